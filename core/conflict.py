@@ -1,0 +1,86 @@
+"""What collided with what: the value that every refusal carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+from lakelock.identity import WriterIdentity
+
+SHOWN = 5
+
+
+class ConflictRule(str, Enum):
+    """The rule that was broken. Append only: names are an API, used by logs, metrics and documents."""
+
+    PROTOCOL = "protocol"
+    METADATA = "metadata"
+    APPLICATION_TRANSACTION = "application-transaction"
+    APPEND = "append"
+    DELETE_READ = "delete-read"
+    FILE_GROUP = "file-group"
+    KEY = "key"
+    PARTITION_OVERWRITE = "partition-overwrite"
+    PENDING_TABLE_SERVICE = "pending-table-service"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Party:
+    """One side of a conflict. `writer` is None for writers that leave no identity, such as Java Hudi.
+
+    `seen_ago_s`: seconds since its last sign of life, when known.
+    """
+
+    instant: str
+    operation: str
+    writer: WriterIdentity | None = None
+    completion: str | None = None
+    seen_ago_s: float | None = None
+
+    def __str__(self) -> str:
+        who = str(self.writer) if self.writer else "another Hudi writer"
+        state = f", committed {self.completion}" if self.completion else ""
+        alive = f", seen {self.seen_ago_s:.0f} s ago" if self.seen_ago_s is not None else ""
+        return f"{self.operation} {self.instant} by {who}{state}{alive}"
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two transactions that cannot both commit, and what the loser can do.
+
+    `overlap` holds the first five of `overlap_count` things that both touch, written as `partition/file id`, a partition,
+    or `partition: key`. `early`: found from a claim, before the data was written. `retry_helps`: running the
+    operation again on the new state can succeed.
+    """
+
+    rule: ConflictRule
+    mine: Party
+    other: Party
+    overlap: tuple[str, ...] = ()
+    overlap_count: int = 0
+    detail: str = ""
+    retry_helps: bool = True
+    early: bool = False
+
+    @classmethod
+    def over(
+        cls, rule: ConflictRule, mine: Party, other: Party, overlap: Iterable[str], *, detail: str = "", early: bool = False
+    ) -> Conflict:
+        """A conflict over `overlap`, of which only the first five in order are kept."""
+        things = sorted(overlap)
+        return cls(rule, mine, other, tuple(things[:SHOWN]), len(things), detail, True, early)
+
+    def as_dict(self) -> dict[str, object]:
+        return {**asdict(self), "rule": self.rule.value}
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.overlap)
+        more = f" and {self.overlap_count - len(self.overlap)} more" if self.overlap_count > len(self.overlap) else ""
+        over = f" over {shown}{more}" if shown else ""
+        when = "early conflict" if self.early else "conflict"
+        why = f" ({self.detail})" if self.detail else ""
+        return f"{when}, rule {self.rule}{over}{why}:\n  mine:  {self.mine}\n  other: {self.other}"

@@ -1,0 +1,197 @@
+"""Every error that lakelock raises.
+
+```
+LakelockError                     code, message, hint, retryable, details; picklable; as_dict()
+├── InputError (ValueError)       bad input, found before any work; nothing was changed
+│   ├── SettingsError             unknown key, value out of bounds, contradicting settings
+│   ├── SchemaError               columns that are missing, do not fit, or hold nulls where they must not
+│   ├── DuplicateKeyError         one batch holds a key more than once with no way to choose
+│   └── TableError                no such table, not a table, or a table that must not be written (says why)
+├── CorruptTableError             a timeline, decision, marker or property file that cannot be what it should be
+├── StorageError                  storage refused: full, read-only, no permission
+│   ├── StorageUnavailable        no definite answer; the call may or may not have happened
+│   └── StorageUnsafe             the storage ignores conditional writes
+├── LockError                     the lock service
+│   ├── LockTimeout               somebody else holds it; carries the holder
+│   ├── LeaseLost                 held once, not any more; carries the reason
+│   ├── ProviderUnavailable       service not reachable, driver not installed, permission missing
+│   └── ProviderMismatch          the table is guarded by another provider or key
+├── TransactionError
+│   ├── ConflictError             rejected; carries `conflict` with both sides
+│   │   └── EarlyConflictError    the same, found before the data was written
+│   ├── RolledBackError           rejected; somebody rolled this transaction back
+│   ├── TransactionStateError     used after it ended, or out of order
+│   └── CommitOutcomeUnknown      neither committed nor rejected yet; nothing was cleaned up; carries how to find out
+└── WriteFailed                   the work itself failed (a Spark task, a full disk); the transaction was rolled back
+```
+
+What a handler does: correct the call (`InputError`); run again later (`retryable` is True); look at
+`error.conflict` (`ConflictError`); ask `lakelock commits show` (`CommitOutcomeUnknown`).
+An exception never contradicts the table: after any error but `CommitOutcomeUnknown` the transaction is not in it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+from lakelock.conflict import Conflict
+
+
+class ErrorCode(str, Enum):
+    """Stable machine-readable names, one per class below. Append only."""
+
+    ERROR = "error"
+    INPUT = "input"
+    SETTINGS = "settings"
+    SCHEMA = "schema"
+    DUPLICATE_KEY = "duplicate-key"
+    TABLE = "table"
+    CORRUPT = "corrupt"
+    STORAGE = "storage"
+    STORAGE_UNAVAILABLE = "storage-unavailable"
+    STORAGE_UNSAFE = "storage-unsafe"
+    LOCK = "lock"
+    LOCK_TIMEOUT = "lock-timeout"
+    LEASE_LOST = "lease-lost"
+    PROVIDER_UNAVAILABLE = "provider-unavailable"
+    PROVIDER_MISMATCH = "provider-mismatch"
+    TRANSACTION = "transaction"
+    CONFLICT = "conflict"
+    EARLY_CONFLICT = "early-conflict"
+    ROLLED_BACK = "rolled-back"
+    TRANSACTION_STATE = "transaction-state"
+    OUTCOME_UNKNOWN = "outcome-unknown"
+    WRITE_FAILED = "write-failed"
+
+
+class LakelockError(Exception):
+    """Base of all errors. `hint` is the next step for a person, `details` are facts for a program (plain values)."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.ERROR
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str = "", **details: object) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.details = message, hint, details
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  next: {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.hint, self.details)
+
+    def as_dict(self) -> dict[str, object]:
+        """The error as plain values, for logs and `--json`."""
+        details = {k: v.as_dict() if isinstance(v, Conflict) else v for k, v in self.details.items()}
+        return {"code": self.code.value, "message": self.message, "hint": self.hint, "retryable": self.retryable, **details}
+
+
+def _rebuild(cls: type[LakelockError], message: str, hint: str, details: dict[str, object]) -> LakelockError:
+    error = cls.__new__(cls)
+    LakelockError.__init__(error, message, hint=hint, **details)
+    return error
+
+
+class InputError(LakelockError, ValueError):
+    code = ErrorCode.INPUT
+
+
+class SettingsError(InputError):
+    code = ErrorCode.SETTINGS
+
+
+class SchemaError(InputError):
+    code = ErrorCode.SCHEMA
+
+
+class DuplicateKeyError(InputError):
+    code = ErrorCode.DUPLICATE_KEY
+
+
+class TableError(InputError):
+    code = ErrorCode.TABLE
+
+
+class CorruptTableError(LakelockError):
+    code = ErrorCode.CORRUPT
+
+
+class StorageError(LakelockError):
+    code = ErrorCode.STORAGE
+
+
+class StorageUnavailable(StorageError):
+    code = ErrorCode.STORAGE_UNAVAILABLE
+    retryable = True
+
+
+class StorageUnsafe(StorageError):
+    code = ErrorCode.STORAGE_UNSAFE
+
+
+class LockError(LakelockError):
+    code = ErrorCode.LOCK
+
+
+class LockTimeout(LockError):
+    code = ErrorCode.LOCK_TIMEOUT
+    retryable = True
+
+
+class LeaseLost(LockError):
+    code = ErrorCode.LEASE_LOST
+    retryable = True
+
+
+class ProviderUnavailable(LockError):
+    code = ErrorCode.PROVIDER_UNAVAILABLE
+    retryable = True
+
+
+class ProviderMismatch(LockError):
+    code = ErrorCode.PROVIDER_MISMATCH
+
+
+class TransactionError(LakelockError):
+    code = ErrorCode.TRANSACTION
+
+
+class ConflictError(TransactionError):
+    """Rejected. `retryable` in the class says that a new transaction may succeed; `conflict.retry_helps` whether it can."""
+
+    code = ErrorCode.CONFLICT
+    retryable = True
+
+    def __init__(self, conflict: Conflict, *, hint: str = "") -> None:
+        advice = hint or (
+            "run the operation again on the new state" if conflict.retry_helps else "a retry meets the same conflict"
+        )
+        super().__init__(str(conflict), hint=advice, conflict=conflict)
+
+    @property
+    def conflict(self) -> Conflict:
+        value = self.details["conflict"]
+        assert isinstance(value, Conflict)
+        return value
+
+
+class EarlyConflictError(ConflictError):
+    code = ErrorCode.EARLY_CONFLICT
+
+
+class RolledBackError(TransactionError):
+    code = ErrorCode.ROLLED_BACK
+    retryable = True
+
+
+class TransactionStateError(TransactionError):
+    code = ErrorCode.TRANSACTION_STATE
+
+
+class CommitOutcomeUnknown(TransactionError):
+    code = ErrorCode.OUTCOME_UNKNOWN
+
+
+class WriteFailed(LakelockError):
+    code = ErrorCode.WRITE_FAILED

@@ -1,0 +1,80 @@
+"""What happens, told as it happens. A listener can never fail or slow down a write by raising."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+_log = logging.getLogger("lakelock")
+_log.addHandler(logging.NullHandler())
+
+
+class EventKind(str, Enum):
+    """Names of events. Append only."""
+
+    BEGAN = "began"
+    WRITING = "writing"
+    CLAIMED = "claimed"
+    EARLY_CONFLICT = "early-conflict"
+    CONFLICT = "conflict"
+    WAITING_FOR_LOCK = "waiting-for-lock"
+    LOCKED = "locked"
+    LEASE_LOST = "lease-lost"
+    DECIDED = "decided"
+    PUBLISHED = "published"
+    COMMITTED = "committed"
+    REJECTED = "rejected"
+    OUTCOME_UNKNOWN = "outcome-unknown"
+    RETRY = "retry"
+    FINISHED_FOR_ANOTHER = "finished-for-another"
+    ROLLED_BACK = "rolled-back"
+    COLLECTED = "collected"
+    ALERT = "alert"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened to one transaction, as plain values. `instant` is empty before there is one."""
+
+    kind: EventKind
+    table: str
+    instant: str = ""
+    operation: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        facts = " ".join(f"{name}={value}" for name, value in self.facts.items())
+        return f"{self.operation} {self.instant} {self.kind} {facts}".strip()
+
+
+Listener = Callable[[Event], None]
+
+_WARNINGS = {EventKind.LEASE_LOST, EventKind.RETRY, EventKind.EARLY_CONFLICT, EventKind.CONFLICT, EventKind.ALERT}
+_INFOS = {EventKind.COMMITTED, EventKind.FINISHED_FOR_ANOTHER, EventKind.ROLLED_BACK}
+
+
+def log_event(event: Event) -> None:
+    """The listener that is always there: one line per event in the `lakelock` logger, facts as `lakelock_*` fields."""
+    level = logging.WARNING if event.kind in _WARNINGS else logging.INFO if event.kind in _INFOS else logging.DEBUG
+    if event.kind is EventKind.OUTCOME_UNKNOWN:
+        level = logging.ERROR
+    _log.log(level, "%s", event, extra={f"lakelock_{name}": value for name, value in event.facts.items()})
+
+
+class Events:
+    """Sends each event to the log and to the listeners, in order; a listener that raises is reported and left out."""
+
+    def __init__(self, listeners: tuple[Listener, ...] = ()) -> None:
+        self._listeners = (log_event, *listeners)
+
+    def emit(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("an event listener failed; the write goes on")

@@ -1,0 +1,42 @@
+"""Who is writing: the identity that locks, claims, decisions and errors carry, so that nobody is anonymous."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+from lakelock.clock import Runtime, process_identity
+
+
+@dataclass(frozen=True)
+class WriterIdentity:
+    """One writer, unique for ever by `writer_id`; the other fields are for people.
+
+    `writer_id` is random and made anew in every process (also after a fork), never taken from configuration.
+    `application` is a name that the user chose or Spark's application id.
+    """
+
+    writer_id: str
+    application: str
+    host: str
+    pid: int
+    user: str
+
+    @classmethod
+    def of_this_process(cls, runtime: Runtime, application: str = "") -> WriterIdentity:
+        host, pid, user = process_identity()
+        return cls(writer_id=runtime.uuid(), application=application or f"python-{pid}", host=host, pid=pid, user=user)
+
+    def as_dict(self) -> dict[str, str | int]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> WriterIdentity:
+        """Read what `as_dict` wrote; unknown fields are ignored, missing ones are empty."""
+        known = {f.name: values.get(f.name, "") for f in fields(cls)}
+        pid = known["pid"]
+        known["pid"] = pid if isinstance(pid, int) else 0
+        return cls(**{name: value if name == "pid" else str(value) for name, value in known.items()})  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.application} ({self.user}@{self.host}, pid {self.pid})"
