@@ -1,0 +1,114 @@
+"""Where everything lives: the one module that knows the keys of a table's objects.
+
+A partition path is `""` for a table without partitions; keys never start with a slash.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lakelock.errors import CorruptTableError
+
+HOODIE = ".hoodie"
+PROPERTIES = ".hoodie/hoodie.properties"
+PROPERTIES_BACKUP = ".hoodie/hoodie.properties.backup"
+TIMELINE = ".hoodie/timeline"
+HISTORY = ".hoodie/timeline/history"
+TEMP = ".hoodie/.temp"
+HEARTBEATS = ".hoodie/.heartbeat"
+METADATA_TABLE = ".hoodie/metadata"
+LOCK = ".hoodie/.locks/table_lock.json"
+LAKELOCK = ".hoodie/.lakelock"
+DECISIONS = ".hoodie/.lakelock/decisions"
+DECISIONS_BOUNDARY = ".hoodie/.lakelock/decisions.boundary"
+CLAIMS = ".hoodie/.lakelock/claims"
+LOCK_IDENTITY = ".hoodie/.lakelock/lock.json"
+PROBES = ".hoodie/.lakelock/probe"
+PARTITION_METADATA = ".hoodie_partition_metadata"
+
+DECISION_DIGITS = 20
+
+
+class FileGroupId(NamedTuple):
+    """One file group: all versions of one slice of one partition."""
+
+    partition: str
+    file_id: str
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.file_id}" if self.partition else self.file_id
+
+
+def in_partition(partition: str, name: str) -> str:
+    """The key, or Hudi's relative path, of a file of a partition."""
+    return f"{partition}/{name}" if partition else name
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """The partition path and the file name of a relative path."""
+    partition, _, name = path.rpartition("/")
+    return partition, name
+
+
+def timeline(file_name: str) -> str:
+    """The key of a timeline file."""
+    return f"{TIMELINE}/{file_name}"
+
+
+def heartbeat(instant: str) -> str:
+    return f"{HEARTBEATS}/{instant}"
+
+
+def marker_folder(instant: str) -> str:
+    return f"{TEMP}/{instant}"
+
+
+def marker(instant: str, partition: str, file_name: str, kind: str) -> str:
+    """The key of a direct marker; `kind` is CREATE, MERGE or APPEND."""
+    return f"{TEMP}/{instant}/{in_partition(partition, file_name)}.marker.{kind}"
+
+
+def claim(group: FileGroupId) -> str:
+    """The key of the record that says who is rewriting the file group."""
+    return f"{CLAIMS}/{in_partition(group.partition, group.file_id)}"
+
+
+def decision(number: int) -> str:
+    """The key of decision `number`; key order is number order."""
+    if not 0 <= number < 10**DECISION_DIGITS:
+        raise ValueError(f"a decision number has at most {DECISION_DIGITS} digits and no sign: {number}")
+    return f"{DECISIONS}/{number:0{DECISION_DIGITS}}"
+
+
+def decision_number(key: str) -> int:
+    """The number in a decision's key; anything else under that folder means that somebody meddled with the log."""
+    name = key.rpartition("/")[2]
+    if len(name) != DECISION_DIGITS or not (name.isascii() and name.isdigit()):
+        hint = f"move it out of {DECISIONS}: lakelock makes no such file"
+        raise CorruptTableError(f"{key} is not a decision", hint=hint, file=key)
+    return int(name)
+
+
+def probe(name: str) -> str:
+    return f"{PROBES}/{name}"
+
+
+def partition_metadata(partition: str) -> str:
+    return in_partition(partition, PARTITION_METADATA)
+
+
+def checked_partition(partition: str, source: str) -> str:
+    """`partition` if it stays inside the table, else `CorruptTableError` that names `source`, where it was read."""
+    if partition == "":
+        return partition
+    segments = partition.split("/")
+    if "" in segments or "." in segments or ".." in segments or segments[0] == HOODIE or "\0" in partition:
+        raise CorruptTableError(f"{source} names the partition path {partition!r}, which is not inside the table", file=source)
+    return partition
+
+
+def checked_file_name(name: str, source: str) -> str:
+    """`name` if it is one plain path segment, else `CorruptTableError` that names `source`, where it was read."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise CorruptTableError(f"{source} names the file or file id {name!r}, which is no plain name", file=source)
+    return name

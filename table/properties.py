@@ -1,0 +1,255 @@
+"""What a table says of itself in `.hoodie/hoodie.properties`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from lakelock.errors import CorruptTableError, TableError
+from lakelock.storage import Storage
+from lakelock.table.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
+from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
+
+NAME = "hoodie.table.name"
+CHECKSUM = "hoodie.table.checksum"
+METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
+METADATA_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
+
+
+def table_checksum(name: str, database: str = "") -> int:
+    """The checksum of a table's name that Java checks when it opens the table."""
+    return zlib.crc32(f"{database}.{name}".encode())
+
+
+@dataclass(frozen=True)
+class TableProperties:
+    """A table's properties. `values` holds every entry as written; the accessors give the meaning."""
+
+    values: Mapping[str, str] = field(hash=False)
+
+    @classmethod
+    def parse(cls, data: bytes, source: str = PROPERTIES) -> TableProperties:
+        """The properties in a file; one without a table name or with a wrong checksum is damaged, as for Java."""
+        values = parse_java_properties(data, source)
+        if not values.get(NAME):
+            raise CorruptTableError(f"{source} has no {NAME}: it is damaged or no table's properties file", file=source)
+        properties = cls(values)
+        stated = values.get(CHECKSUM)
+        if stated is not None and stated != str(properties.expected_checksum):
+            raise CorruptTableError(
+                f"{source}: {CHECKSUM} is {stated} where the table name {properties.name!r} gives {properties.expected_checksum}",
+                hint=f"the file is damaged or was edited; compare it with {PROPERTIES_BACKUP} or a backup",
+                file=source,
+            )
+        return properties
+
+    @classmethod
+    def new(
+        cls,
+        name: str,
+        record_keys: Sequence[str],
+        partition_fields: Sequence[str] = (),
+        ordering_field: str | None = None,
+        *,
+        hive_style: bool = True,
+        url_encode: bool = True,
+        create_schema: str | None = None,
+        database: str = "",
+    ) -> TableProperties:
+        """The properties of a new table: version 9, copy-on-write, UTC, no metadata table, as Hudi 1.2 would write them."""
+        values = {
+            NAME: name,
+            "hoodie.table.type": "COPY_ON_WRITE",
+            "hoodie.table.version": "9",
+            "hoodie.table.initial.version": "9",
+            "hoodie.timeline.layout.version": "2",
+            "hoodie.table.format": "native",
+            "hoodie.table.base.file.format": "PARQUET",
+            "hoodie.table.recordkey.fields": ",".join(record_keys),
+            "hoodie.table.keygenerator.type": _key_generator(record_keys, partition_fields),
+            "hoodie.record.merge.mode": "EVENT_TIME_ORDERING" if ordering_field else "COMMIT_TIME_ORDERING",
+            "hoodie.table.timeline.timezone": "UTC",
+            "hoodie.timeline.path": "timeline",
+            "hoodie.timeline.history.path": "history",
+            "hoodie.archivelog.folder": "history",
+            "hoodie.populate.meta.fields": "true",
+            "hoodie.datasource.write.drop.partition.columns": "false",
+            "hoodie.datasource.write.hive_style_partitioning": str(hive_style).lower(),
+            "hoodie.datasource.write.partitionpath.urlencode": str(url_encode).lower(),
+            "hoodie.table.cdc.enabled": "false",
+            "hoodie.table.multiple.base.file.formats.enable": "false",
+            "hoodie.partition.metafile.use.base.format": "false",
+        }
+        if partition_fields:
+            values["hoodie.table.partition.fields"] = ",".join(partition_fields)
+        if ordering_field:
+            values["hoodie.table.ordering.fields"] = ordering_field
+        if create_schema is not None:
+            values["hoodie.table.create.schema"] = create_schema
+        if database:
+            values["hoodie.database.name"] = database
+        values[CHECKSUM] = str(table_checksum(name, database))
+        return cls(values)
+
+    def serialize(self, now_ms: int) -> bytes:
+        """The file's content, saved at `now_ms`."""
+        return format_java_properties(self.values, (f"Properties saved on {iso_date(now_ms)}", java_date(now_ms)))
+
+    @property
+    def name(self) -> str:
+        return self.values[NAME]
+
+    @property
+    def database(self) -> str:
+        return self.values.get("hoodie.database.name", "")
+
+    @property
+    def expected_checksum(self) -> int:
+        return table_checksum(self.name, self.database)
+
+    @property
+    def version(self) -> int:
+        """The table version, 0 when the file does not say."""
+        return self._number("hoodie.table.version")
+
+    @property
+    def layout(self) -> int:
+        """The version of the timeline's layout, 0 when the file does not say."""
+        return self._number("hoodie.timeline.layout.version")
+
+    @property
+    def type(self) -> str:
+        """COPY_ON_WRITE (which Hudi assumes where it is not said) or MERGE_ON_READ."""
+        return self.text("hoodie.table.type", "COPY_ON_WRITE").upper()
+
+    @property
+    def base_file_format(self) -> str:
+        return self.text("hoodie.table.base.file.format", "PARQUET").upper()
+
+    @cached_property
+    def record_keys(self) -> tuple[str, ...]:
+        return self._names("hoodie.table.recordkey.fields")
+
+    @cached_property
+    def partition_fields(self) -> tuple[str, ...]:
+        return self._names("hoodie.table.partition.fields")
+
+    @cached_property
+    def ordering_fields(self) -> tuple[str, ...]:
+        """The columns that order versions of a row, as written; version 8 calls them precombine field."""
+        return self._names("hoodie.table.ordering.fields") or self._names("hoodie.table.precombine.field")
+
+    @property
+    def ordering_field(self) -> str | None:
+        """The column that decides which version of a row wins, None when the later commit does."""
+        fields = self.ordering_fields
+        return fields[0] if fields and self.merge_mode == "EVENT_TIME_ORDERING" else None
+
+    @property
+    def merge_mode(self) -> str:
+        """EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING or CUSTOM; inferred as Hudi does where it is not written."""
+        inferred = "EVENT_TIME_ORDERING" if self.ordering_fields else "COMMIT_TIME_ORDERING"
+        return self.text("hoodie.record.merge.mode", inferred).upper()
+
+    @property
+    def key_generator(self) -> str:
+        """SIMPLE, COMPLEX, NON_PARTITION or what else is written; inferred as Hudi does where nothing is."""
+        stated = self.text("hoodie.table.keygenerator.type", "").upper()
+        if stated or self.text("hoodie.table.keygenerator.class", ""):
+            return stated or _KEY_GENERATOR_CLASSES.get(
+                self.values["hoodie.table.keygenerator.class"].rpartition(".")[2], "USER"
+            )
+        return _key_generator(self.record_keys, self.partition_fields)
+
+    @property
+    def names_in_keys(self) -> bool:
+        """Whether record keys read `field:value,...` rather than the bare value.
+
+        With several key fields always; with one only under COMPLEX, and there since version 9 (earlier releases disagreed).
+        """
+        return len(self.record_keys) > 1 or self.key_generator == "COMPLEX"
+
+    @property
+    def hive_style(self) -> bool:
+        """Whether partition folders read `field=value`."""
+        return self.flag("hoodie.datasource.write.hive_style_partitioning")
+
+    @property
+    def url_encode(self) -> bool:
+        """Whether special characters in partition values are escaped."""
+        return self.flag("hoodie.datasource.write.partitionpath.urlencode")
+
+    @property
+    def timezone(self) -> str:
+        """The zone of the instant times: UTC, or LOCAL (which Hudi assumes where it is not said)."""
+        return self.text("hoodie.table.timeline.timezone", "LOCAL").upper()
+
+    @cached_property
+    def metadata_partitions(self) -> tuple[str, ...]:
+        """The partitions of the metadata table, being built or ready; none means that there is no metadata table."""
+        return self._names(METADATA_PARTITIONS) + self._names(METADATA_INFLIGHT)
+
+    @property
+    def create_schema(self) -> str | None:
+        """The Avro schema (JSON) that the table was created with."""
+        return self.values.get("hoodie.table.create.schema") or None
+
+    @property
+    def checksum_ok(self) -> bool:
+        """Whether the checksum is right; a missing one counts as right, as for Java."""
+        return self.values.get(CHECKSUM, str(self.expected_checksum)) == str(self.expected_checksum)
+
+    def text(self, key: str, default: str) -> str:
+        return self.values.get(key, "").strip() or default
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        return self.text(key, str(default)).lower() == "true"
+
+    def _number(self, key: str) -> int:
+        text = self.text(key, "0")
+        if not (text.isascii() and text.isdigit() and len(text) <= 9):
+            raise CorruptTableError(f"{PROPERTIES}: {key} is {text!r} where a number belongs", file=PROPERTIES)
+        return int(text)
+
+    def _names(self, key: str) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.values.get(key, "").split(",") if name.strip())
+
+
+_KEY_GENERATOR_CLASSES = {
+    "SimpleKeyGenerator": "SIMPLE",
+    "SimpleAvroKeyGenerator": "SIMPLE",
+    "ComplexKeyGenerator": "COMPLEX",
+    "ComplexAvroKeyGenerator": "COMPLEX",
+    "NonpartitionedKeyGenerator": "NON_PARTITION",
+    "NonpartitionedAvroKeyGenerator": "NON_PARTITION",
+    "TimestampBasedKeyGenerator": "TIMESTAMP",
+    "CustomKeyGenerator": "CUSTOM",
+    "GlobalDeleteKeyGenerator": "GLOBAL_DELETE",
+}
+
+
+def _key_generator(record_keys: Sequence[str], partition_fields: Sequence[str]) -> str:
+    if not partition_fields:
+        return "NON_PARTITION"
+    return "SIMPLE" if len(record_keys) <= 1 and len(partition_fields) == 1 else "COMPLEX"
+
+
+def read_properties(storage: Storage) -> TableProperties:
+    """The table's properties, from the backup while a writer is replacing the file or after it crashed doing so."""
+    damage: CorruptTableError | None = None
+    for key in (PROPERTIES, PROPERTIES_BACKUP):
+        stored = storage.get(key)
+        if stored is None:
+            continue
+        try:
+            return TableProperties.parse(stored.data, key)
+        except CorruptTableError as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
+    raise TableError(
+        f"{storage.uri} is not a Hudi table: it has no {PROPERTIES}",
+        hint="check the path, or create the table first",
+    )

@@ -1,0 +1,153 @@
+"""The timeline: which instants there are, how far each has come, and whose files may be read.
+
+`Timeline` is a value made from one listing, so everything decided from it is decided from one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lakelock.errors import CorruptTableError
+from lakelock.storage import Listed, Storage
+from lakelock.table import layout
+from lakelock.table.instants import WRITES, Action, Instant, State, completes_as, parse_file_name
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The active instants, one for each requested time and action, in its most advanced state, in order of request.
+
+    `until`, when set, hides everything requested later (a look at the past); `first_active` stays that of the whole.
+    """
+
+    instants: tuple[Instant, ...]
+    first_active: str
+    until: str | None = None
+
+    @classmethod
+    def of(cls, instants: Iterable[Instant]) -> Timeline:
+        """The timeline of some instants, given in any order and any number of states."""
+        best: dict[tuple[str, str], Instant] = {}
+        for instant in instants:
+            key = (instant.requested, completes_as(instant.action))
+            known = best.get(key)
+            if known is None or instant.state > known.state or _completed_earlier(instant, known):
+                best[key] = instant
+        ordered = tuple(sorted(best.values()))
+        saved = {i.requested for i in ordered if i.action == Action.SAVEPOINT and i.is_completed}
+        # A savepoint pins its commit while later ones are archived, so such a commit says nothing about where the rest starts.
+        first = next((i.requested for i in ordered if i.is_write and i.requested not in saved), "")
+        return cls(ordered, first)
+
+    @classmethod
+    def from_listing(cls, files: Iterable[Listed]) -> Timeline:
+        """The timeline that a listing of `.hoodie/timeline` shows; files that are no instants are skipped, as in Hudi.
+
+        An empty completed commit is a torn write: Java would read it as a commit of nothing, so it is refused.
+        """
+        instants = []
+        start = len(layout.TIMELINE) + 1
+        for file in files:
+            instant = parse_file_name(file.key[start:]) if file.key.startswith(layout.TIMELINE) else None
+            if instant is None:
+                continue
+            if file.size_bytes == 0 and instant.is_completed and instant.is_write:
+                raise CorruptTableError(
+                    f"{file.key} is empty: the commit was torn while it was written",
+                    hint="restore the file from a backup, or roll the commit back with Hudi's own tools",
+                    file=file.key,
+                )
+            instants.append(instant)
+        return cls.of(instants)
+
+    @cached_property
+    def commits(self) -> tuple[Instant, ...]:
+        """Completed instants that made data files visible, in order of request."""
+        return tuple(i for i in self.instants if i.state is State.COMPLETED and i.is_write)
+
+    @cached_property
+    def completed_instants(self) -> frozenset[str]:
+        """Requested times of `commits`."""
+        return frozenset(i.requested for i in self.commits)
+
+    @cached_property
+    def pending(self) -> tuple[Instant, ...]:
+        """Writers that have not completed: commit, deltacommit and replacecommit, each with a heartbeat while it lives."""
+        return tuple(i for i in self.instants if i.state is not State.COMPLETED and i.action in WRITES)
+
+    @cached_property
+    def pending_services(self) -> tuple[Instant, ...]:
+        """Plans of table services (clustering, compaction) that have not completed. They outlive their planner: no heartbeat."""
+        return tuple(i for i in self.instants if i.state is not State.COMPLETED and i.is_write and i.action not in WRITES)
+
+    @cached_property
+    def pending_clustering(self) -> tuple[Instant, ...]:
+        """Clustering plans that were not executed yet: nobody else may rewrite their file groups."""
+        return tuple(i for i in self.pending_services if i.action == Action.CLUSTERING)
+
+    @cached_property
+    def rollbacks(self) -> tuple[Instant, ...]:
+        """Rollbacks in any state."""
+        return tuple(i for i in self.instants if i.action == Action.ROLLBACK)
+
+    @cached_property
+    def newest_time(self) -> str:
+        """The greatest requested or completion time of anything, `""` when there is nothing."""
+        return max((max(i.requested, i.completion or "") for i in self.instants), default="")
+
+    @cached_property
+    def _writes(self) -> dict[str, Instant]:
+        return {i.requested: i for i in self.instants if i.is_write}
+
+    def write_at(self, requested: str) -> Instant | None:
+        """The instant that writes data files under this requested time."""
+        return self._writes.get(requested)
+
+    def state_of(self, requested: str) -> State | None:
+        """How far the write of this requested time has come, None when the active timeline does not have it."""
+        instant = self._writes.get(requested)
+        return instant.state if instant else None
+
+    def is_visible(self, instant: str) -> bool:
+        """Whether data files of this instant belong to the table.
+
+        An instant from before the active timeline was archived, and only completed ones are.
+        """
+        if self.until is not None and instant > self.until:
+            return False
+        found = self._writes.get(instant)
+        return found.state is State.COMPLETED if found else instant < self.first_active
+
+    def completed_after(self, completion: str, until: str | None = None) -> tuple[Instant, ...]:
+        """Commits that completed after `completion` and not after `until`, in order of completion."""
+        found = [
+            i for i in self.commits if (i.completion or "") > completion and (until is None or (i.completion or "") <= until)
+        ]
+        return tuple(sorted(found, key=lambda i: (i.completion or "", i.requested)))
+
+    def as_of(self, requested: str) -> Timeline:
+        """The timeline without what was requested later."""
+        return replace(self, instants=tuple(i for i in self.instants if i.requested <= requested), until=requested)
+
+
+def _completed_earlier(instant: Instant, known: Instant) -> bool:
+    """Whether `instant` is the first of two completions of one instant; the later one never happened."""
+    both = instant.state is State.COMPLETED and known.state is State.COMPLETED
+    return both and (instant.completion or "") < (known.completion or "")
+
+
+def read_timeline(storage: Storage) -> Timeline:
+    """The timeline as it is now. One listing."""
+    return Timeline.from_listing(storage.list(layout.TIMELINE))
+
+
+def read_instant(storage: Storage, instant: Instant) -> bytes:
+    """The content of the instant's timeline file, in the state that the instant is in."""
+    key = layout.timeline(instant.file_name)
+    stored = storage.get(key)
+    if stored is None:
+        hint = "somebody archived or removed it just now; run the command again"
+        raise CorruptTableError(f"{key} is in the timeline but cannot be read", hint=hint, file=key)
+    return stored.data
