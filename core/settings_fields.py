@@ -1,0 +1,160 @@
+"""One setting as data: its key, type, default, unit, bounds and meaning, all declared on the dataclass field.
+
+The same declaration parses text, checks values, explains them and documents them, so these can never disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from lakelock.errors import SettingsError
+
+T = TypeVar("T")
+
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """What is known about one setting. `kind` is bool, int, float or str; `choices` is empty where anything goes."""
+
+    key: str
+    kind: type
+    default: object
+    doc: str
+    unit: str = ""
+    at_least: float | None = None
+    at_most: float | None = None
+    choices: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    secret: bool = False
+
+    @property
+    def type_name(self) -> str:
+        """The type for a person: `one of "a", "b"`, `true or false`, `whole number` ..."""
+        if self.choices:
+            return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
+        return {bool: "true or false", int: "whole number", float: "number"}.get(self.kind, "text")
+
+    @property
+    def bounds(self) -> str:
+        """The allowed range for a person, or an empty string."""
+        low, high = (
+            None if end is None else f"{end:g}{' ' + self.unit if self.unit else ''}" for end in (self.at_least, self.at_most)
+        )
+        if low and high:
+            return f"{low} to {high}"
+        return f"at least {low}" if low else f"at most {high}" if high else ""
+
+
+def setting(
+    default: T,
+    doc: str,
+    *,
+    unit: str = "",
+    at_least: float | None = None,
+    at_most: float | None = None,
+    refused: tuple[tuple[str, str], ...] = (),
+    secret: bool = False,
+    in_repr: bool = True,
+) -> T:
+    """Declare a field of a settings section. `refused` names values that are understood but not accepted, and why."""
+    metadata = {"doc": doc, "unit": unit, "at_least": at_least, "at_most": at_most, "refused": refused, "secret": secret}
+    return field(default=default, metadata=metadata, repr=in_repr)
+
+
+class Section:
+    """Base of the sections: a frozen dataclass whose every field is a `setting`; building one checks the bounds."""
+
+    section: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for row in section_rows(type(self)):
+            name = row.key.partition(".")[2]
+            object.__setattr__(self, name, parse(row, getattr(self, name)))
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Raise `SettingsError` where values that are fine alone contradict each other."""
+
+
+def section_rows(section: type[Section]) -> tuple[SettingRow, ...]:
+    """The settings of one section, in the order in which they are declared."""
+    hints = get_type_hints(section)
+    return tuple(_row(section.section, one, hints[one.name]) for one in fields(cast("Any", section)))
+
+
+def _row(section: str, one: Field[Any], hint: object) -> SettingRow:
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
+    kind = str if choices else cast("type", hint)
+    return SettingRow(key=f"{section}.{one.name}", kind=kind, default=one.default, choices=choices, **one.metadata)
+
+
+def parse(row: SettingRow, raw: object, where: str = "") -> object:
+    """The value of a setting from text or from a plain value, within its bounds, or `SettingsError`.
+
+    `where` says for the message where the value was given.
+    """
+    value = _converted(row, raw, where)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        too_low = row.at_least is not None and value < row.at_least
+        too_high = row.at_most is not None and value > row.at_most
+        if too_low or too_high or not math.isfinite(value):
+            raise _bad(row, raw, where, f"must be {row.bounds or 'finite'}")
+    return value
+
+
+def _converted(row: SettingRow, raw: object, where: str) -> object:
+    text = raw.strip() if isinstance(raw, str) else None
+    if row.choices:
+        return _choice(row, raw, where)
+    if row.kind is bool:
+        if isinstance(raw, bool):
+            return raw
+        if text is not None and text.lower() in _TRUE + _FALSE:
+            return text.lower() in _TRUE
+    elif row.kind is str:
+        if text is not None:
+            return text
+    elif text is not None or (isinstance(raw, (int, float)) and not isinstance(raw, bool)):
+        try:
+            number = float(text) if text is not None else float(cast("float", raw))
+            if row.kind is float:
+                return number
+            if number.is_integer():
+                return int(number)
+        except (ValueError, OverflowError):
+            pass
+    raise _bad(row, raw, where, f"must be {row.type_name}")
+
+
+def _choice(row: SettingRow, raw: object, where: str) -> str:
+    text = str(raw).strip().lower() if isinstance(raw, str) else ""
+    for choice in row.choices:
+        if choice.lower() == text:
+            return choice
+    for value, reason in row.refused:
+        if value.lower() == text:
+            raise SettingsError(f"{_named(row, where)} is {value}: {reason}", hint=f"set it to {row.type_name}", key=row.key)
+    raise _bad(row, raw, where, f"must be {row.type_name}", suggestion=did_you_mean(text, row.choices))
+
+
+def _named(row: SettingRow, where: str) -> str:
+    return f"{row.key} ({where})" if where else row.key
+
+
+def _bad(row: SettingRow, raw: object, where: str, rule: str, suggestion: str = "") -> SettingsError:
+    shown = "***" if row.secret else repr(raw)
+    example = f"the default is {row.default!r}: {row.doc[:1].lower()}{row.doc[1:]}"
+    return SettingsError(f"{_named(row, where)} is {shown} but {rule}{suggestion}", hint=example, key=row.key)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"?` for the nearest known word, or an empty string."""
+    by_lower = {one.lower(): one for one in known}
+    near = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f'; did you mean "{by_lower[near[0]]}"?' if near else ""

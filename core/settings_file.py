@@ -1,0 +1,79 @@
+"""A settings file as keys and raw values: TOML of ours, or the Hudi properties file of a Java writer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakelock.errors import SettingsError
+from lakelock.java_properties import parse_java_properties
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A value that is understood but cannot be used; an error only if nothing stronger replaces it."""
+
+    why: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class FileSettings:
+    """What a file says: value and the key as it stands in the file, by our key; and remarks on what was left out."""
+
+    path: str
+    values: Mapping[str, tuple[object, str]]
+    warnings: tuple[str, ...] = ()
+
+
+def read_settings_file(file: str | Path) -> FileSettings:
+    """The settings in a `.toml` or `.properties` file on this machine, or `SettingsError` that says what is wrong."""
+    from lakelock.settings_hudi import from_hudi_properties  # it returns the types above
+
+    path = Path(str(file).removeprefix("file://"))
+    text = _text(path)
+    if path.suffix == ".toml":
+        return FileSettings(str(path), _flat(_toml(path, text)))
+    if path.suffix in (".properties", ".conf"):
+        return from_hudi_properties(str(path), parse_java_properties(text))
+    raise SettingsError(
+        f"settings file {path} is neither .toml nor .properties",
+        hint="give a TOML file like those in configs/, or the Hudi properties file of the Java writer",
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        hint = "give the path of a file on the driver's machine"
+        raise SettingsError(f"no settings file {path} (looked in {Path.cwd()})", hint=hint) from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"settings file {path} is not UTF-8 text: {error}", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise SettingsError(f"cannot read settings file {path}: {error.strerror}", hint="check path and permissions") from error
+
+
+def _toml(path: Path, text: str) -> Mapping[str, object]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"settings file {path} is not valid TOML: {error}", hint="correct that line") from error
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, tuple[object, str]]:
+    flat: dict[str, tuple[object, str]] = {}
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{key}.")
+        else:
+            flat[key] = (value, key)
+    return flat
