@@ -100,10 +100,10 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
 
 
 def _mode(properties: Mapping[str, str], values: dict[str, tuple[object, str]]) -> list[str]:
-    mode = properties.get(_MODE, "").strip().lower()
+    mode = properties.get(_MODE, "").strip()
     known = {"optimistic_concurrency_control": "OPTIMISTIC", "single_writer": "SINGLE_WRITER"}
-    if mode in known:
-        values["concurrency.mode"] = (known[mode], _MODE)
+    if mode.lower() in known:
+        values["concurrency.mode"] = (known[mode.lower()], _MODE)
     elif mode:
         return [f"{_MODE}={mode} has no equivalent; concurrency.mode stays OPTIMISTIC"]
     return []
