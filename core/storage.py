@@ -96,14 +96,14 @@ class Created(Enum):
     UNKNOWN = "unknown"
 
 
-def create(storage: Storage, key: str, data: bytes, *, read_back_attempts: int = 3) -> Created:
+def create(storage: Storage, key: str, data: bytes, *, durable: bool = True, read_back_attempts: int = 3) -> Created:
     """Create an object and tell truthfully who did, also when a reply got lost.
 
     `data` must contain something that only this attempt writes (a write id): an equal object counts as ours.
     UNKNOWN means that the create may still arrive: the caller must neither repeat it blindly nor clean up after it.
     """
     try:
-        if storage.put_if_absent(key, data) is not None:
+        if storage.put_if_absent(key, data, durable=durable) is not None:
             return Created.OURS
     except StorageUnavailable:
         pass

@@ -1,0 +1,181 @@
+"""Claims: who is rewriting which file group, so that a collision is found before the data is written.
+
+One conditional write per file group, whatever the number of live writers. A claim is advice: losing one, or finding a stale
+one, costs time and never safety, because the commit checks everything again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from lakelock.clock import Runtime
+from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.errors import StorageUnavailable
+from lakelock.identity import WriterIdentity
+from lakelock.storage import Storage
+from lakelock.table import layout
+from lakelock.table.layout import FileGroupId
+
+FORMAT = 1
+PARALLEL_READS = 16
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One transaction's announcement that it rewrites a file group."""
+
+    instant: str
+    writer: WriterIdentity
+    operation: str
+
+    def to_bytes(self) -> bytes:
+        fields = {"instant": self.instant, "writer": self.writer.as_dict(), "operation": self.operation}
+        return json.dumps({"format": FORMAT, **fields}, ensure_ascii=False).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Claim | None:
+        """The claim, or None for something that is none (a power loss may leave an empty file)."""
+        try:
+            found = json.loads(data)
+            return cls(str(found["instant"]), WriterIdentity.from_dict(found["writer"]), str(found["operation"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+class Fate(str, Enum):
+    """What became of a claim's owner. FINISHED: committed before my baseline, or rolled back; in both cases not in my way."""
+
+    FINISHED = "finished"
+    DEAD = "dead"
+    COMMITTED_SINCE = "committed since"
+    ALIVE = "alive"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class OwnerState:
+    """What is known of a claim's owner. `seen_ago_s` is the age of its heartbeat, `completion` when it committed."""
+
+    fate: Fate
+    seen_ago_s: float | None = None
+    completion: str | None = None
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """The group is mine; it was free, or I had claimed it before (a repeated task)."""
+
+    group: FileGroupId
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """The group is mine; its claim was stale. `previous` is None when the stale claim could not be read."""
+
+    group: FileGroupId
+    previous: Claim | None
+
+
+@dataclass(frozen=True)
+class Held:
+    """Somebody alive is rewriting the group."""
+
+    group: FileGroupId
+    by: Claim
+    seen_ago_s: float | None = None
+
+
+@dataclass(frozen=True)
+class CommittedSince:
+    """Somebody rewrote the group and committed after my baseline."""
+
+    group: FileGroupId
+    by: Claim
+    completion: str | None = None
+
+
+ClaimResult = Claimed | TakenOver | Held | CommittedSince
+Refusal = Held | CommittedSince
+
+
+def claim_group(storage: Storage, group: FileGroupId, claim: Claim, state_of: Callable[[str], OwnerState]) -> ClaimResult:
+    """Claim `group`, or say who has it.
+
+    One request when the group is free; else at most four, besides those that `state_of` makes about the owner's instant.
+    """
+    key, data = layout.claim(group), claim.to_bytes()
+    if _put(storage, key, data):
+        return Claimed(group)
+    found = storage.get(key)
+    if found is None:
+        # Its owner let go a moment ago. Whoever is there after the second try has only just come, so is alive.
+        if _put(storage, key, data):
+            return Claimed(group)
+        return _as_left_by_others(storage, key, group, claim) or Claimed(group)
+    other = Claim.from_bytes(found.data)
+    if other is not None:
+        if _same(other, claim):
+            return Claimed(group)
+        owner = state_of(other.instant)
+        if owner.fate is Fate.ALIVE:
+            return Held(group, other, owner.seen_ago_s)
+        if owner.fate is Fate.COMMITTED_SINCE:
+            return CommittedSince(group, other, owner.completion)
+    if _swap(storage, key, data, found.etag):
+        return TakenOver(group, other)
+    return _as_left_by_others(storage, key, group, claim) or TakenOver(group, other)
+
+
+def conflict_of(refusals: Sequence[Refusal], mine: Party) -> Conflict:
+    """The early conflict that these refusals amount to: with the first owner, over all groups that are its."""
+    first = min(refusals, key=lambda refusal: refusal.group)
+    seen_ago_s = first.seen_ago_s if isinstance(first, Held) else None
+    completion = first.completion if isinstance(first, CommittedSince) else None
+    other = Party(first.by.instant, first.by.operation, first.by.writer, completion, seen_ago_s)
+    overlap = [str(refusal.group) for refusal in refusals if refusal.by.instant == first.by.instant]
+    detail = (
+        "committed since this transaction began"
+        if isinstance(first, CommittedSince)
+        else "is rewriting the same file group now"
+    )
+    return Conflict.over(ConflictRule.FILE_GROUP, mine, other, overlap, detail=f"the other {detail}", early=True)
+
+
+def claims_of(storage: Storage, instant: str, runtime: Runtime) -> tuple[str, ...]:
+    """Keys of the claims of an instant: one listing, and a read for each claim of anybody."""
+    keys = [entry.key for entry in storage.list(layout.CLAIMS)]
+    stored = runtime.gather([partial(storage.get, key) for key in keys], limit=PARALLEL_READS)
+    claims = [Claim.from_bytes(found.data) if found else None for found in stored]
+    return tuple(key for key, claim in zip(keys, claims, strict=True) if claim is not None and claim.instant == instant)
+
+
+def _same(found: Claim, mine: Claim) -> bool:
+    return found.instant == mine.instant and found.writer.writer_id == mine.writer.writer_id
+
+
+def _put(storage: Storage, key: str, data: bytes) -> bool:
+    """Create the claim; False when it is there or no answer came, which a read tells apart."""
+    try:
+        return storage.put_if_absent(key, data, durable=False) is not None
+    except StorageUnavailable:
+        return False
+
+
+def _swap(storage: Storage, key: str, data: bytes, etag: str) -> bool:
+    try:
+        return storage.put_if_match(key, data, etag) is not None
+    except StorageUnavailable:
+        return False
+
+
+def _as_left_by_others(storage: Storage, key: str, group: FileGroupId, mine: Claim) -> Held | None:
+    """The claim of whoever was faster; None when there is nobody after all, or it is mine (a reply that got lost)."""
+    found = storage.get(key)
+    other = Claim.from_bytes(found.data) if found else None
+    return None if other is None or _same(other, mine) else Held(group, other)

@@ -1,0 +1,102 @@
+"""Everything that an instant left behind, found so that it can be removed; nothing here decides whether it may be.
+
+Only files that carry the instant in their own name count as its data, whatever a marker says, so a wrong marker can never
+cost a committed file. Finding is repeatable: what was removed by an interrupted attempt is just not found again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from lakelock.clock import Runtime
+from lakelock.errors import CorruptTableError
+from lakelock.markers.claims import claims_of
+from lakelock.markers.direct import MarkerSet, listed
+from lakelock.markers.heartbeat import HeartbeatRecord
+from lakelock.storage import Storage
+from lakelock.table import layout
+
+PARALLEL_LISTINGS = 16
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """The objects of one instant beside its timeline files. Delete `data_files` first, then `control_files` in their order.
+
+    `unreadable` are entries among its markers that announce no file of this instant; because of them the whole table was
+    listed for its files.
+    """
+
+    instant: str
+    data_files: tuple[str, ...]
+    markers: tuple[str, ...]
+    claims: tuple[str, ...]
+    heartbeat: str
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def control_files(self) -> tuple[str, ...]:
+        """Markers, claims and heartbeat: once the data is gone they can go in one request."""
+        return (*self.markers, *self.claims, self.heartbeat)
+
+    @property
+    def by_partition(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the data files by partition, as a rollback records them."""
+        names: dict[str, list[str]] = defaultdict(list)
+        for key in self.data_files:
+            partition, name = layout.split_path(key)
+            names[partition].append(name)
+        return {partition: tuple(files) for partition, files in names.items()}
+
+
+def find_leftovers(storage: Storage, instant: str, runtime: Runtime, *, data: bool = True) -> Leftovers:
+    """Find what an instant left; without `data` (it has committed, or never wrote) only markers, claims and heartbeat.
+
+    Data files are those that markers announce and those found by listing the same partitions. A foreign instant without
+    markers may have written anywhere: then the whole table is listed. One of ours never writes before its marker.
+    """
+    markers = listed(storage, instant)
+    claims = claims_of(storage, instant, runtime)
+    files: set[str] = set()
+    unreadable = list(markers.unreadable)
+    if data:
+        for marker in markers.markers:
+            if is_data_file_of(marker.data_key, instant):
+                files.add(marker.data_key)
+            else:
+                unreadable.append(str(marker))
+        files.update(_listed_files(storage, instant, runtime, _where(storage, instant, markers, bool(unreadable))))
+    return Leftovers(instant, tuple(sorted(files)), markers.keys, claims, layout.heartbeat(instant), tuple(unreadable))
+
+
+def is_data_file_of(key: str, instant: str) -> bool:
+    """Whether `key` is a place for a base file of this instant, inside the table and outside its metadata."""
+    partition, name = layout.split_path(key)
+    try:
+        layout.checked_partition(partition, key)
+        layout.checked_file_name(name, key)
+    except CorruptTableError:
+        return False
+    return bool(instant) and name.endswith(f"_{instant}.parquet") and not name.startswith(".")
+
+
+def _where(storage: Storage, instant: str, markers: MarkerSet, unreadable: bool) -> tuple[str, ...]:
+    """The folders to list for data files of the instant; `""` is the whole table."""
+    if unreadable:
+        return ("",)
+    if markers.markers:
+        return ("",) if "" in markers.partitions else markers.partitions
+    heartbeat = storage.get(layout.heartbeat(instant))
+    ours = heartbeat is not None and HeartbeatRecord.from_bytes(heartbeat.data) is not None
+    return () if ours else ("",)
+
+
+def _listed_files(storage: Storage, instant: str, runtime: Runtime, folders: Iterable[str]) -> set[str]:
+    def look(folder: str) -> list[str]:
+        return [file.key for file in storage.list(folder) if is_data_file_of(file.key, instant)]
+
+    found = runtime.gather([partial(look, folder) for folder in folders], limit=PARALLEL_LISTINGS)
+    return {key for keys in found for key in keys}

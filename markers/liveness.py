@@ -1,0 +1,152 @@
+"""Who is still alive: judged by the age of heartbeat files, as Java Hudi does, but with one clock only.
+
+Both ends of every age are times that the storage stamped on objects, so no two machines' clocks are ever compared. Every
+doubt (a rounded time stamp, a late answer, a reference that is a little old) makes an age smaller, never greater.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from lakelock.clock import Runtime
+from lakelock.errors import StorageUnavailable
+from lakelock.markers.heartbeat import HeartbeatRecord
+from lakelock.settings import HeartbeatSettings
+from lakelock.storage import Listed, Storage
+from lakelock.table import layout
+from lakelock.table.instants import Instant, is_instant_time
+
+CLOCK_GRAIN_MS = 1_000
+"""Object stores round modification times to the second."""
+
+PARALLEL_READS = 16
+
+
+class LivenessState(str, Enum):
+    """DEAD is proven and stays so. MISSING: there is no heartbeat, but the instant is too young for that to prove anything."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    MISSING = "missing"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """What is known of one instant's writer. `evidence` says it in words; `record` is None for other engines' heartbeats."""
+
+    state: LivenessState
+    age_s: float
+    limit_s: float
+    evidence: str
+    record: HeartbeatRecord | None = None
+
+
+@dataclass(frozen=True)
+class StorageClock:
+    """The storage's time, read from an object just written and carried on by this process's monotonic clock."""
+
+    stamped_ms: int
+    read_at_s: float
+
+    @classmethod
+    def measure(cls, storage: Storage, runtime: Runtime) -> StorageClock:
+        """Read the clock: one object is written, read and deleted."""
+        key = layout.probe(runtime.uuid())
+        storage.put(key, b"what time is it")
+        read_at_s = runtime.monotonic_s()
+        try:
+            stored = storage.get(key)
+        finally:
+            storage.delete([key])
+        if stored is None:
+            raise StorageUnavailable(
+                f"{storage.uri}: an object that was just written is not there: {key}",
+                hint="run again; if it persists, this storage is not consistent enough for lakelock",
+            )
+        return cls(stored.modified_ms, read_at_s)
+
+    def now_ms(self, runtime: Runtime) -> int:
+        """The storage's time now, or a little earlier."""
+        return self.stamped_ms + int((runtime.monotonic_s() - self.read_at_s) * 1000)
+
+
+def judge(
+    beats: Iterable[Listed], now_ms: int, settings: HeartbeatSettings, records: Mapping[str, HeartbeatRecord]
+) -> dict[str, Liveness]:
+    """Judge heartbeat files by their age at the storage time `now_ms`, by instant.
+
+    A record in a file sets its own limit, since its owner gives up by that one; for the others `settings` do, as in Java.
+    """
+    judged = {}
+    for beat in beats:
+        instant = beat.key.rpartition("/")[2]
+        if not is_instant_time(instant):
+            continue
+        record = records.get(instant)
+        limit_s = record.limit_s if record else _limit_s(settings)
+        age_ms = max(0, now_ms - beat.modified_ms)
+        dead = age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
+        evidence = f"its heartbeat is {age_ms / 1000:.0f} s old, {limit_s:g} s are allowed"
+        judged[instant] = Liveness(
+            LivenessState.DEAD if dead else LivenessState.ALIVE, age_ms / 1000, limit_s, evidence, record
+        )
+    return judged
+
+
+def judge_missing(requested_ms: int, now_ms: int, settings: HeartbeatSettings) -> Liveness:
+    """Judge a pending instant that has no heartbeat; `requested_ms` is the storage time of its timeline file.
+
+    lakelock creates the heartbeat first and removes it last, so this is another engine's: one that has stopped, or one that
+    has not come to it yet.
+    """
+    limit_s = _limit_s(settings)
+    age_ms = max(0, now_ms - requested_ms)
+    dead = age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
+    evidence = f"it has no heartbeat and was requested {age_ms / 1000:.0f} s ago, {limit_s:g} s are allowed"
+    return Liveness(LivenessState.DEAD if dead else LivenessState.MISSING, age_ms / 1000, limit_s, evidence)
+
+
+def judge_all(
+    storage: Storage,
+    settings: HeartbeatSettings,
+    runtime: Runtime,
+    pending: Iterable[Instant],
+    *,
+    own: str = "",
+    read_alive: bool = True,
+) -> dict[str, Liveness]:
+    """Judge every heartbeat there is and every pending instant that has none, by instant.
+
+    `own` is the judge's own running instant: its heartbeat tells the time and nothing more has to be written for that.
+    Without `read_alive` only records of suspects are read, so the cost does not grow with the number of live writers; a live
+    writer is then told apart from a dead one by `settings`, not by its own limit.
+    """
+    beats = {beat.key.rpartition("/")[2]: beat for beat in storage.list(layout.HEARTBEATS)}
+    missing = [instant for instant in pending if instant.requested not in beats]
+    if not missing and beats.keys() <= ({own} if own else set()):
+        return {}
+    now_ms = beats[own].modified_ms if own in beats else StorageClock.measure(storage, runtime).now_ms(runtime)
+    at_first_sight = judge(beats.values(), now_ms, settings, {})
+    wanted = [
+        instant
+        for instant, liveness in at_first_sight.items()
+        if beats[instant].size_bytes and (read_alive or liveness.state is LivenessState.DEAD)
+    ]
+    stored = runtime.gather([partial(storage.get, layout.heartbeat(i)) for i in wanted], limit=PARALLEL_READS)
+    read = {instant: HeartbeatRecord.from_bytes(found.data) for instant, found in zip(wanted, stored, strict=True) if found}
+    judged = judge(beats.values(), now_ms, settings, {instant: record for instant, record in read.items() if record})
+    for instant in missing:
+        requested = storage.get(layout.timeline(instant.file_name))
+        if requested is not None:
+            judged[instant.requested] = judge_missing(requested.modified_ms, now_ms, settings)
+    return judged
+
+
+def _limit_s(settings: HeartbeatSettings) -> float:
+    return settings.interval_s * settings.tolerable_misses
