@@ -1,0 +1,218 @@
+"""Avro object containers with one record, as Hudi keeps them in the timeline: encoding, and decoding that trusts nothing.
+
+Whoever can write to the table chooses the writer schema, so a schema is checked before it drives the decoder: no recursion,
+nothing that takes no bytes inside an array or map (a count could then promise more items than the file has bytes).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import fastavro
+from lakelock.errors import CorruptTableError
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_DEEPEST = 24
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_HINT = "the file was torn or altered; restore it from a backup, or roll its commit back with Hudi's own tools"
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """A record schema: its name without namespace, its text, and what is derived from that once."""
+
+    name: str
+    text: str
+    parsed: Any = field(compare=False, repr=False)
+    header: bytes = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, definition: Mapping[str, object]) -> AvroSchema:
+        text = json.dumps(definition, separators=(",", ":"))
+        header = _MAGIC + _long(1) + _bytes(b"avro.schema") + _bytes(text.encode()) + _long(0)
+        return cls(str(definition["name"]), text, fastavro.parse_schema(json.loads(text)), header)
+
+
+def encode(schema: AvroSchema, record: Mapping[str, object], sync: bytes | None = None) -> bytes:
+    """The container that holds `record`. Equal records give equal bytes: the sync marker is a digest unless it is given."""
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, schema.parsed, record)
+    data = body.getvalue()
+    marker = sync if sync is not None else hashlib.md5(data, usedforsecurity=False).digest()
+    return b"".join((schema.header, marker, _long(1), _long(len(data)), data, marker))
+
+
+def decode(data: bytes, source: str, *expected: AvroSchema) -> tuple[AvroSchema, Record]:
+    """Which of the `expected` schemas the container has, and its record read as that schema.
+
+    Anything else than one sound record is a `CorruptTableError` that names `source`.
+    """
+    if not data:
+        _refuse(source, "is empty")
+    text, body = _open(data, source)
+    written = _writer_schema(text, source)
+    name = str(written.get("name", "")).rpartition(".")[2]
+    schema = next((known for known in expected if known.name == name), None)
+    if schema is None:
+        _refuse(source, f"holds a {name[:80]} where {' or '.join(known.name for known in expected)} belongs")
+    stream = io.BytesIO(body)
+    # fastavro raises whatever the bytes make it stumble over, so this is the one place that catches everything.
+    try:
+        if text == schema.text:
+            record = fastavro.schemaless_reader(stream, schema.parsed, None)
+        else:
+            record = fastavro.schemaless_reader(stream, fastavro.parse_schema(written), schema.parsed)
+    except Exception as error:  # noqa: BLE001
+        _refuse(source, f"does not hold what its schema says ({type(error).__name__}: {str(error)[:120]})")
+    if stream.tell() != len(body) or not isinstance(record, dict):
+        _refuse(source, "holds more than its record")
+    return schema, record
+
+
+def sync_marker(data: bytes, source: str) -> bytes:
+    """The sync marker of a container, with which `encode` makes the same bytes again."""
+    position, _ = _header(data, source)
+    return data[position : position + _SYNC_BYTES]
+
+
+def _open(data: bytes, source: str) -> tuple[str, bytes]:
+    """The writer schema's text and the bytes of the only record."""
+    position, entries = _header(data, source)
+    sync = data[position : position + _SYNC_BYTES]
+    codec = entries.get("avro.codec", b"null")
+    if codec != b"null":
+        _refuse(source, f"is compressed with {codec[:20]!r}, which Hudi does not do")
+    count, position = _read_long(data, position + _SYNC_BYTES, source)
+    size, position = _read_long(data, position, source)
+    if count != 1 or size < 0 or position + size + _SYNC_BYTES != len(data):
+        _refuse(source, f"is cut off or holds other than one record ({len(data)} bytes)")
+    if data[position + size :] != sync:
+        _refuse(source, "does not end in its sync marker")
+    try:
+        return entries.get("avro.schema", b"").decode(), data[position : position + size]
+    except UnicodeDecodeError:
+        _refuse(source, "has a schema that is not UTF-8")
+
+
+def _header(data: bytes, source: str) -> tuple[int, dict[str, bytes]]:
+    if data[:4] != _MAGIC:
+        _refuse(source, f"is no Avro container; it starts with {data[:8]!r}")
+    entries: dict[str, bytes] = {}
+    position = 4
+    while True:
+        count, position = _read_long(data, position, source)
+        if count == 0:
+            return position, entries
+        if count < 0:
+            count = -count
+            _, position = _read_long(data, position, source)
+        if count > len(data) - position:
+            _refuse(source, "has a torn header")
+        for _ in range(count):
+            key, position = _read_bytes(data, position, source)
+            value, position = _read_bytes(data, position, source)
+            entries[key.decode("utf-8", "replace")] = value
+
+
+@lru_cache(maxsize=64)
+def _checked_schema(text: str) -> str | None:
+    """What is wrong with a writer schema, None when it is safe to decode with."""
+    try:
+        definition = json.loads(text)
+        if not isinstance(definition, dict) or definition.get("type") != "record":
+            return "its schema is no record"
+        _smallest_size(definition, {}, 0)
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
+        return f"its schema cannot be used: {type(error).__name__}: {str(error)[:120]}"
+    return None
+
+
+def _writer_schema(text: str, source: str) -> Record:
+    trouble = _checked_schema(text)
+    if trouble is not None:
+        _refuse(source, f"cannot be decoded: {trouble}")
+    definition: Record = json.loads(text)
+    return definition
+
+
+def _smallest_size(definition: Any, sizes: dict[str, int | None], depth: int) -> int:
+    """The fewest bytes that a value of this type takes; ValueError for a type that decoding should not be trusted with."""
+    if depth > _DEEPEST:
+        raise ValueError("nested too deeply")
+    if isinstance(definition, str):
+        return _smallest_named(definition, sizes)
+    if isinstance(definition, list):
+        return 1 + min(_smallest_size(branch, sizes, depth + 1) for branch in definition)
+    kind = definition["type"]
+    if kind in ("array", "map"):
+        item = _smallest_size(definition["items" if kind == "array" else "values"], sizes, depth + 1)
+        if item + (kind == "map") < 1:
+            raise ValueError(f"an {kind} of values that take no bytes")
+        return 1
+    if kind == "record":
+        name = str(definition["name"])
+        sizes[name] = sizes[name.rpartition(".")[2]] = None
+        total = sum(_smallest_size(entry["type"], sizes, depth + 1) for entry in definition["fields"])
+        sizes[name] = sizes[name.rpartition(".")[2]] = total
+        return total
+    if isinstance(kind, str) and kind in _PRIMITIVES:
+        return 0 if kind == "null" else 1
+    if isinstance(kind, (dict, list)):
+        return _smallest_size(kind, sizes, depth + 1)
+    raise ValueError(f"the type {str(kind)[:40]!r}, which Hudi does not use")
+
+
+def _smallest_named(name: str, sizes: Mapping[str, int | None]) -> int:
+    if name in _PRIMITIVES:
+        return 0 if name == "null" else 1
+    size = sizes[name] if name in sizes else sizes[name.rpartition(".")[2]]
+    if size is None:
+        raise ValueError(f"{name} contains itself")
+    return size
+
+
+def _refuse(source: str, trouble: str) -> NoReturn:
+    raise CorruptTableError(f"{source} {trouble}", hint=_HINT, file=source) from None
+
+
+def _long(value: int) -> bytes:
+    folded = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while folded > 0x7F:
+        out.append(folded & 0x7F | 0x80)
+        folded >>= 7
+    out.append(folded)
+    return bytes(out)
+
+
+def _bytes(value: bytes) -> bytes:
+    return _long(len(value)) + value
+
+
+def _read_long(data: bytes, position: int, source: str) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            break
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+    _refuse(source, "is cut off")
+
+
+def _read_bytes(data: bytes, position: int, source: str) -> tuple[bytes, int]:
+    size, position = _read_long(data, position, source)
+    if size < 0 or position + size > len(data):
+        _refuse(source, "is cut off")
+    return data[position : position + size], position + size

@@ -1,0 +1,206 @@
+"""What a commit did: the metadata in completed (and inflight) commits and replacecommits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from lakelock.errors import CorruptTableError
+from lakelock.table.avro import Record, decode, encode
+from lakelock.table.avro_schemas import COMMIT, REPLACE_COMMIT, REQUESTED_REPLACE
+from lakelock.table.layout import FileGroupId, checked_file_name, checked_partition, split_path
+
+__all__ = ["CommitMetadata", "FileGroupId", "RuntimeStats", "WriteStat", "requested_replace_bytes"]
+
+NO_PREVIOUS = "null"
+"""What Hudi writes as the previous commit of a new file group."""
+
+
+class RuntimeStats(NamedTuple):
+    """How long the making of a file took, in milliseconds."""
+
+    scan_ms: int | None = 0
+    create_ms: int | None = 0
+    upsert_ms: int | None = 0
+
+
+@dataclass(frozen=True)
+class WriteStat:
+    """One file that a commit wrote: Hudi's 31 fields under their own names, in their order, with what Hudi writes for COW.
+
+    `prev_commit` is the instant of the slice that the file replaces, `"null"` for a new file group.
+    """
+
+    file_id: str | None
+    path: str | None
+    prev_commit: str | None = NO_PREVIOUS
+    num_writes: int | None = 0
+    num_deletes: int | None = 0
+    num_update_writes: int | None = 0
+    total_write_bytes: int | None = 0
+    total_write_errors: int | None = 0
+    partition_path: str | None = None
+    total_log_records: int | None = 0
+    total_log_files: int | None = None
+    total_updated_records_compacted: int | None = 0
+    num_inserts: int | None = 0
+    total_log_blocks: int | None = 0
+    total_corrupt_log_block: int | None = 0
+    total_rollback_blocks: int | None = 0
+    file_size_bytes: int | None = 0
+    log_version: int | None = None
+    log_offset: int | None = None
+    base_file: str | None = None
+    log_files: tuple[str, ...] | None = None
+    cdc_stats: Mapping[str, int] | None = field(default=None, hash=False)
+    prev_base_file: str | None = None
+    min_event_time: int | None = None
+    max_event_time: int | None = None
+    runtime: RuntimeStats | None = None
+    total_log_files_compacted: int | None = 0
+    total_log_read_time_ms: int | None = 0
+    total_log_size_compacted: int | None = 0
+    temp_path: str | None = None
+    num_updates: int | None = 0
+
+    @property
+    def group(self) -> FileGroupId:
+        """The file group that the file belongs to."""
+        return FileGroupId(self.partition_path or "", self.file_id or "")
+
+    @property
+    def is_new_group(self) -> bool:
+        return self.prev_commit in (None, "", NO_PREVIOUS)
+
+
+_AVRO_NAMES = (
+    "fileId", "path", "prevCommit", "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "totalWriteErrors",
+    "partitionPath", "totalLogRecords", "totalLogFiles", "totalUpdatedRecordsCompacted", "numInserts", "totalLogBlocks",
+    "totalCorruptLogBlock", "totalRollbackBlocks", "fileSizeInBytes", "logVersion", "logOffset", "baseFile", "logFiles",
+    "cdcStats", "prevBaseFile", "minEventTime", "maxEventTime", "runtimeStats", "totalLogFilesCompacted",
+    "totalLogReadTimeMs", "totalLogSizeCompacted", "tempPath", "numUpdates",
+)  # fmt: skip
+_RUNTIME_NAMES = ("totalScanTime", "totalCreateTime", "totalUpsertTime")
+_field_values = attrgetter(*WriteStat.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class CommitMetadata:
+    """Which files a commit wrote in which partitions, and which file groups it replaced.
+
+    `replaced` is None for a commit and a mapping, perhaps empty, for a replacecommit. `extra` holds the table's schema
+    and what writers add for themselves.
+    """
+
+    write_stats: Mapping[str, tuple[WriteStat, ...]]
+    operation: str | None
+    extra: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[str, tuple[str, ...]] | None = None
+    compacted: bool | None = False
+
+    def to_bytes(self, sync: bytes | None = None) -> bytes:
+        """The Avro container as Java writes it; equal metadata gives equal bytes."""
+        record: Record = {
+            "partitionToWriteStats": {p: [_to_avro(stat) for stat in stats] for p, stats in self.write_stats.items()},
+            "compacted": self.compacted,
+            "extraMetadata": self.extra,
+            "version": None,
+            "operationType": self.operation,
+        }
+        if self.replaced is None:
+            return encode(COMMIT, record, sync)
+        record["partitionToReplaceFileIds"] = {p: list(ids) for p, ids in self.replaced.items()}
+        return encode(REPLACE_COMMIT, record, sync)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str = "a commit's metadata") -> CommitMetadata:
+        """The metadata in a timeline file; `source` names it in the `CorruptTableError` for torn or hostile content."""
+        schema, record = decode(data, source, COMMIT, REPLACE_COMMIT)
+        stats = {p: tuple(_from_avro(s) for s in found) for p, found in (record["partitionToWriteStats"] or {}).items()}
+        replaced = None
+        if schema is REPLACE_COMMIT:
+            replaced = {p: tuple(ids) for p, ids in (record["partitionToReplaceFileIds"] or {}).items()}
+        metadata = cls(stats, record["operationType"], record["extraMetadata"] or {}, replaced, record["compacted"])
+        metadata._check(source)
+        return metadata
+
+    @property
+    def schema_json(self) -> str | None:
+        """The table's Avro schema (JSON, without meta columns) as of this commit."""
+        return self.extra.get("schema") or None
+
+    @cached_property
+    def stats(self) -> tuple[WriteStat, ...]:
+        """All write stats, whatever their partition."""
+        return tuple(stat for stats in self.write_stats.values() for stat in stats)
+
+    @cached_property
+    def added_groups(self) -> frozenset[FileGroupId]:
+        """File groups that this commit created."""
+        return frozenset(stat.group for stat in self.stats if stat.file_id and stat.is_new_group)
+
+    @cached_property
+    def rewritten_groups(self) -> frozenset[FileGroupId]:
+        """Existing file groups that got a new slice."""
+        return frozenset(stat.group for stat in self.stats if stat.file_id and not stat.is_new_group)
+
+    @cached_property
+    def replaced_groups(self) -> frozenset[FileGroupId]:
+        """File groups that are not part of the table any more since this commit."""
+        return frozenset(FileGroupId(p, file_id) for p, ids in (self.replaced or {}).items() for file_id in ids)
+
+    @property
+    def touched_groups(self) -> frozenset[FileGroupId]:
+        """Every file group that is created, rewritten or replaced."""
+        return self.added_groups | self.rewritten_groups | self.replaced_groups
+
+    def _check(self, source: str) -> None:
+        """Refuse paths that lead out of the table or contradict their partition."""
+        for partition, stats in self.write_stats.items():
+            checked_partition(partition, source)
+            for stat in stats:
+                _check_stat(stat, partition, source)
+        for partition, ids in (self.replaced or {}).items():
+            checked_partition(partition, source)
+            for file_id in ids:
+                checked_file_name(file_id, source)
+
+
+def _check_stat(stat: WriteStat, partition: str, source: str) -> None:
+    if stat.file_id:
+        checked_file_name(stat.file_id, source)
+    if stat.path is None:
+        return
+    folder, name = split_path(stat.path)
+    checked_file_name(name, source)
+    if folder != partition or (stat.partition_path or "") != partition:
+        raise CorruptTableError(
+            f"{source} has the file {stat.path!r} of the partition {stat.partition_path!r} under {partition!r}", file=source
+        )
+
+
+def requested_replace_bytes(operation: str = "INSERT_OVERWRITE") -> bytes:
+    """The content of a `replacecommit.requested` file that is no clustering plan, as Java writes it for the operation."""
+    record: dict[str, Any] = {"operationType": None, "clusteringPlan": None, "extraMetadata": None, "version": None}
+    if operation == "DELETE_PARTITION":
+        record.update(operationType=operation, extraMetadata={}, version=1)
+    return encode(REQUESTED_REPLACE, record)
+
+
+def _to_avro(stat: WriteStat) -> Record:
+    record: Record = dict(zip(_AVRO_NAMES, _field_values(stat)))
+    if stat.runtime is not None:
+        record["runtimeStats"] = dict(zip(_RUNTIME_NAMES, stat.runtime))
+    return record
+
+
+def _from_avro(record: Record) -> WriteStat:
+    runtime, log_files = record["runtimeStats"], record["logFiles"]
+    if runtime is not None:
+        record["runtimeStats"] = RuntimeStats(*(runtime[name] for name in _RUNTIME_NAMES))
+    if log_files is not None:
+        record["logFiles"] = tuple(log_files)
+    return WriteStat(*(record[name] for name in _AVRO_NAMES))

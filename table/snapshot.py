@@ -1,0 +1,165 @@
+"""Snapshots: which base files make up the table at one moment."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from lakelock.clock import Runtime
+from lakelock.errors import CorruptTableError
+from lakelock.storage import Listed, Storage
+from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Action, Instant
+from lakelock.table.layout import FileGroupId
+from lakelock.table.timeline import Timeline
+
+_NAME = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{17}|[0-9]{14})\.parquet", re.ASCII).fullmatch
+_PARALLEL_READS = 16
+
+Replaced = frozenset[FileGroupId]
+
+
+class DataFile(NamedTuple):
+    """One base file: a slice of a file group, written under an instant by the task that its write token names."""
+
+    partition: str
+    file_id: str
+    token: str
+    instant: str
+    size_bytes: int = 0
+
+    @classmethod
+    def parse(cls, path: str, size_bytes: int = 0) -> DataFile | None:
+        """The base file that a relative path names, None for anything else."""
+        partition, _, name = path.rpartition("/")
+        match = _NAME(name)
+        return cls(partition, match[1], match[2], match[3], size_bytes) if match else None
+
+    @property
+    def name(self) -> str:
+        return f"{self.file_id}_{self.token}_{self.instant}.parquet"
+
+    @property
+    def key(self) -> str:
+        """Where the file is; also its relative path in commit metadata."""
+        return layout.in_partition(self.partition, self.name)
+
+    @property
+    def group(self) -> FileGroupId:
+        return FileGroupId(self.partition, self.file_id)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The newest visible slice of every file group that is not replaced, in order of partition and file id."""
+
+    files: tuple[DataFile, ...]
+
+    @classmethod
+    def of(cls, timeline: Timeline, files: Iterable[Listed], replaced: Mapping[FileGroupId, str]) -> Snapshot:
+        """The snapshot that a timeline, a listing of the data files and the replaced groups (by which instant) add up to.
+
+        List the files after the timeline: then each file of a completed instant is in the listing.
+        """
+        visible: dict[str, bool] = {}
+        newest: dict[tuple[str, str], DataFile] = {}
+        for listed in files:
+            file = DataFile.parse(listed.key, listed.size_bytes)
+            if file is None:
+                continue
+            shown = visible.get(file.instant)
+            if shown is None:
+                shown = visible[file.instant] = timeline.is_visible(file.instant)
+            if not shown:
+                continue
+            group = (file.partition, file.file_id)
+            known = newest.get(group)
+            if known is None or file.instant > known.instant:
+                newest[group] = file
+            elif file.instant == known.instant:
+                _refuse_twins(known, file)
+        gone = {group for group, instant in replaced.items() if timeline.is_visible(instant)}
+        kept = [file for group, file in newest.items() if group not in gone]
+        for file in kept:
+            if file.size_bytes == 0:
+                raise CorruptTableError(f"{file.key} is empty but its commit is completed", hint=_TORN, file=file.key)
+        return cls(tuple(sorted(kept)))
+
+    @cached_property
+    def _by_partition(self) -> Mapping[str, tuple[DataFile, ...]]:
+        found: defaultdict[str, list[DataFile]] = defaultdict(list)
+        for file in self.files:
+            found[file.partition].append(file)
+        return {partition: tuple(files) for partition, files in found.items()}
+
+    @cached_property
+    def _by_group(self) -> Mapping[FileGroupId, DataFile]:
+        return {file.group: file for file in self.files}
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The paths of the partitions that have files, in order."""
+        return tuple(self._by_partition)
+
+    def in_partition(self, partition: str) -> tuple[DataFile, ...]:
+        return self._by_partition.get(partition, ())
+
+    def group(self, group: FileGroupId) -> DataFile | None:
+        """The newest slice of a file group, None when the table does not have the group."""
+        return self._by_group.get(group)
+
+
+_TORN = "restore the file from a backup, or roll its commit back with Hudi's own tools"
+
+
+def _refuse_twins(one: DataFile, other: DataFile) -> None:
+    raise CorruptTableError(
+        f"two files claim to be the slice of one file group at one instant: {one.key} and {other.key}",
+        hint="a failed task attempt left one of them: keep the one that the commit's metadata names",
+        file=other.key,
+    )
+
+
+def read_snapshot(
+    storage: Storage,
+    timeline: Timeline,
+    as_of: str | None = None,
+    *,
+    replaced_by: MutableMapping[str, Replaced] | None = None,
+    runtime: Runtime | None = None,
+) -> Snapshot:
+    """The snapshot of a timeline, or of its past as of an instant time. One listing, and one read per replacecommit.
+
+    `replaced_by` keeps what replacecommits replaced between calls: a completed instant never changes. With a `runtime`
+    they are read several at a time. Groups whose replacecommit was archived are assumed to be cleaned: Java archives a
+    replacecommit only after the files of its groups are gone.
+    """
+    if as_of is not None:
+        timeline = timeline.as_of(as_of)
+    replaced = read_replaced(storage, timeline, replaced_by if replaced_by is not None else {}, runtime)
+    return Snapshot.of(timeline, storage.list(""), replaced)
+
+
+def read_replaced(
+    storage: Storage, timeline: Timeline, replaced_by: MutableMapping[str, Replaced], runtime: Runtime | None = None
+) -> dict[FileGroupId, str]:
+    """Every replaced file group of the timeline and the instant that replaced it; reads what `replaced_by` lacks."""
+    replacing = [i for i in timeline.commits if i.action == Action.REPLACE_COMMIT]
+    unread = [i for i in replacing if i.requested not in replaced_by]
+
+    def read(instant: Instant) -> Replaced:
+        key = layout.timeline(instant.file_name)
+        stored = storage.get(key)
+        # Archived since the timeline was listed: its files are cleaned.
+        return CommitMetadata.from_bytes(stored.data, key).replaced_groups if stored else frozenset()
+
+    calls = [partial(read, instant) for instant in unread]
+    found = runtime.gather(calls, limit=_PARALLEL_READS) if runtime else [call() for call in calls]
+    for instant, groups in zip(unread, found):
+        replaced_by[instant.requested] = groups
+    return {group: i.requested for i in replacing for group in replaced_by[i.requested]}
