@@ -101,7 +101,7 @@ def test_the_lease_of_dynamodb_is_its_wait_time_as_in_java(tmp_path: Path) -> No
     assert (lock.wait_s, lock.lease_s, lock.renew_s) == (30.0, 30.0, 10.0)
 
 
-@pytest.mark.parametrize("name", ["InProcessLockProvider", "FileSystemBasedLockProvider", "ZookeperBasedLockProvider", "my.Own"])
+@pytest.mark.parametrize("name", ["InProcessLockProvider", "FileSystemBasedLockProvider", "ZookeperBasedProvider", "my.Own"])
 def test_a_lock_nobody_else_can_take_part_in_is_refused_unless_overridden(tmp_path: Path, name: str) -> None:
     text = f"hoodie.write.lock.provider={_JAVA}{name}"
     with pytest.raises(SettingsError, match=r"lock\.provider \(file .*hoodie\.write\.lock\.provider\)"):
