@@ -1,0 +1,119 @@
+"""The beginning of a transaction: an instant of its own, and what it has seen.
+
+The order of the steps is the protocol (DESIGN.md 4.2): look at the log and note its head; heartbeat, then the requested file;
+look at the log again, then list the timeline. What the log's head had decided must be visible in that listing, else it is
+published and the beginning starts over. Whatever is decided after the noted head is in the transaction's window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakelock.errors import StorageUnavailable, TransactionError
+from lakelock.events import EventKind
+from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publish import finish_head, newest_commit, publication_of
+from lakelock.occ.steps import Step, reached
+from lakelock.table import layout
+from lakelock.table.commit_metadata import requested_replace_bytes
+from lakelock.table.eligibility import check_writable
+from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.timeline import Timeline
+
+BEGIN_ATTEMPTS = 50
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a transaction had seen when it began. Picklable.
+
+    `first` is the head of the decision log noted before the instant existed: every decision up to it is visible in
+    `timeline`, every later one that is not belongs to the window.
+    """
+
+    instant: str
+    action: str
+    operation: str
+    first: int
+    timeline: Timeline
+    properties: TableProperties
+
+    def saw(self, instant: str) -> bool:
+        """True when the transaction's snapshot contains what this instant did."""
+        return instant in self.timeline.completed_instants
+
+
+def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, Heartbeat]:
+    """Take an instant and a baseline; the heartbeat runs. Raises `TableError` before any write if the table refuses."""
+    for _ in range(BEGIN_ATTEMPTS):
+        properties = read_properties(table.storage)
+        check_writable(properties)
+        view = table.log.look()
+        head = newest_commit(table, view)
+        instant = later_than(table.runtime.now_ms(), table.newest_seen[0] or None)
+        heartbeat = _take_instant(table, instant, operation, action, view.head)
+        if heartbeat is None:
+            table.newest_seen[0] = max(table.newest_seen[0], instant)
+            continue
+        reached(Step.REQUESTED)
+        later = table.log.look(after=view.head)
+        timeline = table.timeline()
+        if head is not None and publication_of(head, timeline) is None:
+            give_up(table, heartbeat, instant, action)
+            with table.locked(operation=operation):
+                finish_head(table, table.log.look(), table.timeline())
+            continue
+        # A slice may only build on slices of older instants, and a collected decision leaves a hole in the window.
+        if later.boundary > view.head or any(i.requested > instant for i in timeline.commits):
+            give_up(table, heartbeat, instant, action)
+            continue
+        reached(Step.BEGUN)
+        table.emit(EventKind.BEGAN, instant, operation, commits=len(timeline.commits), decision=view.head)
+        return Baseline(instant, action.value, operation, view.head, timeline, properties), heartbeat
+    raise TransactionError(
+        f"no instant to be had on {table.storage.uri} in {BEGIN_ATTEMPTS} attempts: others commit faster than this can begin",
+        hint="run again; if it persists, check that this machine's clock is right: lakelock doctor",
+    )
+
+
+def _take_instant(table: OpenTable, instant: str, operation: str, action: Action, first: int) -> Heartbeat | None:
+    """Heartbeat, then the requested file; None when the instant is somebody else's."""
+    record = HeartbeatRecord(
+        instant=instant,
+        writer=table.writer,
+        operation=operation,
+        first=first,
+        interval_s=table.settings.heartbeat.interval_s,
+        tolerable_misses=table.settings.heartbeat.tolerable_misses,
+    )
+    heartbeat = Heartbeat.start(table.storage, record, table.runtime)
+    if heartbeat is None:
+        return None
+    reached(Step.HEARTBEAT_STARTED)
+    content = requested_replace_bytes() if action is Action.REPLACE_COMMIT else b""
+    try:
+        made = table.storage.put_if_absent(requested_key(instant, action), content)
+    except StorageUnavailable:
+        heartbeat.stop(delete=False)
+        raise
+    if made is None:
+        heartbeat.stop(delete=True)
+        return None
+    return heartbeat
+
+
+def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> None:
+    """Take back an instant that has written and decided nothing."""
+    table.newest_seen[0] = max(table.newest_seen[0], instant)
+    table.storage.delete([requested_key(instant, action)])
+    heartbeat.stop(delete=True)
+
+
+def requested_key(instant: str, action: Action) -> str:
+    return layout.timeline(Instant(instant, action.value, State.REQUESTED).file_name)
+
+
+def inflight_key(instant: str, action: Action) -> str:
+    return layout.timeline(Instant(instant, action.value, State.INFLIGHT).file_name)

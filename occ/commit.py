@@ -1,0 +1,314 @@
+"""The critical section: validate, decide, publish (DESIGN.md 4.4).
+
+The lock makes this cheap and fair; the decision log makes it safe. Nothing here trusts the lock: a second writer in the
+same section loses at the put-if-absent of the next decision number and starts over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.errors import (
+    CommitOutcomeUnknown,
+    ConflictError,
+    LakelockError,
+    LeaseLost,
+    RolledBackError,
+    StorageUnavailable,
+    TransactionError,
+)
+from lakelock.events import EventKind
+from lakelock.occ import footprint as keys
+from lakelock.occ.baseline import Baseline
+from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
+from lakelock.occ.footprint import Footprint, Other
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
+from lakelock.occ.rules import PROFILES, Look, judge, pending_service
+from lakelock.occ.steps import Step, reached
+from lakelock.occ.window import commits_since, possibly_archived
+from lakelock.providers.base import Lease
+from lakelock.storage import Created
+from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.eligibility import check_writable
+from lakelock.table.instants import State, later_than
+from lakelock.table.layout import FileGroupId
+from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.services import pending_clustering_groups
+from lakelock.table.snapshot import DataFile
+from lakelock.table.timeline import Timeline
+
+LOOK_ROUNDS = 5
+"""How often a commit steps out of the lock to look into files before it looks under the lock instead."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A commit that is ready but for its number and completion time."""
+
+    footprint: Footprint
+    stats: Mapping[str, tuple[WriteStat, ...]]
+    replaced: Mapping[str, tuple[str, ...]] | None
+    operation: str
+    schema_json: str
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    def payload(self, number: int, write_id: str, schema_json: str) -> bytes:
+        """The bytes of the completed instant, if it is decided as `number`."""
+        extra = {**self.extra, keys.DECISION: str(number), keys.WRITE_ID: write_id, keys.SCHEMA: schema_json}
+        return CommitMetadata(self.stats, self.operation, extra, self.replaced).to_bytes()
+
+
+class Commit:
+    """One transaction's way through the critical section; used once."""
+
+    def __init__(
+        self,
+        table: OpenTable,
+        baseline: Baseline,
+        draft: Draft,
+        *,
+        before: Callable[[FileGroupId], DataFile | None],
+        ensure_alive: Callable[[], None],
+    ) -> None:
+        """`before` gives a file group's file in the snapshot; `ensure_alive` raises once the heartbeat is lost."""
+        self._table, self._baseline, self._draft = table, baseline, draft
+        self._before, self._ensure_alive = before, ensure_alive
+        self._answers: dict[object, Conflict | None] = {}
+        self._others: dict[str, Other] = {}
+        self.may_be_decided = False
+        self.lock_wait_s = 0.0
+        self.live_decisions = 0
+
+    def run(self) -> Decision:
+        """Commit and return the published decision, or raise: `ConflictError`, `RolledBackError`, `CommitOutcomeUnknown`."""
+        table, instant = self._table, self._baseline.instant
+        for round_number in range(LOOK_ROUNDS + 1):
+            asked_s = table.runtime.monotonic_s()
+            try:
+                with table.locked(instant, self._draft.operation) as lease:
+                    self.lock_wait_s += table.runtime.monotonic_s() - asked_s
+                    reached(Step.LOCKED)
+                    result = self._under_lock(lease, may_look=round_number == LOOK_ROUNDS)
+            except LeaseLost:
+                if self.may_be_decided or round_number == LOOK_ROUNDS:
+                    raise
+                continue
+            if isinstance(result, Decision):
+                reached(Step.UNLOCKED)
+                return result
+            for look in result:
+                self._answer(look)
+        raise TransactionError(
+            f"{instant}: others committed in each of {LOOK_ROUNDS} looks at what they changed", hint="run again when it is quieter"
+        )
+
+    def _under_lock(self, lease: Lease | None, *, may_look: bool) -> Decision | list[Look]:
+        table, baseline = self._table, self._baseline
+        for _ in range(table.settings.decisions.slot_attempts):
+            check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
+            timeline = table.timeline()
+            view = table.log.look(after=baseline.first)
+            if view.boundary > baseline.first:
+                return self._by_timeline(timeline)
+            decisions = table.log.read_all(view.numbers)
+            if decisions is None:
+                continue
+            mine = decided_for(baseline.instant, decisions)
+            if mine is not None and mine.kind is DecisionKind.COMMIT:
+                return self._publish(mine, timeline, lease)
+            self._ensure_pending(timeline, mine)
+            finish_head(table, view, timeline)
+            others = commits_since(table.storage, baseline, timeline, decisions, self._others)
+            looks = self._validate(timeline, others)
+            if looks and not may_look:
+                return looks
+            for look in looks:
+                self._answer(look)
+            self._ensure_alive()
+            if lease is not None:
+                lease.ensure_active()
+            reached(Step.VALIDATED)
+            decided = self._decide(view, timeline, decisions, others)
+            if decided is not None:
+                self.live_decisions = view.head + 1 - view.boundary
+                return self._publish(decided, timeline, lease)
+        raise TransactionError(
+            f"{baseline.instant}: others took the decision number in each of {table.settings.decisions.slot_attempts} attempts",
+            hint="run again; if this persists, check that the lock provider really excludes: lakelock doctor",
+        )
+
+    def _validate(self, timeline: Timeline, others: Sequence[Other]) -> list[Look]:
+        """Raise the first conflict; return the looks that are still unanswered."""
+        table, mine = self._table, self._draft.footprint
+        conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, self._before)
+        conflict = conflict or planned_clustering(table, timeline, mine)
+        if conflict is not None:
+            raise ConflictError(conflict)
+        archived = possibly_archived(table.storage, self._baseline, timeline)
+        if archived:
+            raise RolledBackError(
+                f"{mine.party.instant}: {sorted(archived)[0]} was pending when this began and has been archived since, so "
+                "whether it collided cannot be told any more",
+                hint="run the operation again; archive less eagerly in the other writer (hoodie.keep.min.commits)",
+            )
+        return [look for look in looks if look.identity not in self._answers]
+
+    def _answer(self, look: Look) -> None:
+        conflict = self._answers[look.identity] = look.answer(self._draft.footprint)
+        if conflict is not None:
+            raise ConflictError(conflict)
+
+    def _ensure_pending(self, timeline: Timeline, mine: Decision | None) -> None:
+        """Raise unless this instant is pending and nobody has rolled it back."""
+        instant = self._baseline.instant
+        if mine is not None:
+            raise RolledBackError(
+                f"{instant} was rolled back by {mine.writer} in decision {mine.number}, because its heartbeat had stopped",
+                hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
+                decision=mine.number,
+            )
+        if timeline.state_of(instant) is None or is_rolled_back(self._table, timeline, instant):
+            raise RolledBackError(
+                f"{instant} was rolled back by another Hudi writer",
+                hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
+            )
+
+    def _decide(
+        self, view: LogView, timeline: Timeline, decisions: Sequence[Decision], others: Sequence[Other]
+    ) -> Decision | None:
+        """Put the commit under the next number: this is the commit point. None when somebody else has the number."""
+        table, baseline = self._table, self._baseline
+        newest = max([timeline.newest_time, *(d.completion for d in decisions)])
+        number, write_id = view.head + 1, table.runtime.uuid()
+        decision = Decision(
+            number=number,
+            kind=DecisionKind.COMMIT,
+            instant=baseline.instant,
+            action=baseline.action,
+            write_id=write_id,
+            writer=table.writer,
+            operation=self._draft.operation,
+            completion=later_than(table.runtime.now_ms(), newest),
+            payload=self._draft.payload(number, write_id, self._schema_json(others)),
+        )
+        self.may_be_decided = True
+        made = table.log.decide(decision)
+        if made is Created.UNKNOWN:
+            made = self._make_definite(decision)
+        if made is Created.THEIRS:
+            found = table.log.read(number)
+            if found is None or found.write_id != write_id:
+                self.may_be_decided = False
+                return None
+        # A collector may have used up this number before: then the record means nothing and the timeline tells.
+        if table.log.boundary() >= number:
+            return None
+        reached(Step.DECIDED)
+        table.emit(EventKind.DECIDED, baseline.instant, self._draft.operation, decision=number)
+        return decision
+
+    def _make_definite(self, decision: Decision) -> Created:
+        """No reply came: put a rollback of this instant under the same number, so that the slot is definite.
+
+        THEIRS: the slot is taken, by this commit after all or by somebody else. Raises when the rollback won, or when
+        storage does not answer at all.
+        """
+        table = self._table
+        made = table.log.decide(tombstone(decision, table.runtime.uuid()))
+        if made is Created.OURS:
+            raise RolledBackError(
+                f"{decision.instant}: storage gave no answer to the commit, which was withdrawn",
+                hint="run the operation again when the storage answers",
+                decision=decision.number,
+            )
+        if made is Created.UNKNOWN:
+            raise self._unknown(StorageUnavailable("no answer to the commit, nor to its withdrawal"))
+        return made
+
+    def _schema_json(self, others: Sequence[Other]) -> str:
+        """The table's schema after this commit: mine, unless another added columns meanwhile and I did not."""
+        if self._draft.footprint.changes_schema:
+            return self._draft.schema_json
+        evolved = [o.metadata.schema_json for o in others if o.metadata.schema_json and keys.CHANGES_SCHEMA in o.metadata.extra]
+        return evolved[-1] if evolved else self._draft.schema_json
+
+    def _publish(self, decision: Decision, timeline: Timeline, lease: Lease | None) -> Decision:
+        table = self._table
+        self.may_be_decided = True
+        try:
+            current = timeline if lease is None or lease.lost is None else table.timeline()
+            published = publish(table, decision, current)
+        except LakelockError as error:
+            raise self._unknown(error) from error
+        if published is Publication.VOID or current.state_of(decision.instant) is None:
+            raise RolledBackError(
+                f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible",
+                hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
+            )
+        table.newest_seen[0] = max(table.newest_seen[0], decision.completion)
+        reached(Step.PUBLISHED)
+        table.emit(EventKind.PUBLISHED, decision.instant, decision.operation, decision=decision.number)
+        return decision
+
+    def _by_timeline(self, timeline: Timeline) -> Decision:
+        """The window is no longer whole, so the timeline alone tells: completed, or it never will be."""
+        completed = next((i for i in timeline.commits if i.requested == self._baseline.instant), None)
+        if completed is None:
+            raise RolledBackError(
+                f"{self._baseline.instant}: decisions of its window were collected, because its heartbeat had stopped",
+                hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
+            )
+        stored = self._table.storage.get(layout.timeline(completed.file_name))
+        payload = stored.data if stored is not None else b""
+        extra = CommitMetadata.from_bytes(payload, completed.file_name).extra
+        return Decision(
+            number=int(extra.get(keys.DECISION, 0)),
+            kind=DecisionKind.COMMIT,
+            instant=completed.requested,
+            action=completed.action,
+            write_id=extra.get(keys.WRITE_ID, ""),
+            writer=self._table.writer,
+            operation=self._draft.operation,
+            completion=completed.completion or "",
+            payload=payload,
+        )
+
+    def _unknown(self, cause: LakelockError) -> CommitOutcomeUnknown:
+        instant = self._baseline.instant
+        self._table.emit(EventKind.OUTCOME_UNKNOWN, instant, self._draft.operation, cause=cause.message)
+        return CommitOutcomeUnknown(
+            f"it is not known whether {instant} is committed: {cause.message}. Nothing was cleaned up",
+            hint=f"lakelock commits show {self._table.storage.uri} {instant}",
+            instant=instant,
+        )
+
+
+def check_unchanged(baseline: Baseline, now: TableProperties, party: Party) -> None:
+    """Raise unless the table still is what it was at the baseline in everything that matters to a writer."""
+    check_writable(now)
+    changed = sorted(baseline.properties.differences(now))
+    if changed:
+        conflict = Conflict.over(
+            ConflictRule.PROTOCOL,
+            party,
+            Party("", "change of hoodie.properties"),
+            changed,
+            detail="the table's properties changed while this transaction was running",
+        )
+        raise ConflictError(replace(conflict, retry_helps=True))
+
+
+def planned_clustering(table: OpenTable, timeline: Timeline, mine: Footprint) -> Conflict | None:
+    """A conflict if a pending clustering plan covers a file group that `mine` rewrites or replaces."""
+    for plan in timeline.pending_clustering:
+        stored = table.storage.get(layout.timeline(replace(plan, state=State.REQUESTED).file_name))
+        if stored is None:
+            continue
+        conflict = pending_service(mine, plan.requested, pending_clustering_groups(stored.data, plan.file_name))
+        if conflict is not None:
+            return conflict
+    return None

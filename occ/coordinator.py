@@ -1,0 +1,171 @@
+"""One table, open for transactions: the entry to the engine for the Spark plugin, the command line and the simulator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from types import TracebackType
+
+from lakelock.clock import Runtime, SystemRuntime
+from lakelock.errors import ProviderMismatch, StorageError
+from lakelock.events import Events, Listener
+from lakelock.identity import WriterIdentity
+from lakelock.occ.applications import AppliedVersions
+from lakelock.occ.baseline import Baseline, begin, give_up
+from lakelock.occ.decisions import DecisionLog
+from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.reaper import Reaped, collect, reap
+from lakelock.occ.schemas import SchemaHistory
+from lakelock.occ.transaction import Transaction
+from lakelock.providers import open_provider
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage_open import StorageLocation
+from lakelock.table import layout
+from lakelock.table.eligibility import check_readable
+from lakelock.table.instants import Action
+from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import Snapshot, read_snapshot
+
+OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
+
+
+class Coordinator:
+    """Begins transactions on one table, reads its snapshots, and removes what dead writers left.
+
+    Cheap to keep open, safe to use from several threads; a forked child must open its own. `close()` releases the lock
+    service's connection.
+    """
+
+    def __init__(self, table: OpenTable, properties: TableProperties) -> None:
+        self.table, self.properties = table, properties
+        self._schemas = SchemaHistory(table)
+        self._applied = AppliedVersions(table)
+        self._swept = False
+
+    @classmethod
+    def open(
+        cls,
+        location: StorageLocation,
+        settings: Settings | None = None,
+        *,
+        runtime: Runtime | None = None,
+        application: str = "",
+        listeners: Sequence[Listener] = (),
+        storage: Storage | None = None,
+    ) -> Coordinator:
+        """Open an existing table. `TableError` when there is none; `ProviderMismatch` when another lock guards it.
+
+        A table that must not be written opens for reading; `begin` says why it refuses.
+        """
+        settings, runtime = settings or Settings(), runtime or SystemRuntime()
+        storage = storage or location.open()
+        properties = read_properties(storage)
+        check_readable(properties)
+        writer = WriterIdentity.of_this_process(runtime, application)
+        events = Events(tuple(listeners))
+        single = settings.concurrency.mode == "SINGLE_WRITER"
+        provider = None if single else open_provider(settings.lock, storage, runtime, writer, events)
+        table = OpenTable(location, storage, runtime, settings, provider, writer, events, DecisionLog(storage))
+        return cls(table, properties)
+
+    def begin(
+        self, operation: str, *, application: AppTransaction | None = None, overwrites: bool | None = None, tag: str = ""
+    ) -> Transaction:
+        """Begin a transaction. `operation` is Hudi's name for it (INSERT, UPSERT, DELETE, INSERT_OVERWRITE, …).
+
+        `overwrites` lets it replace whole partitions (default: by the operation's name). `tag` is kept in the commit.
+        Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
+        """
+        self.ensure_same_provider()
+        replaces = operation in OVERWRITES if overwrites is None else overwrites
+        action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
+        baseline, heartbeat = begin(self.table, operation, action)
+        try:
+            schema = self._schemas.at(baseline.timeline, baseline.properties)
+            self._sweep(baseline)
+        except BaseException:
+            give_up(self.table, heartbeat, baseline.instant, action)
+            raise
+        return Transaction(self.table, baseline, heartbeat, schema, application, tag)
+
+    def _sweep(self, baseline: Baseline) -> None:
+        """Reap when the baseline shows other pending writers, and once in the life of this object; collect when due."""
+        others = [i for i in baseline.timeline.pending if i.requested != baseline.instant]
+        if others or not self._swept:
+            reap(self.table, baseline.timeline, baseline.instant)
+            self._swept = True
+        if baseline.first - self.table.log.known_boundary > self.table.settings.decisions.collect_above:
+            collect(self.table)
+
+    def already_applied(self, application: AppTransaction) -> bool:
+        """True when this application has committed this version or a later one."""
+        version = self._applied.version(self.table.timeline(), application.app_id)
+        return version is not None and version >= application.version
+
+    def applied_instant(self, application: AppTransaction) -> str:
+        """The instant of the newest commit of this application, `""` if there is none."""
+        return self._applied.instant(self.table.timeline(), application.app_id)
+
+    def snapshot(self, as_of: str | None = None) -> Snapshot:
+        """The file slices visible now, or as of an instant."""
+        return read_snapshot(self.table.storage, self.table.timeline(), as_of=as_of)
+
+    def schema(self) -> TableSchema:
+        """The table's schema now."""
+        return self._schemas.at(self.table.timeline(), self.properties)
+
+    def reap(self) -> list[Reaped]:
+        """Finish or remove what dead writers left."""
+        return reap(self.table)
+
+    def collect(self) -> int:
+        """Delete decisions that nobody needs any more; how many."""
+        return collect(self.table)
+
+    def history(self, limit: int = 1000) -> list[HistoryEntry]:
+        """The newest commits, newest first."""
+        return history(self.table, limit)
+
+    def outcome(self, instant: str) -> Outcome:
+        """What became of an instant; publishes it if it was decided and nobody did yet."""
+        return outcome_of(self.table, instant)
+
+    def ensure_same_provider(self) -> None:
+        """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another."""
+        provider = self.table.provider
+        if provider is None or self.table.provider_checked:
+            return
+        mine = json.dumps({"format": 1, "provider": provider.identity}).encode()
+        made = self.table.storage.put_if_absent(layout.LOCK_IDENTITY, mine)
+        stored = self.table.storage.get(layout.LOCK_IDENTITY) if made is None else None
+        if stored is not None and stored.data != mine:
+            recorded = _recorded_provider(stored.data)
+            raise ProviderMismatch(
+                f"{self.table.storage.uri} is guarded by the lock {recorded}, this writer is configured for {provider.identity}",
+                hint=f'set lock.provider to "{recorded}" here, or change all writers to the same',
+                recorded=recorded,
+                configured=provider.identity,
+            )
+        self.table.provider_checked.append(True)
+
+    def close(self) -> None:
+        """Let go of the lock service. Never raises."""
+        if self.table.provider is not None:
+            self.table.provider.close()
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _recorded_provider(data: bytes) -> str:
+    try:
+        return str(json.loads(data)["provider"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{layout.LOCK_IDENTITY} is not readable", hint="delete it while no writer is live") from error

@@ -1,0 +1,24 @@
+"""Making a new table."""
+
+from __future__ import annotations
+
+from lakelock.clock import Runtime
+from lakelock.errors import TableError
+from lakelock.storage import Created, Storage, create, probe
+from lakelock.table import layout
+from lakelock.table.properties import TableProperties
+
+
+def create_table(storage: Storage, properties: TableProperties, runtime: Runtime) -> None:
+    """Make an empty table, after checking that the storage honours conditional writes. `TableError` if there is one."""
+    write_id = runtime.uuid()
+    if storage.get(layout.PROPERTIES) is not None:
+        raise _exists(storage)
+    probe(storage, layout.probe(write_id), write_id)
+    made = create(storage, layout.PROPERTIES, properties.serialize(runtime.now_ms()))
+    if made is Created.THEIRS:
+        raise _exists(storage)
+
+
+def _exists(storage: Storage) -> TableError:
+    return TableError(f"{storage.uri} is a table already", hint="open it: LakeTable.for_path(spark, path)")

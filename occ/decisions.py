@@ -1,0 +1,215 @@
+"""The decision log: numbered records that commit or roll back one instant each, created put-if-absent, never rewritten.
+
+The log is what makes commits safe when the lock is not: two writers can both believe that they hold the lock, but only one
+creates number n+1. Whoever creates it has seen and judged everything up to n.
+
+Rules that all users of the log keep (DESIGN.md 4.4, `docs/adr/0003`):
+
+* The boundary is read *after* a listing, and numbers at or below it are ignored: they may be half collected.
+* Number n+1 is created only once the commit decided by n, if n is one, is published. So at any time at most the newest
+  decision awaits publication, and finding it takes one read, however long the log is.
+
+A record is one line of JSON (the header), a newline, and the bytes of the completed instant, whose length and SHA-256 the
+header holds. Records of a newer format or an unknown kind are refused, not skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from lakelock.errors import CorruptTableError, TableError
+from lakelock.identity import WriterIdentity
+from lakelock.storage import Created, Storage, create
+from lakelock.table import layout
+
+FORMAT = 1
+
+
+class DecisionKind(str, Enum):
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision about one instant. `completion` and `payload` are empty for a rollback.
+
+    `write_id` is random and says which attempt wrote the record; `payload` are the very bytes of the completed instant.
+    """
+
+    number: int
+    kind: DecisionKind
+    instant: str
+    action: str
+    write_id: str
+    writer: WriterIdentity
+    operation: str
+    completion: str = ""
+    payload: bytes = b""
+
+    def to_bytes(self) -> bytes:
+        header = {
+            "format": FORMAT,
+            "number": self.number,
+            "kind": self.kind.value,
+            "instant": self.instant,
+            "action": self.action,
+            "completion": self.completion,
+            "write_id": self.write_id,
+            "writer": self.writer.as_dict(),
+            "operation": self.operation,
+            "payload_bytes": len(self.payload),
+            "payload_sha256": hashlib.sha256(self.payload).hexdigest(),
+        }
+        return json.dumps(header, separators=(",", ":")).encode() + b"\n" + self.payload
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str) -> Decision:
+        """Read a record; `CorruptTableError` names it when it is torn, `TableError` when it is newer than this release."""
+        head, _, payload = data.partition(b"\n")
+        try:
+            header = json.loads(head)
+            number, version, kind = int(header["number"]), int(header["format"]), str(header["kind"])
+            fields = {key: str(header[key]) for key in ("instant", "action", "completion", "write_id", "operation")}
+            writer = WriterIdentity.from_dict(header["writer"])
+            size, digest = int(header["payload_bytes"]), str(header["payload_sha256"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptTableError(f"decision {name} is not readable: {error}", hint=_RESTORE, file=name) from error
+        if version > FORMAT or kind not in {k.value for k in DecisionKind}:
+            raise TableError(
+                f"decision {name} has format {version} and kind {kind!r}, written by a newer lakelock",
+                hint="pip install --upgrade lakelock",
+            )
+        if len(payload) != size or hashlib.sha256(payload).hexdigest() != digest:
+            raise CorruptTableError(f"decision {name} is torn: {len(payload)} of {size} bytes", hint=_RESTORE, file=name)
+        return cls(number=number, kind=DecisionKind(kind), writer=writer, payload=payload, **fields)
+
+
+_RESTORE = "restore this file from a backup or an older version of the object; lakelock doctor lists what is affected"
+
+
+@dataclass(frozen=True)
+class LogView:
+    """One consistent look at the log: the boundary read after the listing, and the numbers above it, dense and sorted.
+
+    `floor`: the number before the first that this look could show.
+    """
+
+    boundary: int
+    floor: int
+    numbers: tuple[int, ...]
+
+    @property
+    def head(self) -> int:
+        """The greatest number ever used, as far as this look can tell."""
+        return self.numbers[-1] if self.numbers else self.floor
+
+
+class DecisionLog:
+    """Reads and extends the log of one table. Records are immutable, so what was read once is kept."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._known: dict[int, Decision] = {}
+        self.known_boundary = 0
+
+    def look(self, *, after: int = 0) -> LogView:
+        """List the numbers above `after`, then read the boundary: two requests, in this order."""
+        listed = [layout.decision_number(item.key) for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))]
+        boundary = self.boundary()
+        numbers = tuple(sorted(n for n in listed if n > boundary))
+        floor = max(boundary, after)
+        if numbers and numbers != tuple(range(floor + 1, floor + 1 + len(numbers))):
+            missing = next(n for n in range(floor + 1, numbers[-1]) if n not in numbers)
+            raise CorruptTableError(
+                f"decision {missing} is missing although {numbers[-1]} exists and the boundary is {boundary}",
+                hint=_RESTORE,
+                file=layout.decision(missing),
+            )
+        return LogView(boundary, floor, numbers)
+
+    def peek(self, *, after: int) -> tuple[Decision, ...]:
+        """The decisions above `after` that are there now: one listing, and a read for each. For advice, never for a commit."""
+        listed = self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
+        found = [self.read(layout.decision_number(item.key)) for item in listed]
+        return tuple(d for d in found if d is not None)
+
+    def boundary(self) -> int:
+        """The number up to which decisions may have been deleted; 0 when none ever was."""
+        stored = self._storage.get(layout.DECISIONS_BOUNDARY)
+        self.known_boundary = 0 if stored is None else _parse_boundary(stored.data)
+        return self.known_boundary
+
+    def known(self, instant: str) -> Decision | None:
+        """The commit decision about an instant, if this process has read it; no request."""
+        return next((d for d in self._known.values() if d.instant == instant and d.kind is DecisionKind.COMMIT), None)
+
+    def read(self, number: int) -> Decision | None:
+        """The record, or None if it is not there (any more)."""
+        known = self._known.get(number)
+        if known is not None:
+            return known
+        key = layout.decision(number)
+        stored = self._storage.get(key)
+        if stored is None:
+            return None
+        decision = Decision.from_bytes(stored.data, key)
+        if decision.number != number:
+            raise CorruptTableError(f"decision {key} says that it is number {decision.number}", hint=_RESTORE, file=key)
+        self._known[number] = decision
+        return decision
+
+    def read_all(self, numbers: Iterable[int]) -> tuple[Decision, ...] | None:
+        """The records, or None if one of them was collected meanwhile."""
+        found = [self.read(n) for n in numbers]
+        return None if any(d is None for d in found) else tuple(d for d in found if d is not None)
+
+    def decide(self, decision: Decision) -> Created:
+        """Create the record under its number, and tell truthfully whose record is there now."""
+        outcome = create(self._storage, layout.decision(decision.number), decision.to_bytes())
+        if outcome is Created.OURS:
+            self._known[decision.number] = decision
+        return outcome
+
+    def raise_boundary(self, to: int) -> bool:
+        """Move the boundary up to `to` by compare-and-swap; False when somebody else moved it meanwhile."""
+        data = json.dumps({"format": FORMAT, "boundary": to}).encode()
+        stored = self._storage.get(layout.DECISIONS_BOUNDARY)
+        if stored is None:
+            return self._storage.put_if_absent(layout.DECISIONS_BOUNDARY, data) is not None
+        if _parse_boundary(stored.data) >= to:
+            return False
+        return self._storage.put_if_match(layout.DECISIONS_BOUNDARY, data, stored.etag) is not None
+
+    def delete_up_to(self, number: int) -> int:
+        """Delete the decisions at or below `number`, which the boundary must already cover; how many there were."""
+        keys = [item.key for item in self._storage.list(layout.DECISIONS) if layout.decision_number(item.key) <= number]
+        self._storage.delete(keys)
+        self._known = {n: d for n, d in self._known.items() if n > number}
+        return len(keys)
+
+
+def tombstone(decision: Decision, write_id: str) -> Decision:
+    """A rollback of the same instant for the same number: makes a slot definite whose reply got lost."""
+    return replace(decision, kind=DecisionKind.ROLLBACK, write_id=write_id, completion="", payload=b"")
+
+
+def decided_for(instant: str, decisions: Sequence[Decision]) -> Decision | None:
+    """The decision about `instant`, if there is one."""
+    return next((d for d in decisions if d.instant == instant), None)
+
+
+def _parse_boundary(data: bytes) -> int:
+    try:
+        header = json.loads(data)
+        if int(header["format"]) > FORMAT:
+            raise TableError("the decision boundary was written by a newer lakelock", hint="pip install --upgrade lakelock")
+        return int(header["boundary"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptTableError(
+            f"{layout.DECISIONS_BOUNDARY} is not readable: {error}", hint=_RESTORE, file=layout.DECISIONS_BOUNDARY
+        ) from error

@@ -1,0 +1,102 @@
+"""What happened to the table: commits for people, and the fate of one instant."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+
+from lakelock.occ import footprint as keys
+from lakelock.occ.decisions import DecisionKind, decided_for
+from lakelock.occ.footprint import Other, operation_of, writer_of
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publish import finish_head
+from lakelock.occ.window import read_commit
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Instant, State
+
+
+class Outcome(str, Enum):
+    """COMMITTED: visible. REJECTED: it never will be. PENDING: its writer is at it, or will be judged dead."""
+
+    COMMITTED = "committed"
+    REJECTED = "rejected"
+    PENDING = "pending"
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One commit: who, when, what, how much. `decision` is None for commits that lakelock did not make."""
+
+    instant: str
+    completion: str
+    decision: int | None
+    operation: str
+    action: str
+    writer: str
+    application: str
+    tag: str
+    files: int
+    partitions: int
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+    size_bytes: int
+    took_s: float | None
+
+
+def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
+    """The newest commits by completion, newest first; one request each."""
+    newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested, reverse=True)[:limit]
+    reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
+    others = table.runtime.gather(reads, limit=table.settings.listing.parallel_requests)
+    return [_entry(instant, other) for instant, other in zip(newest, others, strict=True)]
+
+
+def _entry(instant: Instant, other: Other) -> HistoryEntry:
+    metadata: CommitMetadata = other.metadata
+    stats = metadata.stats
+    writer = writer_of(metadata)
+    return HistoryEntry(
+        instant=instant.requested,
+        completion=instant.completion or "",
+        decision=int(metadata.extra[keys.DECISION]) if keys.DECISION in metadata.extra else None,
+        operation=operation_of(metadata),
+        action=instant.action,
+        writer=str(writer) if writer else "",
+        application=other.application.to_json() if other.application else "",
+        tag=metadata.extra.get(keys.TAG, ""),
+        files=len(stats),
+        partitions=len(metadata.write_stats),
+        rows_inserted=sum(s.num_inserts or 0 for s in stats),
+        rows_updated=sum(s.num_update_writes or 0 for s in stats),
+        rows_deleted=sum(s.num_deletes or 0 for s in stats),
+        size_bytes=sum(s.file_size_bytes or 0 for s in stats),
+        took_s=_took_s(metadata),
+    )
+
+
+def _took_s(metadata: CommitMetadata) -> float | None:
+    try:
+        return float(json.loads(metadata.extra[keys.COMMIT_INFO])["took_s"])
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def outcome_of(table: OpenTable, instant: str) -> Outcome:
+    """What became of an instant; a decided commit that is not visible yet is published on the way.
+
+    REJECTED also for instants that never existed. An archived commit counts as committed if it is older than the timeline.
+    """
+    state = table.timeline().state_of(instant)
+    if state is not None and state is not State.COMPLETED:
+        decisions = table.log.read_all(table.log.look().numbers) or ()
+        decided = decided_for(instant, decisions)
+        if decided is None:
+            return Outcome.PENDING
+        if decided.kind is DecisionKind.ROLLBACK:
+            return Outcome.REJECTED
+        with table.locked(instant, "publish"):
+            finish_head(table, table.log.look(), table.timeline())
+        state = table.timeline().state_of(instant)
+    return Outcome.COMMITTED if state is State.COMPLETED else Outcome.REJECTED

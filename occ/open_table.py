@@ -1,0 +1,68 @@
+"""One open table: everything that the steps of a transaction need, in one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from lakelock.clock import Runtime
+from lakelock.errors import LakelockError
+from lakelock.events import Event, EventKind, Events
+from lakelock.identity import WriterIdentity
+from lakelock.occ.decisions import DecisionLog
+from lakelock.providers import LockProvider, renewing
+from lakelock.providers.base import Lease
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage_open import StorageLocation
+from lakelock.table.timeline import Timeline, read_timeline
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """A table that this process has open for writing. `provider` is None in SINGLE_WRITER mode: no lock is taken."""
+
+    location: StorageLocation
+    storage: Storage
+    runtime: Runtime
+    settings: Settings
+    provider: LockProvider | None
+    writer: WriterIdentity
+    events: Events
+    log: DecisionLog
+    newest_seen: list[str] = field(default_factory=lambda: [""])
+    rollback_targets: dict[str, str] = field(default_factory=dict)
+    provider_checked: list[bool] = field(default_factory=list)
+
+    def timeline(self) -> Timeline:
+        """The timeline as it is now: one listing."""
+        timeline = read_timeline(self.storage)
+        self.newest_seen[0] = max(self.newest_seen[0], timeline.newest_time)
+        return timeline
+
+    def emit(self, kind: EventKind, instant: str = "", operation: str = "", **facts: object) -> None:
+        self.events.emit(Event(kind, self.storage.uri, instant, operation, facts))
+
+    @contextmanager
+    def locked(self, instant: str = "", operation: str = "") -> Iterator[Lease | None]:
+        """Hold the table's commit lock; `LockTimeout` after `lock.wait_s`. The lease is renewed while the block runs."""
+        if self.provider is None:
+            yield None
+            return
+        began_s = self.runtime.monotonic_s()
+        lease = self.provider.acquire(wait_s=self.settings.lock.wait_s)
+        waited_s = round(self.runtime.monotonic_s() - began_s, 3)
+        self.emit(EventKind.LOCKED, instant, operation, waited_s=waited_s, token=lease.token)
+        with renewing(self.provider, lease, self.runtime, self.settings.lock.renew_s, self.events):
+            try:
+                yield lease
+            finally:
+                self._release(self.provider, lease)
+
+    def _release(self, provider: LockProvider, lease: Lease) -> None:
+        """Release without ever hiding what happened under the lock: a lease that cannot be released runs out."""
+        try:
+            provider.release(lease)
+        except LakelockError as error:
+            self.emit(EventKind.ALERT, problem=f"the lock could not be released and will run out: {error.message}")

@@ -1,0 +1,110 @@
+"""Finishing or removing what dead writers left, and collecting old decisions. Run by every writer on its way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakelock.errors import LakelockError
+from lakelock.events import EventKind
+from lakelock.markers.liveness import Liveness, LivenessState, judge_all
+from lakelock.markers.leftovers import find_leftovers
+from lakelock.occ.decisions import DecisionKind
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.rollback import RollbackOutcome, Victim, roll_back
+from lakelock.occ.steps import Step, reached
+from lakelock.table.instants import Action, State
+from lakelock.table.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Reaped:
+    """One dead writer's instant and what was done with it."""
+
+    instant: str
+    operation: str
+    writer: str
+    outcome: RollbackOutcome
+    evidence: str
+
+
+def find_dead(table: OpenTable, timeline: Timeline, own: str = "") -> list[tuple[str, Action | None, Liveness]]:
+    """Instants whose writer is proven dead: pending ones, and finished ones that were not tidied up. One listing."""
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending, own=own)
+    pending = {i.requested: Action(i.action) for i in timeline.pending}
+    return [
+        (instant, pending.get(instant), liveness)
+        for instant, liveness in sorted(judged.items())
+        if liveness.state is LivenessState.DEAD
+    ]
+
+
+def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> list[Reaped]:
+    """Roll back, or publish if decided, every pending instant of a dead writer, and tidy up after finished ones.
+
+    One writer that cannot be reaped (its files cannot be deleted, say) does not keep the others waiting: it is reported
+    as an alert and tried again by the next one.
+    """
+    reaped = []
+    for instant, action, liveness in find_dead(table, timeline or table.timeline(), own):
+        record = liveness.record
+        operation = record.operation if record else "write"
+        who = str(record.writer) if record else "another Hudi writer"
+        try:
+            if action is not None:
+                outcome = roll_back(table, Victim(instant, action, operation, liveness.evidence))
+            else:
+                outcome = _finished(table.timeline(), instant)
+            if outcome is not RollbackOutcome.ROLLED_BACK:
+                tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
+        except LakelockError as error:
+            table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
+            continue
+        reaped.append(Reaped(instant, operation, who, outcome, liveness.evidence))
+    return reaped
+
+
+def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:
+    completed = timeline.state_of(instant) is State.COMPLETED or instant < timeline.first_active
+    return RollbackOutcome.COMMITTED if completed else RollbackOutcome.GONE
+
+
+def tidy_up(table: OpenTable, instant: str, *, committed: bool) -> None:
+    """Remove the markers, claims and heartbeat of an instant that is finished; its data only if it did not commit."""
+    left = find_leftovers(table.storage, instant, table.runtime, data=not committed)
+    if not committed:
+        table.storage.delete(left.data_files)
+    table.storage.delete(left.control_files)
+
+
+def collect(table: OpenTable) -> int:
+    """Delete old decisions that nobody needs any more; how many.
+
+    Only a prefix in which each is finished, not beyond what a live transaction noted as its head, and never the head
+    itself. The boundary is raised before anything is deleted: whoever lists a hole reads the boundary afterwards.
+    """
+    timeline = table.timeline()
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending)
+    needed = [
+        liveness.record.first
+        for liveness in judged.values()
+        if liveness.state is LivenessState.ALIVE and liveness.record is not None
+    ]
+    view = table.log.look()
+    limit = min([view.head - 1, *needed])
+    upto = view.boundary
+    for number in view.numbers:
+        decision = table.log.read(number) if number <= limit else None
+        if decision is None:
+            break
+        if decision.kind is DecisionKind.ROLLBACK and timeline.state_of(decision.instant) is not None:
+            break
+        upto = number
+    if upto == view.boundary or not table.log.raise_boundary(upto):
+        return 0
+    reached(Step.BOUNDARY_RAISED)
+    deleted = table.log.delete_up_to(upto)
+    reached(Step.COLLECTED)
+    table.emit(EventKind.COLLECTED, upto=upto, decisions=deleted)
+    return deleted
+
+

@@ -1,0 +1,81 @@
+"""Running a rejected operation again: bounded, with jitter, and only where that is sound.
+
+An operation may run again when its meaning does not depend on what it had read: an insert, an upsert, a delete by key or by
+condition looks at the table anew in each attempt. A transaction whose user read the table and computed from it may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from lakelock.conflict import Conflict, ConflictRule
+from lakelock.errors import ConflictError, EarlyConflictError, LakelockError, RolledBackError
+from lakelock.events import EventKind
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.transaction import Committed, Transaction
+from lakelock.retry import Backoff
+from lakelock.table.instants import State
+
+
+def with_retries(
+    coordinator: Coordinator,
+    operation: str,
+    work: Callable[[Transaction], Committed],
+    *,
+    application: AppTransaction | None = None,
+    overwrites: bool | None = None,
+    tag: str = "",
+) -> Committed:
+    """Begin, run `work` (which must end with `tx.commit`), and do so again after a conflict that a retry can resolve.
+
+    An application transaction that is committed already is not run at all. After an early conflict the other side is
+    waited for, up to `retry.holder_wait_s`, before the work is repeated. Raises the last error when attempts run out.
+    """
+    table = coordinator.table
+    policy = table.settings.retry
+    waits = Backoff(policy.attempts, policy.first_wait_s, policy.longest_wait_s).waits(table.runtime)
+    conflicts: list[Conflict] = []
+    for attempt in range(1, policy.attempts + 1):
+        if application is not None and coordinator.already_applied(application):
+            return Committed(coordinator.applied_instant(application), "", 0, operation, attempts=attempt, already_applied=True)
+        try:
+            with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
+                done = work(tx)
+            return replace(done, attempts=attempt, conflicts=tuple(conflicts))
+        except (ConflictError, RolledBackError) as error:
+            if isinstance(error, ConflictError):
+                conflicts.append(error.conflict)
+            if attempt == policy.attempts or not _helps(error):
+                error.add_note(f"after {attempt} of {policy.attempts} attempts (retry.attempts)") if hasattr(error, "add_note") else None
+                raise
+            wait_s = next(waits)
+            table.emit(EventKind.RETRY, "", operation, attempt=attempt, of=policy.attempts, wait_s=round(wait_s, 2), cause=error.message.splitlines()[0])
+            table.runtime.sleep(wait_s)
+            if isinstance(error, EarlyConflictError):
+                _wait_for(coordinator, error.conflict.other.instant)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _helps(error: LakelockError) -> bool:
+    if isinstance(error, ConflictError):
+        return error.conflict.retry_helps or error.conflict.rule is ConflictRule.APPLICATION_TRANSACTION
+    return True
+
+
+def _wait_for(coordinator: Coordinator, instant: str) -> None:
+    """Wait until the other transaction is finished or its writer is dead, at most `retry.holder_wait_s`."""
+    table = coordinator.table
+    policy = table.settings.retry
+    deadline_s = table.runtime.monotonic_s() + policy.holder_wait_s
+    pause_s = policy.first_wait_s
+    while table.runtime.monotonic_s() < deadline_s:
+        timeline = table.timeline()
+        state = timeline.state_of(instant)
+        if state is None or state is State.COMPLETED:
+            return
+        if any(r.instant == instant for r in coordinator.reap()):
+            return
+        table.runtime.sleep(pause_s)
+        pause_s = min(pause_s * 2, policy.longest_wait_s)

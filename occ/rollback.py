@@ -1,0 +1,142 @@
+"""Rolling back: exactly one of commit and rollback wins for each instant, and only the winner's files survive.
+
+A rollback by somebody else first takes a decision in the log; only then are data files deleted, then markers, then the
+pending timeline files, and last the completed rollback is recorded. It can be killed anywhere and run again by anyone.
+The instant's own transaction may skip the decision as long as it has never tried to decide: nobody else could commit it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from lakelock.errors import StorageUnavailable, TransactionError
+from lakelock.events import EventKind
+from lakelock.markers.leftovers import Leftovers, find_leftovers
+from lakelock.occ.baseline import inflight_key, requested_key
+from lakelock.occ.decisions import Decision, DecisionKind, decided_for
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publish import finish_head, publish
+from lakelock.occ.steps import Step, reached
+from lakelock.storage import Created
+from lakelock.table import layout
+from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.services import RollbackMetadata, RollbackPlan
+
+
+class RollbackOutcome(Enum):
+    """What became of an instant that somebody wanted to roll back."""
+
+    ROLLED_BACK = "rolled back"
+    COMMITTED = "committed"
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Victim:
+    """An instant to roll back, and what is known of its writer."""
+
+    instant: str
+    action: Action
+    operation: str = "write"
+    evidence: str = ""
+
+
+def roll_back(table: OpenTable, victim: Victim) -> RollbackOutcome:
+    """Decide, then remove what `victim` left. Returns COMMITTED, with the commit published, if it had been decided."""
+    with table.locked(victim.instant, "ROLLBACK"):
+        outcome = _decide(table, victim)
+    if outcome is RollbackOutcome.ROLLED_BACK:
+        reached(Step.ROLLBACK_DECIDED)
+        clean_up(table, victim)
+    return outcome
+
+
+def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
+    """Put a rollback decision for the instant, unless it is decided already. Hold the table's lock."""
+    for _ in range(table.settings.decisions.slot_attempts):
+        before = table.log.boundary()
+        timeline = table.timeline()
+        state = timeline.state_of(victim.instant)
+        if state is State.COMPLETED:
+            return RollbackOutcome.COMMITTED
+        if state is None:
+            return RollbackOutcome.GONE
+        view = table.log.look()
+        if view.boundary != before:
+            continue
+        decisions = table.log.read_all(view.numbers)
+        if decisions is None:
+            continue
+        decided = decided_for(victim.instant, decisions)
+        if decided is not None and decided.kind is DecisionKind.COMMIT:
+            publish(table, decided, timeline)
+            return RollbackOutcome.COMMITTED
+        if decided is not None:
+            return RollbackOutcome.ROLLED_BACK
+        finish_head(table, view, timeline)
+        number = view.head + 1
+        record = Decision(
+            number=number,
+            kind=DecisionKind.ROLLBACK,
+            instant=victim.instant,
+            action=victim.action.value,
+            write_id=table.runtime.uuid(),
+            writer=table.writer,
+            operation="ROLLBACK",
+        )
+        made = table.log.decide(record)
+        if made is Created.UNKNOWN:
+            raise StorageUnavailable(
+                f"no answer whether the rollback of {victim.instant} is decided; nothing was deleted",
+                hint="run again when the storage answers: lakelock markers reap",
+            )
+        # A number at or below the boundary was used before and collected: this record means nothing.
+        if made is Created.OURS and table.log.boundary() < number:
+            return RollbackOutcome.ROLLED_BACK
+    raise TransactionError(
+        f"no decision number to be had for the rollback of {victim.instant} in {table.settings.decisions.slot_attempts} attempts",
+        hint="run again when fewer writers commit: lakelock markers reap",
+    )
+
+
+def clean_up(table: OpenTable, victim: Victim) -> None:
+    """Remove every trace of a rolled back instant and record the rollback. Idempotent; call it only after the decision."""
+    left = find_leftovers(table.storage, victim.instant, table.runtime)
+    table.storage.delete(left.data_files)
+    reached(Step.ROLLBACK_DATA_DELETED)
+    table.storage.delete(left.control_files)
+    reached(Step.ROLLBACK_MARKERS_DELETED)
+    table.storage.delete([inflight_key(victim.instant, victim.action)])
+    table.storage.delete([requested_key(victim.instant, victim.action)])
+    reached(Step.ROLLBACK_PENDING_DELETED)
+    _record(table, victim, left)
+    reached(Step.ROLLBACK_RECORDED)
+    table.emit(
+        EventKind.ROLLED_BACK, victim.instant, victim.operation, files=len(left.data_files), evidence=victim.evidence
+    )
+
+
+def _record(table: OpenTable, victim: Victim, left: Leftovers) -> None:
+    """Write the rollback instant that tells Hudi's tools what happened: requested, inflight, completed.
+
+    It is written last and in one go, so a crash leaves either the victim pending, which the next writer finishes, or
+    nothing to do: no half-executed rollback plan that another engine would have to complete.
+    """
+    began_ms = table.runtime.now_ms()
+    plan = RollbackPlan(victim.instant, victim.action.value, left.by_partition)
+    for _ in range(table.settings.decisions.slot_attempts):
+        instant = later_than(table.runtime.now_ms(), table.timeline().newest_time)
+        requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
+        if table.storage.put_if_absent(layout.timeline(requested.file_name), plan.to_bytes()) is not None:
+            break
+    else:
+        return
+    inflight = Instant(instant, Action.ROLLBACK.value, State.INFLIGHT)
+    table.storage.put_if_absent(layout.timeline(inflight.file_name), b"")
+    completion = later_than(table.runtime.now_ms(), instant)
+    completed = Instant(instant, Action.ROLLBACK.value, State.COMPLETED, completion)
+    took_ms = max(0, table.runtime.now_ms() - began_ms)
+    metadata = RollbackMetadata(instant, took_ms, victim.instant, victim.action.value, left.by_partition)
+    table.storage.put_if_absent(layout.timeline(completed.file_name), metadata.to_bytes())
+    table.newest_seen[0] = max(table.newest_seen[0], completion)

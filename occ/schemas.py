@@ -1,0 +1,48 @@
+"""The table's schema: what the newest commit says, else what the table was created with."""
+
+from __future__ import annotations
+
+from lakelock.errors import TableError
+from lakelock.occ.footprint import SCHEMA
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.window import read_commit
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Instant
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.timeline import Timeline
+
+LOOKED_AT = 20
+"""How many of the newest commits are asked for a schema before the one of the table's creation is taken."""
+
+
+class SchemaHistory:
+    """Finds schemas and remembers them: a commit's bytes never change."""
+
+    def __init__(self, table: OpenTable) -> None:
+        self._table = table
+        self._known: dict[str, str] = {}
+
+    def at(self, timeline: Timeline, properties: TableProperties) -> TableSchema:
+        """The schema as of a timeline, without the meta columns."""
+        newest = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)[:LOOKED_AT]
+        for instant in newest:
+            text = self._schema_of(instant)
+            if text:
+                return TableSchema.from_avro_json(text)
+        if properties.create_schema:
+            return TableSchema.from_avro_json(properties.create_schema)
+        raise TableError(
+            f"{self._table.storage.uri} has no schema: neither a commit nor hoodie.table.create.schema tells it",
+            hint="create the table with a schema, or let its first writer commit",
+        )
+
+    def _schema_of(self, instant: Instant) -> str:
+        if instant.requested not in self._known:
+            decided = self._table.log.known(instant.requested)
+            if decided is not None:
+                extra = CommitMetadata.from_bytes(decided.payload, instant.file_name).extra
+            else:
+                extra = read_commit(self._table.storage, instant.file_name, instant.requested, "").metadata.extra
+            self._known[instant.requested] = extra.get(SCHEMA, "")
+        return self._known[instant.requested]

@@ -1,0 +1,56 @@
+"""Named steps of a transaction, so that tests can kill a process exactly there.
+
+`reached(step)` does nothing unless the environment variable `LAKELOCK_CRASH_AT` names the step (`decided`, or `decided:2` for
+the second time it is reached): then the process dies by SIGKILL, or stops by SIGSTOP with `LAKELOCK_STOP_AT`. Only tests and
+the demo set them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from enum import Enum
+
+
+class Step(str, Enum):
+    """Each step is named after what has just happened. The order is that of a transaction's life."""
+
+    HEARTBEAT_STARTED = "heartbeat-started"
+    REQUESTED = "requested"
+    BEGUN = "begun"
+    INFLIGHT = "inflight"
+    CLAIMED = "claimed"
+    MARKED = "marked"
+    DATA_WRITTEN = "data-written"
+    RECONCILED = "reconciled"
+    LOCKED = "locked"
+    VALIDATED = "validated"
+    DECIDED = "decided"
+    PUBLISHED = "published"
+    UNLOCKED = "unlocked"
+    CLEANED = "cleaned"
+    ROLLBACK_DECIDED = "rollback-decided"
+    ROLLBACK_DATA_DELETED = "rollback-data-deleted"
+    ROLLBACK_MARKERS_DELETED = "rollback-markers-deleted"
+    ROLLBACK_PENDING_DELETED = "rollback-pending-deleted"
+    ROLLBACK_RECORDED = "rollback-recorded"
+    BOUNDARY_RAISED = "boundary-raised"
+    COLLECTED = "collected"
+
+
+_SIGNALS = {"LAKELOCK_CRASH_AT": signal.SIGKILL, "LAKELOCK_STOP_AT": signal.SIGSTOP}
+_times_reached: Counter[str] = Counter()
+
+
+def reached(step: Step) -> None:
+    """Mark that this process has reached `step`; dies or stops here if a test asked for it."""
+    for variable, kill in _SIGNALS.items():
+        wanted = os.environ.get(variable)
+        if wanted is None:
+            continue
+        name, _, nth = wanted.partition(":")
+        if name == step.value:
+            _times_reached[variable] += 1
+            if _times_reached[variable] == int(nth or 1):
+                os.kill(os.getpid(), kill)

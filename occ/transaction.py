@@ -1,0 +1,343 @@
+"""A transaction: begin, write without any lock, commit in a short critical section.
+
+```
+begin ──► open ──► commit ──► committed          visible to everybody
+            │         ├─────► rejected           conflict, or rolled back by somebody else; nothing remains
+            │         └─────► unknown            storage gave no answer; nothing is cleaned up; the log will tell
+            └──► abort ─────► rejected
+```
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+
+from lakelock.conflict import Conflict, Party
+from lakelock.errors import CommitOutcomeUnknown, EarlyConflictError, LakelockError, TransactionStateError
+from lakelock.events import EventKind
+from lakelock.markers import direct
+from lakelock.markers.claim_context import ClaimContext
+from lakelock.markers.claims import Claim, Refusal, conflict_of
+from lakelock.markers.heartbeat import Heartbeat
+from lakelock.markers.reconcile import files_to_delete
+from lakelock.occ import footprint as keys
+from lakelock.occ.baseline import Baseline, inflight_key
+from lakelock.occ.commit import Commit, Draft, planned_clustering
+from lakelock.occ.decisions import Decision
+from lakelock.occ.early import window_conflict
+from lakelock.occ.file_tasks import WriteContext
+from lakelock.occ.footprint import AppTransaction, Footprint
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.reads import Read
+from lakelock.occ.rollback import Victim, clean_up, roll_back
+from lakelock.occ.steps import Step, reached
+from lakelock.table import layout
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.instants import Action
+from lakelock.table.layout import FileGroupId
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
+
+
+class TransactionState(Enum):
+    OPEN = "open"
+    COMMITTED = "committed"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a committed transaction did. Counts are rows unless named otherwise; `attempts` counts begun transactions."""
+
+    instant: str
+    completion: str
+    decision: int
+    operation: str
+    rows_written: int = 0
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    lock_wait_s: float = 0.0
+    took_s: float = 0.0
+    attempts: int = 1
+    conflicts: tuple[Conflict, ...] = field(default_factory=tuple)
+    already_applied: bool = False
+    """True when the application transaction had been committed before: this call changed nothing."""
+
+
+class Transaction:
+    """One open transaction. Not for use by several threads at once; executors get a `WriteContext` instead.
+
+    Use it as a context manager: an exception inside the block aborts it, and so does leaving the block without `commit`.
+    """
+
+    def __init__(
+        self,
+        table: OpenTable,
+        baseline: Baseline,
+        heartbeat: Heartbeat,
+        schema: TableSchema,
+        application: AppTransaction | None = None,
+        tag: str = "",
+    ) -> None:
+        self.baseline, self.schema, self.state = baseline, schema, TransactionState.OPEN
+        self._table, self._heartbeat, self._application, self._tag = table, heartbeat, application, tag
+        self._reads: list[Read] = []
+        self._overwritten: set[str] = set()
+        self._claimed: set[FileGroupId] = set()
+        self._snapshot: Snapshot | None = None
+        self._began_s = table.runtime.monotonic_s()
+        self._inflight = False
+        self._may_be_decided = False
+
+    @property
+    def instant(self) -> str:
+        return self.baseline.instant
+
+    @property
+    def operation(self) -> str:
+        return self.baseline.operation
+
+    @property
+    def party(self) -> Party:
+        return Party(self.instant, self.operation, self._table.writer)
+
+    def snapshot(self) -> Snapshot:
+        """The file slices that this transaction sees. The files are listed once, at the first call."""
+        if self._snapshot is None:
+            self._snapshot = read_snapshot(self._table.storage, self.baseline.timeline)
+        return self._snapshot
+
+    def reads(self, read: Read) -> None:
+        """Record a read: the commit is rejected if somebody commits what this read would have seen."""
+        self._ensure_open()
+        self._reads.append(read)
+
+    def overwrites(self, partitions: Iterable[str]) -> None:
+        """Record that the whole content of these partitions is replaced. Needs a transaction begun as an overwrite."""
+        self._ensure_open()
+        if self.baseline.action != Action.REPLACE_COMMIT.value:
+            raise TransactionStateError(
+                f"{self.operation} {self.instant} cannot overwrite partitions",
+                hint="begin the transaction as an overwrite",
+            )
+        self._overwritten.update(partitions)
+
+    def claim(self, groups: Iterable[FileGroupId]) -> None:
+        """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else is at it or was.
+
+        One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
+        finished meanwhile has removed its claims, but its decision is in the log.
+        """
+        self._ensure_open()
+        self.check_alive()
+        fresh = sorted(set(groups) - self._claimed)
+        table = self._table
+        if not fresh or not table.settings.concurrency.early_conflict_detection:
+            return
+        context = self._claim_context()
+        results = table.runtime.gather(
+            [lambda group=group: context.claim_group(table.storage, group) for group in fresh],  # type: ignore[misc]
+            limit=table.settings.listing.parallel_requests,
+        )
+        refused = [r for r in results if isinstance(r, Refusal)]
+        self._claimed.update(r.group for r in results if not isinstance(r, Refusal))
+        mine = self._footprint({}, None, rewritten=frozenset(self._claimed))
+        conflict = (
+            (conflict_of(refused, self.party) if refused else None)
+            or window_conflict(table, self.baseline, mine)
+            or planned_clustering(table, self.baseline.timeline, mine)
+        )
+        if conflict is not None:
+            self._emit(EventKind.EARLY_CONFLICT, rule=str(conflict.rule), other=str(conflict.other), over=conflict.overlap)
+            raise EarlyConflictError(conflict)
+        reached(Step.CLAIMED)
+        self._emit(EventKind.CLAIMED, groups=len(fresh))
+
+    def write_context(self, schema: TableSchema | None = None) -> WriteContext:
+        """What executors need to write files of this transaction; picklable. Marks the instant as inflight."""
+        self._ensure_open()
+        if not self._inflight:
+            self._table.storage.put_if_absent(inflight_key(self.instant, Action(self.baseline.action)), b"")
+            self._inflight = True
+            reached(Step.INFLIGHT)
+            self._emit(EventKind.WRITING)
+        table = self._table
+        return WriteContext(
+            location=table.location,
+            instant=self.instant,
+            operation=self.operation,
+            writer=table.writer,
+            properties=self.baseline.properties,
+            schema=schema or self.schema,
+            settings=table.settings,
+        )
+
+    def _claim_context(self) -> ClaimContext:
+        claim = Claim(self.instant, self._table.writer, self.operation)
+        return ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
+
+    def check_alive(self) -> None:
+        """Raise `RolledBackError` once the heartbeat could not be kept up: others may have rolled this back."""
+        self._heartbeat.ensure_alive()
+
+    def commit(
+        self,
+        stats: Sequence[WriteStat],
+        *,
+        schema: TableSchema | None = None,
+        replaced: Mapping[str, Sequence[str]] | None = None,
+    ) -> Committed:
+        """Validate, decide and publish; on return the transaction is visible to everybody.
+
+        `stats`: one per base file, exactly one per file group. `schema`: the table's schema after this commit, if it
+        changes. `replaced`: file groups by partition whose content this commit replaces.
+        Raises `ConflictError` or `RolledBackError` (rejected, nothing remains) or `CommitOutcomeUnknown`.
+        """
+        self._ensure_open()
+        try:
+            decision, commit = self._commit(stats, schema, replaced)
+        except CommitOutcomeUnknown:
+            self.state = TransactionState.UNKNOWN
+            self._heartbeat.stop(delete=False)
+            raise
+        except BaseException as error:
+            self.abort(str(error))
+            raise
+        self.state = TransactionState.COMMITTED
+        self._tidy_up(stats)
+        result = self._result(decision, stats, commit.lock_wait_s)
+        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
+        return result
+
+    def _commit(
+        self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
+    ) -> tuple[Decision, Commit]:
+        self.check_alive()
+        table = self._table
+        self._markers = direct.listed(table.storage, self.instant)
+        table.storage.delete(files_to_delete(self._markers, stats))
+        reached(Step.RECONCILED)
+        by_partition: dict[str, list[WriteStat]] = defaultdict(list)
+        for stat in stats:
+            by_partition[stat.partition_path or ""].append(stat)
+        draft = Draft(
+            footprint=self._footprint(by_partition, replaced, changes_schema=schema is not None and schema != self.schema),
+            stats={p: tuple(s) for p, s in sorted(by_partition.items())},
+            replaced=None if replaced is None and not self._overwritten else {p: tuple(g) for p, g in (replaced or {}).items()},
+            operation=self.operation,
+            schema_json=(schema or self.schema).to_avro_json(self.baseline.properties.name),
+            extra=self._extra(schema is not None and schema != self.schema),
+        )
+        commit = Commit(table, self.baseline, draft, before=self._file_before, ensure_alive=self.check_alive)
+        try:
+            return commit.run(), commit
+        finally:
+            self._may_be_decided = commit.may_be_decided
+            self._live_decisions = commit.live_decisions
+
+    def _file_before(self, group: FileGroupId) -> DataFile | None:
+        return self.snapshot().group(group)
+
+    def abort(self, reason: str = "") -> None:
+        """Withdraw the transaction and remove its files. Never raises for storage: what is left, the next writer removes."""
+        if self.state is not TransactionState.OPEN:
+            return
+        self.state = TransactionState.REJECTED
+        self._heartbeat.stop(delete=False)
+        victim = Victim(self.instant, Action(self.baseline.action), self.operation, evidence=reason.splitlines()[0] if reason else "aborted")
+        self._emit(EventKind.REJECTED, reason=victim.evidence)
+        try:
+            if self._may_be_decided:
+                roll_back(self._table, victim)
+            else:
+                clean_up(self._table, victim)
+        except LakelockError as error:
+            self._emit(EventKind.ALERT, problem=f"could not remove the files of this transaction yet: {error.message}")
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.state is TransactionState.OPEN:
+            self.abort("" if error is None else str(error) or type(error).__name__)
+
+    def _ensure_open(self) -> None:
+        if self.state is not TransactionState.OPEN:
+            raise TransactionStateError(
+                f"{self.operation} {self.instant} is {self.state.value}; it cannot be used any more",
+                hint="begin a new transaction",
+            )
+
+    def _footprint(
+        self,
+        stats: Mapping[str, Sequence[WriteStat]],
+        replaced: Mapping[str, Sequence[str]] | None,
+        *,
+        rewritten: frozenset[FileGroupId] = frozenset(),
+        changes_schema: bool = False,
+    ) -> Footprint:
+        written = {s.group: s for group in stats.values() for s in group}
+        return Footprint(
+            party=self.party,
+            added=frozenset(g for g, s in written.items() if s.is_new_group),
+            rewritten=rewritten | frozenset(g for g, s in written.items() if not s.is_new_group),
+            replaced=frozenset(FileGroupId(p, f) for p, ids in (replaced or {}).items() for f in ids),
+            overwritten_partitions=frozenset(self._overwritten),
+            reads=tuple(self._reads),
+            application=self._application,
+            changes_schema=changes_schema,
+        )
+
+    def _extra(self, changes_schema: bool) -> dict[str, str]:
+        extra = {
+            keys.WRITER: json.dumps(self._table.writer.as_dict()),
+            keys.OPERATION: self.operation,
+            keys.COMMIT_INFO: json.dumps({"took_s": round(self._table.runtime.monotonic_s() - self._began_s, 3)}),
+        }
+        if self._reads:
+            extra[keys.READS] = json.dumps([{"kind": r.kind.value, "what": r.description} for r in self._reads])
+        if self._application is not None:
+            extra[keys.APPLICATION] = self._application.to_json()
+        if self._tag:
+            extra[keys.TAG] = self._tag
+        if changes_schema:
+            extra[keys.CHANGES_SCHEMA] = "true"
+        return extra
+
+    def _tidy_up(self, stats: Sequence[WriteStat]) -> None:
+        """After the commit: heartbeat, markers and claims go in one request; what stays is swept by the next writer."""
+        self._heartbeat.stop(delete=False)
+        leftovers = [layout.heartbeat(self.instant), *self._markers.keys, *map(layout.claim, sorted(self._claimed))]
+        try:
+            self._table.storage.delete(leftovers)
+        except LakelockError as error:
+            self._emit(EventKind.ALERT, problem=f"committed, but its markers could not be removed: {error.message}")
+        reached(Step.CLEANED)
+
+    def _result(self, decision: Decision, stats: Sequence[WriteStat], lock_wait_s: float) -> Committed:
+        return Committed(
+            instant=self.instant,
+            completion=decision.completion,
+            decision=decision.number,
+            operation=self.operation,
+            rows_written=sum((s.num_inserts or 0) + (s.num_update_writes or 0) for s in stats),
+            rows_inserted=sum(s.num_inserts or 0 for s in stats),
+            rows_updated=sum(s.num_update_writes or 0 for s in stats),
+            rows_deleted=sum(s.num_deletes or 0 for s in stats),
+            files=len(stats),
+            size_bytes=sum(s.file_size_bytes or 0 for s in stats),
+            lock_wait_s=round(lock_wait_s, 3),
+            took_s=round(self._table.runtime.monotonic_s() - self._began_s, 3),
+        )
+
+    def _emit(self, kind: EventKind, **facts: object) -> None:
+        self._table.emit(kind, self.instant, self.operation, **facts)
