@@ -43,12 +43,14 @@ class SettingRow:
     @property
     def bounds(self) -> str:
         """The allowed range for a person, or an empty string."""
-        low, high = (
-            None if end is None else f"{end:g}{' ' + self.unit if self.unit else ''}" for end in (self.at_least, self.at_most)
-        )
+        low, high = (None if end is None else self._shown(end) for end in (self.at_least, self.at_most))
         if low and high:
             return f"{low} to {high}"
         return f"at least {low}" if low else f"at most {high}" if high else ""
+
+    def _shown(self, end: float) -> str:
+        number = f"{int(end):,}" if float(end).is_integer() else f"{end:g}"
+        return f"{number} {self.unit}".rstrip()
 
 
 def setting(

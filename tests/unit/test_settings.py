@@ -95,11 +95,11 @@ def test_a_wrong_prefix_in_the_spark_conf_is_pointed_out() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("lock.wait_s", "-1", "0 s to 86400 s"),
-        ("lock.wait_s", "nan", "0 s to 86400 s"),
+        ("lock.wait_s", "-1", "0 s to 86,400 s"),
+        ("lock.wait_s", "nan", "0 s to 86,400 s"),
         ("lock.wait_s", "soon", "must be number"),
         ("lock.wait_s", True, "must be number"),
-        ("retry.attempts", "0", "1 to 1000"),
+        ("retry.attempts", "0", "1 to 1,000"),
         ("retry.attempts", "2.5", "whole number"),
         ("retry.attempts", "inf", "whole number"),
         ("write.target_file_rows", "0", "at least 1 rows"),

@@ -1,0 +1,70 @@
+# Everything a newcomer and the build server run. Needs Python 3.10 or newer, make, and Java 17 or newer for Spark.
+# The project is installed as users install it, as a plain wheel: what is tested is what is shipped.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
+SEED   ?=
+ARGS   ?=
+JOBS   ?= 2
+
+export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+
+FOLDERS := cli configs core demo markers occ providers spark_plugin table
+# The folders themselves are in the list because a file that was deleted changes nothing but its folder.
+SOURCES := pyproject.toml README.md $(shell find $(FOLDERS) -name __pycache__ -prune -o \( -type d -o -name '*.py' \
+             -o -name '*.toml' -o -name py.typed \) -print)
+AREAS   := $(wildcard tests/unit tests/property tests/behaviour tests/packaging tests/spark)
+
+.PHONY: help demo test lint types layers tests format java clean
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: java $(VENV)/.demo ## five writers on one real table, two of them killed; SEED=n, ARGS="--size ..."
+	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+test: lint types layers tests ## everything: lint, types, layers, then all tests with coverage
+
+lint: $(VENV)/.test ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test ## mypy --strict of the installed packages
+	$(BIN)/mypy -p lakelock -p pyspark_lakelock
+	$(BIN)/mypy tests/typing
+
+layers: $(VENV)/.test ## who may import whom
+	$(BIN)/lint-imports --no-cache
+
+tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
+	$(BIN)/pytest $(AREAS) -n $(JOBS) --dist loadgroup --cov --cov-report=term --durations=10 $(ARGS)
+
+format: $(VENV)/.test ## rewrite the code as the linter wants it
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+java: # Spark's only need outside Python
+	@.ci/ensure-java
+
+clean: ## remove what make made
+	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "lakelock needs Python 3.10 or newer; choose one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "Python has no venv module; next: apt-get update && apt-get install -y python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# pip builds in the tree and would pack modules that were deleted since the last build: remove what it left there.
+$(VENV)/.demo $(VENV)/.test: $(VENV)/.%: $(VENV)/.python $(SOURCES)
+	rm -rf build lakelock.egg-info
+	$(PIP) install --quiet ".[$*]"
+	rm -rf build lakelock.egg-info
+	@touch $@
