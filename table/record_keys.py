@@ -1,0 +1,112 @@
+"""Record keys: the text that Hudi makes of a row's key columns, byte for byte, a column at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelock.errors import SchemaError
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import did_you_mean
+
+NULL = "__null__"
+EMPTY = "__empty__"
+
+
+def names_fields(properties: TableProperties) -> bool:
+    """Whether this table's keys read `field:value,...` instead of a plain value.
+
+    True for several key fields, and for a single one under the complex key generator, which Hudi infers for tables
+    partitioned by several columns and which prefixes the field from table version 9 on.
+    """
+    return len(properties.record_keys) > 1 or properties.key_generator in ("COMPLEX", "COMPLEX_AVRO")
+
+
+def record_keys(rows: pa.Table | pa.RecordBatch, key_fields: Sequence[str], *, named: bool | None = None) -> pa.ChunkedArray:
+    """The record key of each row as strings; a row without a key raises `SchemaError`.
+
+    `named` is `names_fields` of the table; by default keys are named when there are several fields.
+    """
+    columns = [_text(rows, name) for name in key_fields]
+    if not columns:
+        raise SchemaError("the table has no record key", hint="name the key columns when creating the table")
+    if not (len(columns) > 1 if named is None else named):
+        _refuse_empty(columns[0], key_fields[0])
+        return columns[0]
+    _refuse_all_empty(columns, key_fields)
+    parts: list[object] = []
+    for name, column in zip(key_fields, columns, strict=True):
+        parts += [f"{',' if parts else ''}{name}:", _marked(column)]
+    return _chunked(pc.binary_join_element_wise(*parts, ""))
+
+
+def key_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """One key column as Hudi writes its values; timestamps are their stored number, dates ISO."""
+    types, arrow = pa.types, column.type
+    if types.is_dictionary(arrow):
+        return key_text(_chunked(column.cast(arrow.value_type)), name)
+    if types.is_string(arrow):
+        return column
+    if types.is_large_string(arrow) or types.is_string_view(arrow) or types.is_integer(arrow) or types.is_boolean(arrow):
+        return _chunked(column.cast(pa.string()))
+    if types.is_date(arrow):
+        return _chunked(column.cast(pa.date32()).cast(pa.string()))
+    if types.is_timestamp(arrow):
+        unit = "ms" if arrow.unit in ("s", "ms") else "us"
+        return _chunked(column.cast(pa.timestamp(unit, tz=arrow.tz)).cast(pa.int64()).cast(pa.string()))
+    if types.is_decimal(arrow):
+        return pa.chunked_array([_decimal_text(chunk) for chunk in column.chunks], type=pa.string())
+    raise SchemaError(
+        f"column {name} of type {arrow} cannot be part of a record key",
+        hint="use strings, integers, dates, timestamps, decimals or booleans as keys",
+    )
+
+
+def _text(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
+    index = rows.schema.get_field_index(name)
+    if index < 0:
+        raise SchemaError(f"the key column {name!r} is missing", hint=did_you_mean(name, rows.schema.names))
+    return key_text(_chunked(rows.column(index)), name)
+
+
+def _decimal_text(column: pa.Array) -> pa.Array:
+    # Java's BigDecimal.toString, which Python's Decimal shares: 0.0000000001 is 1E-10 in both.
+    return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+
+
+def _marked(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    filled = pc.fill_null(column, NULL) if column.null_count else column
+    empty = pc.equal(pc.binary_length(filled), 0)
+    return _chunked(pc.if_else(empty, EMPTY, filled)) if pc.any(empty).as_py() else filled
+
+
+def _refuse_empty(column: pa.ChunkedArray, name: str) -> None:
+    if column.null_count:
+        raise SchemaError(
+            f"the key column {name} is null in {column.null_count} rows",
+            hint="a row needs its key: filter these rows out or fill the column",
+            column=name,
+        )
+    if len(column) and pc.min(pc.binary_length(column)).as_py() == 0:
+        raise SchemaError(
+            f"the key column {name} holds an empty string", hint="filter these rows out or fill the column", column=name
+        )
+
+
+def _refuse_all_empty(columns: Sequence[pa.ChunkedArray], names: Sequence[str]) -> None:
+    missing = None
+    for column in columns:
+        absent = pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
+        missing = absent if missing is None else pc.and_(missing, absent)
+        if not pc.any(missing).as_py():
+            return
+    raise SchemaError(
+        f"the key columns {', '.join(names)} are all null or empty in {pc.sum(missing).as_py()} rows",
+        hint="a row needs its key: filter these rows out or fill a column",
+    )
+
+
+def _chunked(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
