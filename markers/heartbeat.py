@@ -92,8 +92,8 @@ class Heartbeat:
                 return None
             if made is Created.OURS:
                 heartbeat = cls(storage, record, runtime, began_s)
-                # A third of the limit apart, so that two lost beats in a row kill nobody.
-                period_s = min(record.interval_s, record.limit_s / 3)
+                # A quarter of the limit apart, so that two lost beats in a row kill nobody.
+                period_s = min(record.interval_s, record.limit_s / 4)
                 heartbeat._repeating = runtime.every(period_s, heartbeat._beat, name=f"heartbeat-{record.instant}")
                 return heartbeat
         raise StorageUnavailable(
@@ -118,7 +118,7 @@ class Heartbeat:
         why = f": {self._problem}" if self._problem else "; this process was paused, or its storage did not answer"
         raise RolledBackError(
             f"{self.record.instant}: no heartbeat for {self.age_s():.0f} s ({self.record.limit_s:g} s allowed){why}",
-            hint="run the operation again; where long pauses are normal, raise heartbeat.interval_s or heartbeat.tolerable_misses",
+            hint="run the operation again; where long pauses are normal, raise heartbeat.tolerable_misses",
             instant=self.record.instant,
         )
 

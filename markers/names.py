@@ -65,7 +65,7 @@ def parse_marker(text: str, source: str) -> Marker:
     """The marker that `str` wrote as `text`; `CorruptTableError`, naming `source`, for anything that is none."""
     path, infix, kind = text.rpartition(_INFIX)
     partition, name = layout.split_path(path)
-    if not infix or kind not in MarkerKind.__members__:
+    if not infix or kind not in MarkerKind.__members__ or path.startswith("/"):
         raise CorruptTableError(
             f"{source}: {text!r} is not a marker", hint="lakelock markers ls shows what it belongs to", file=source
         )
@@ -89,6 +89,6 @@ def parse_all(texts: Iterable[str], source: str) -> tuple[list[Marker], list[str
 
 
 def parse_batch(data: bytes, source: str) -> tuple[list[Marker], list[str]]:
-    """The markers in the content of one `MARKERS<n>` file, and the lines that are none (it is rewritten whole, so can be torn)."""
+    """The markers in one `MARKERS<n>` file, and the lines that are none: Java rewrites it whole, so it can be torn."""
     lines = data.decode("utf-8", errors="replace").split("\n")
     return parse_all([line for line in lines if line], source)

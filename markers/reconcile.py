@@ -40,7 +40,7 @@ def files_to_delete(markers: MarkerSet, stats: Iterable[Written]) -> tuple[str, 
         if group is None:
             raise WriteFailed(
                 f"{markers.instant}: {path!r} was reported as written, but has no marker",
-                hint="something removes files from .hoodie/.temp while writers run; find and stop it, then run the operation again",
+                hint="something removes files from .hoodie/.temp while writers run; find and stop it, then run again",
                 instant=markers.instant,
             )
         if group in reported:

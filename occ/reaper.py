@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from lakelock.errors import LakelockError
 from lakelock.events import EventKind
-from lakelock.markers.liveness import Liveness, LivenessState, judge_all
 from lakelock.markers.leftovers import find_leftovers
+from lakelock.markers.liveness import Liveness, LivenessState, judge_all
 from lakelock.occ.decisions import DecisionKind
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.rollback import RollbackOutcome, Victim, roll_back
@@ -29,12 +29,14 @@ class Reaped:
 
 def find_dead(table: OpenTable, timeline: Timeline, own: str = "") -> list[tuple[str, Action | None, Liveness]]:
     """Instants whose writer is proven dead: pending ones, and finished ones that were not tidied up. One listing."""
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending, own=own)
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending, own=own, read_alive=False)
     pending = {i.requested: Action(i.action) for i in timeline.pending}
+    services = {i.requested for i in timeline.pending_services}
     return [
         (instant, pending.get(instant), liveness)
         for instant, liveness in sorted(judged.items())
-        if liveness.state is LivenessState.DEAD
+        # A table service that is not completed outlives its planner's heartbeat: it is Hudi's to finish or to roll back.
+        if liveness.state is LivenessState.DEAD and instant not in services
     ]
 
 
@@ -106,5 +108,3 @@ def collect(table: OpenTable) -> int:
     reached(Step.COLLECTED)
     table.emit(EventKind.COLLECTED, upto=upto, decisions=deleted)
     return deleted
-
-

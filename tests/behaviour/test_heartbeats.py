@@ -1,0 +1,305 @@
+"""Heartbeats: the owner gives up no later than anybody else may take it for dead, whatever the clocks say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.errors import RolledBackError, StorageUnavailable
+from lakelock.identity import WriterIdentity
+from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
+from lakelock.settings import HeartbeatSettings
+from lakelock.storage import Storage
+from lakelock.storage_faulty import CountingStorage, Fault, FaultyStorage, Rule
+from lakelock.storage_local import LocalStorage
+from lakelock.storage_memory import MemoryStorage
+from lakelock.table import layout
+from lakelock.table.instants import Action, Instant, State
+from lakelock.testing import ManualRuntime
+
+INSTANT, OTHER, THIRD = "20261121093515485", "20261121093515486", "20261121093515487"
+SETTINGS = HeartbeatSettings(interval_s=60, tolerable_misses=2)
+
+
+def record(instant: str = INSTANT, *, interval_s: float = 60, misses: int = 2, first: int = 7) -> HeartbeatRecord:
+    writer = WriterIdentity(f"writer of {instant}", "stream", "host", 1, "me")
+    return HeartbeatRecord(instant, writer, "UPSERT", first, interval_s, misses)
+
+
+def started(storage: Storage, runtime: ManualRuntime | SystemRuntime, **kwargs: object) -> Heartbeat:
+    heartbeat = Heartbeat.start(storage, record(**kwargs), runtime)  # type: ignore[arg-type]
+    assert heartbeat is not None
+    return heartbeat
+
+
+@pytest.fixture
+def runtime() -> ManualRuntime:
+    return ManualRuntime()
+
+
+@pytest.fixture
+def storage(runtime: ManualRuntime) -> CountingStorage:
+    """In memory, with a clock of its own that goes as fast as the writers' do, and is a day behind."""
+    return CountingStorage(MemoryStorage(lambda: round(runtime.monotonic_s() * 1000) + 5_000_000))
+
+
+@pytest.fixture(params=["memory", "local"])
+def any_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return MemoryStorage() if request.param == "memory" else LocalStorage(tmp_path)
+
+
+def pending(instant: str) -> Instant:
+    return Instant(instant, Action.COMMIT.value, State.REQUESTED)
+
+
+def test_the_file_says_who_writes_and_is_read_back(any_storage: Storage) -> None:
+    heartbeat = started(any_storage, SystemRuntime())
+    found = any_storage.get(layout.heartbeat(INSTANT))
+    assert found is not None
+    assert HeartbeatRecord.from_bytes(found.data) == heartbeat.record
+    assert heartbeat.record.write_id
+    heartbeat.stop(delete=True)
+    assert any_storage.get(layout.heartbeat(INSTANT)) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b"\xff\xfe", b'{"instant": "x"}', b'{"instant": 1, "writer": 2}'])
+def test_a_heartbeat_of_another_engine_has_no_record(data: bytes) -> None:
+    assert HeartbeatRecord.from_bytes(data) is None
+
+
+def test_an_instant_is_had_by_one_writer_only(any_storage: Storage) -> None:
+    first = started(any_storage, SystemRuntime())
+    assert Heartbeat.start(any_storage, record(), SystemRuntime()) is None
+    first.stop(delete=True)
+
+
+def test_two_transactions_of_one_writer_do_not_take_each_others_heartbeat_for_their_own(runtime: ManualRuntime) -> None:
+    inner = MemoryStorage()
+    first = Heartbeat.start(inner, record(), runtime)
+    storage = FaultyStorage(inner, [Rule(op="put_if_absent")])
+    assert first is not None
+    assert Heartbeat.start(storage, record(), runtime) is None
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_lost_reply_to_the_first_beat_still_gives_one_heartbeat(runtime: ManualRuntime, fault: Fault) -> None:
+    storage = FaultyStorage(MemoryStorage(), [Rule(op="put_if_absent", fault=fault)])
+    heartbeat = Heartbeat.start(storage, record(), runtime)
+    assert heartbeat is not None
+    assert heartbeat.alive()
+    assert len(runtime.repeating) == 1
+
+
+def test_no_answer_at_all_to_the_first_beat_is_an_error_and_nothing_beats(runtime: ManualRuntime) -> None:
+    storage = FaultyStorage(MemoryStorage(), [Rule(op="put_if_absent", nth=None)])
+    with pytest.raises(StorageUnavailable):
+        Heartbeat.start(storage, record(), runtime)
+    assert runtime.repeating == []
+
+
+def test_a_beat_is_one_request_and_keeps_the_writer_alive(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    heartbeat = started(storage, runtime)
+    assert storage.total == 1
+    storage.reset()
+    for _ in range(100):
+        runtime.advance(60)
+        heartbeat.ensure_alive()
+    assert set(storage.requests) == {"put"}
+    assert storage.total == 200
+    assert judge_all(storage, SETTINGS, runtime, [])[INSTANT].state is LivenessState.ALIVE
+
+
+def test_two_lost_beats_in_a_row_kill_nobody(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    faulty = FaultyStorage(storage, [Rule(op="put", nth=1), Rule(op="put", nth=1)])
+    heartbeat = started(faulty, runtime)
+    runtime.advance(119.9)
+    assert heartbeat.alive()
+    runtime.advance(60)
+    assert heartbeat.alive()
+
+
+def test_a_paused_writer_is_dead_for_good(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    paused = ManualRuntime()
+    heartbeat = started(storage, paused)
+    paused._elapsed_s += 120  # the process slept: time went by and nothing ran
+    assert not heartbeat.alive()
+    storage.reset()
+    paused.advance(1000)
+    assert not heartbeat.alive()
+    assert storage.total == 0
+    with pytest.raises(RolledBackError, match="no heartbeat for 1120 s"):
+        heartbeat.ensure_alive()
+
+
+def test_a_writer_whose_storage_does_not_answer_gives_up_and_says_why(runtime: ManualRuntime) -> None:
+    heartbeat = started(FaultyStorage(MemoryStorage(), [Rule(op="put", nth=None)]), runtime)
+    runtime.advance(119)
+    heartbeat.ensure_alive()
+    runtime.advance(1)
+    with pytest.raises(RolledBackError, match="no reply to put"):
+        heartbeat.ensure_alive()
+
+
+def test_a_beat_that_took_too_long_does_not_bring_the_writer_back(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    def slow() -> None:
+        runtime._elapsed_s += 100
+
+    heartbeat = started(FaultyStorage(storage, [Rule(op="put", fault=None, meanwhile=slow)]), runtime)
+    runtime.advance(30)
+    assert runtime.monotonic_s() >= 130
+    assert not heartbeat.alive()
+
+
+def test_the_owner_gives_up_before_anybody_else_may_judge_it_dead(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    heartbeat = started(storage, ManualRuntime())
+    judge = started(storage, runtime, instant=OTHER)
+    while (found := judge_all(storage, SETTINGS, runtime, [])[INSTANT]).state is not LivenessState.DEAD:
+        assert found.state is LivenessState.ALIVE
+        runtime.advance(0.25)
+    assert 121 <= runtime.monotonic_s() < 122
+    assert judge.alive()
+    heartbeat._runtime._elapsed_s = 120  # type: ignore[attr-defined]
+    assert not heartbeat.alive()
+
+
+def test_no_beat_comes_after_stop(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    heartbeat = started(storage, runtime)
+    heartbeat.stop(delete=True)
+    heartbeat.stop(delete=True)
+    runtime.advance(1000)
+    heartbeat._beat()
+    assert storage.get(heartbeat.key) is None
+    assert runtime.repeating == []
+
+
+def test_a_beat_under_way_cannot_bring_the_file_back_after_stop(tmp_path: Path) -> None:
+    system = SystemRuntime()
+    entered, leave = system.flag(), system.flag()
+
+    def wait() -> None:
+        entered.set()
+        leave.wait(0.3)
+
+    storage = FaultyStorage(LocalStorage(tmp_path), [Rule(op="put", fault=None, meanwhile=wait)])
+    heartbeat = started(storage, system, interval_s=0.03)
+    assert entered.wait(5)
+    heartbeat.stop(delete=True)
+    assert storage.get(heartbeat.key) is None
+
+
+def test_a_heartbeat_that_cannot_be_deleted_is_left_to_go_stale(runtime: ManualRuntime) -> None:
+    inner = MemoryStorage()
+    started(FaultyStorage(inner, [Rule(op="delete")]), runtime).stop(delete=True)
+    assert inner.get(layout.heartbeat(INSTANT)) is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_neither_lives_on_its_parents_heartbeat_nor_removes_it(tmp_path: Path) -> None:
+    heartbeat = started(LocalStorage(tmp_path), SystemRuntime())
+    child = os.fork()
+    if child == 0:
+        dead = not heartbeat.alive()
+        heartbeat.stop(delete=True)
+        os._exit(0 if dead else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert heartbeat.alive()
+    assert heartbeat._storage.get(heartbeat.key) is not None
+    heartbeat.stop(delete=True)
+
+
+@pytest.mark.parametrize("skew_ms", [-3_600_000, 0, 3_600_000])
+def test_the_judges_own_clock_does_not_matter(runtime: ManualRuntime, storage: CountingStorage, skew_ms: int) -> None:
+    storage.put(layout.heartbeat(INSTANT), b"")
+    runtime.advance(100)
+    storage.put(layout.heartbeat(OTHER), b"")
+    runtime.advance(30)
+    runtime.skew_ms = skew_ms
+    judged = judge_all(storage, SETTINGS, runtime, [])
+    assert {instant: found.state for instant, found in judged.items()} == {
+        INSTANT: LivenessState.DEAD,
+        OTHER: LivenessState.ALIVE,
+    }
+    assert judged[INSTANT].evidence == "its heartbeat is 130 s old, 120 s are allowed"
+    assert judged[INSTANT].record is None
+
+
+def test_a_heartbeat_of_ours_is_judged_by_its_own_interval(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    asleep = ManualRuntime()
+    started(storage, asleep, instant=INSTANT, interval_s=600)
+    started(storage, asleep, instant=OTHER, interval_s=1)
+    started(storage, asleep, instant=THIRD)
+    runtime.advance(130)
+    states = {instant: found.state.value for instant, found in judge_all(storage, SETTINGS, runtime, []).items()}
+    assert states == {INSTANT: "alive", OTHER: "dead", THIRD: "dead"}
+
+
+def test_a_pending_instant_without_heartbeat_is_dead_once_it_is_old_enough(
+    runtime: ManualRuntime, storage: CountingStorage
+) -> None:
+    storage.put(layout.timeline(pending(INSTANT).file_name), b"")
+    runtime.advance(100)
+    storage.put(layout.timeline(pending(OTHER).file_name), b"")
+    assert judge_all(storage, SETTINGS, runtime, [pending(INSTANT)])[INSTANT].state is LivenessState.MISSING
+    runtime.advance(25)
+    judged = judge_all(storage, SETTINGS, runtime, [pending(INSTANT), pending(OTHER), pending(THIRD)])
+    assert {instant: found.state.value for instant, found in judged.items()} == {INSTANT: "dead", OTHER: "missing"}
+    assert judged[INSTANT].evidence == "it has no heartbeat and was requested 125 s ago, 120 s are allowed"
+
+
+def test_files_that_are_no_instants_are_not_judged(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    storage.put(f"{layout.HEARTBEATS}/notes.txt", b"")
+    runtime.advance(1000)
+    assert judge_all(storage, SETTINGS, runtime, []) == {}
+
+
+def test_a_lonely_writer_pays_one_listing(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    started(storage, runtime)
+    storage.reset()
+    assert judge_all(storage, SETTINGS, runtime, [pending(INSTANT)], own=INSTANT) == {}
+    assert dict(storage.requests) == {"list": 1}
+
+
+@pytest.mark.parametrize("live", [1, 10, 100, 1000])
+def test_looking_for_the_dead_costs_the_same_among_any_number_of_live_writers(
+    runtime: ManualRuntime, storage: CountingStorage, live: int
+) -> None:
+    started(storage, ManualRuntime(), instant="20261121093515000")
+    runtime.advance(200)
+    for number in range(live):
+        storage.put(layout.heartbeat(f"2026112109360{number:04}"), record().to_bytes())
+    mine = started(storage, runtime, instant="20261121093700000")
+    storage.reset()
+    judged = judge_all(storage, SETTINGS, runtime, [], own=mine.record.instant, read_alive=False)
+    assert [instant for instant, found in judged.items() if found.state is LivenessState.DEAD] == ["20261121093515000"]
+    assert judged["20261121093515000"].record is not None
+    assert dict(storage.requests) == {"list": 1, "get": 1}
+
+
+def test_the_collector_gets_to_know_what_live_writers_have_seen(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    started(storage, runtime, instant=INSTANT, first=3)
+    started(storage, runtime, instant=OTHER, first=9)
+    records = [found.record for found in judge_all(storage, SETTINGS, runtime, []).values()]
+    assert sorted(found.first for found in records if found) == [3, 9]
+
+
+def test_the_storages_clock_is_read_and_leaves_nothing_behind(any_storage: Storage) -> None:
+    clock = StorageClock.measure(any_storage, SystemRuntime())
+    assert abs(clock.now_ms(SystemRuntime()) - SystemRuntime().now_ms()) < 60_000
+    assert list(any_storage.list(".hoodie")) == []
+
+
+def test_a_stale_file_on_local_disk_is_dead(tmp_path: Path) -> None:
+    storage, runtime = LocalStorage(tmp_path), SystemRuntime()
+    started(storage, runtime).stop(delete=False)
+    age: Callable[[float], None] = lambda seconds: os.utime(  # noqa: E731
+        tmp_path / layout.heartbeat(INSTANT), (runtime.now_ms() / 1000 - seconds,) * 2
+    )
+    age(110)
+    assert judge_all(storage, SETTINGS, runtime, [])[INSTANT].state is LivenessState.ALIVE
+    age(130)
+    assert judge_all(storage, SETTINGS, runtime, [])[INSTANT].state is LivenessState.DEAD
