@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 import fastavro
+
 from lakelock.errors import CorruptTableError
 
 _MAGIC = b"Obj\x01"

@@ -191,9 +191,9 @@ def requested_replace_bytes(operation: str = "INSERT_OVERWRITE") -> bytes:
 
 
 def _to_avro(stat: WriteStat) -> Record:
-    record: Record = dict(zip(_AVRO_NAMES, _field_values(stat)))
+    record: Record = dict(zip(_AVRO_NAMES, _field_values(stat), strict=True))
     if stat.runtime is not None:
-        record["runtimeStats"] = dict(zip(_RUNTIME_NAMES, stat.runtime))
+        record["runtimeStats"] = dict(zip(_RUNTIME_NAMES, stat.runtime, strict=True))
     return record
 
 

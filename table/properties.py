@@ -39,7 +39,7 @@ class TableProperties:
         stated = values.get(CHECKSUM)
         if stated is not None and stated != str(properties.expected_checksum):
             raise CorruptTableError(
-                f"{source}: {CHECKSUM} is {stated} where the table name {properties.name!r} gives {properties.expected_checksum}",
+                f"{source}: {CHECKSUM} is {stated} where the name {properties.name!r} gives {properties.expected_checksum}",
                 hint=f"the file is damaged or was edited; compare it with {PROPERTIES_BACKUP} or a backup",
                 file=source,
             )
@@ -201,7 +201,13 @@ class TableProperties:
         """Whether the checksum is right; a missing one counts as right, as for Java."""
         return self.values.get(CHECKSUM, str(self.expected_checksum)) == str(self.expected_checksum)
 
+    def differences(self, other: TableProperties) -> frozenset[str]:
+        """The Hudi keys that `other` has otherwise; an empty value is the same as none, and foreign keys do not count."""
+        keys = {key for key in (*self.values, *other.values) if key.startswith("hoodie.")}
+        return frozenset(key for key in keys if self.text(key, "") != other.text(key, ""))
+
     def text(self, key: str, default: str) -> str:
+        """A value without the white space around it, or the default for one that is missing or empty."""
         return self.values.get(key, "").strip() or default
 
     def flag(self, key: str, default: bool = False) -> bool:

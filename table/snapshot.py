@@ -160,6 +160,6 @@ def read_replaced(
 
     calls = [partial(read, instant) for instant in unread]
     found = runtime.gather(calls, limit=_PARALLEL_READS) if runtime else [call() for call in calls]
-    for instant, groups in zip(unread, found):
+    for instant, groups in zip(unread, found, strict=True):
         replaced_by[instant.requested] = groups
     return {group: i.requested for i in replacing for group in replaced_by[i.requested]}

@@ -1,0 +1,119 @@
+"""Partition paths: the folder that Hudi's key generators give to a row, for one row or for a whole Arrow table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lakelock.errors import CorruptTableError, SchemaError
+from lakelock.table.instants import parse_instant
+from lakelock.table.java_properties import format_java_properties, java_date
+from lakelock.table.layout import checked_partition
+from lakelock.table.properties import TableProperties
+from lakelock.table.record_keys import key_text
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""What stands for a null or an empty value."""
+
+_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+
+
+def partition_path(values: Sequence[str | None], fields: Sequence[str], *, hive_style: bool, url_encode: bool) -> str:
+    """The partition path of a row whose partition columns read `values` as text; `""` without partition fields.
+
+    A value that would lead out of the table, or that storage cannot hold as a folder, is a `SchemaError`.
+    """
+    parts = []
+    for value, field in zip(values, fields, strict=True):
+        text = value or DEFAULT_PARTITION
+        if url_encode:
+            text = escape(text)
+        parts.append(f"{field}={text}" if hive_style else text)
+    path = "/".join(parts)
+    try:
+        return checked_partition(path, "a row")
+    except CorruptTableError:
+        raise SchemaError(
+            f"the partition values {values} of {tuple(fields)} give the folder {path!r}, which is not inside the table",
+            hint="correct the values; slashes are safe where hoodie.datasource.write.partitionpath.urlencode=true",
+        ) from None
+
+
+def partition_values(path: str, properties: TableProperties) -> tuple[str | None, ...] | None:
+    """The values, as text, that a partition path stands for (null and empty both as None); None when that is ambiguous."""
+    fields = properties.partition_fields
+    parts = path.split("/") if len(fields) > 1 else [path] if path else []
+    if len(parts) != len(fields):
+        return None
+    values: list[str | None] = []
+    for part, field in zip(parts, fields, strict=True):
+        text = part
+        if properties.hive_style:
+            if not part.startswith(f"{field}="):
+                return None
+            text = part[len(field) + 1 :]
+        text = unescape(text) if properties.url_encode else text
+        values.append(None if text == DEFAULT_PARTITION else text)
+    return tuple(values)
+
+
+def partition_paths(rows: pa.Table | pa.RecordBatch, properties: TableProperties) -> pa.DictionaryArray:
+    """The partition path of each row. Only distinct values are turned into text, however many rows there are."""
+    fields = properties.partition_fields
+    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    distinct: list[tuple[str | None, ...]] = [()] if rows.num_rows else []
+    for field in fields:
+        field_codes, values = _distinct(rows, field)
+        # Dense codes after each column: the product of all columns' distinct values need not fit into 64 bits.
+        encoded = pa.array(codes * len(values) + field_codes).dictionary_encode()
+        codes = encoded.indices.to_numpy().astype(np.int64)
+        distinct = [(*distinct[c // len(values)], values[c % len(values)]) for c in encoded.dictionary.to_pylist()]
+    style = {"hive_style": properties.hive_style, "url_encode": properties.url_encode}
+    paths = [partition_path(values, fields, **style) for values in distinct]
+    # Null and empty are different values of one folder.
+    number = {path: i for i, path in enumerate(dict.fromkeys(paths))}
+    dense = np.array([number[path] for path in paths], dtype=np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(dense[codes]), pa.array(list(number), pa.string()))
+
+
+def partition_metadata(instant: str, partition: str) -> bytes:
+    """The content of a partition's `.hoodie_partition_metadata`, without which Java Hudi does not see the partition."""
+    depth = partition.count("/") + 1 if partition else 0
+    entries = {"commitTime": instant, "partitionDepth": str(depth)}
+    return format_java_properties(entries, ("partition metadata", java_date(parse_instant(instant))))
+
+
+def escape(text: str) -> str:
+    """The text with the characters escaped that Hive and Hudi escape in folder names."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def unescape(text: str) -> str:
+    """The inverse of `escape`."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def _distinct(rows: pa.Table | pa.RecordBatch, field: str) -> tuple[np.ndarray, list[str | None]]:
+    """For each row a code, and for each code its value as text; the last code is for nulls."""
+    index = rows.schema.get_field_index(field)
+    if index < 0:
+        raise SchemaError(
+            f"the partition column {field!r} is missing", hint=f"the columns are {', '.join(rows.schema.names[:20])}"
+        )
+    column = rows.column(index)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_nested(column.type) or pa.types.is_floating(column.type) or pa.types.is_binary(column.type):
+        raise SchemaError(
+            f"column {field} of type {column.type} cannot partition a table",
+            hint="partition by strings, integers, dates, timestamps, decimals or booleans",
+        )
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    encoded = whole.dictionary_encode()
+    texts = key_text(pa.chunked_array([encoded.dictionary]), field).to_pylist()
+    codes = encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, [*texts, None]
