@@ -28,7 +28,7 @@ class ConcurrencySettings(Section):
     section: ClassVar[str] = "concurrency"
     mode: Literal["OPTIMISTIC", "SINGLE_WRITER"] = setting(
         "OPTIMISTIC",
-        "How writers exclude each other: OPTIMISTIC validates at commit, SINGLE_WRITER refuses a second live writer",
+        "How writers exclude each other: OPTIMISTIC validates at commit, SINGLE_WRITER takes no lock, for tables that one process alone writes",
         refused=(("PESSIMISTIC", _PESSIMISTIC),),
     )
     profile: Literal["strict", "hudi"] = setting(
