@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+
 from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage import Created, Storage, create, probe
@@ -204,13 +206,12 @@ def test_the_probe_finds_conditions_honoured_and_leaves_nothing(storage: Storage
 
 def test_one_of_many_racing_creates_wins_and_one_of_many_racing_replacements(storage: Storage) -> None:
     runtime = SystemRuntime()
-    for round_number in range(5):
-        key = f"race/{round_number}"
-        made = runtime.gather([lambda n=n: storage.put_if_absent(key, b"%d" % n) for n in range(8)], limit=8)  # type: ignore[misc]
-        assert sum(etag is not None for etag in made) == 1
-        (etag,) = [etag for etag in made if etag is not None]
-        swapped = runtime.gather([lambda n=n: storage.put_if_match(key, b"new %d" % n, etag) for n in range(8)], limit=8)  # type: ignore[misc]
-        assert sum(new is not None for new in swapped) == 1
+    for key in ("race/1", "race/2", "race/3", "race/4"):
+        creates = [partial(storage.put_if_absent, key, b"%d" % n) for n in range(8)]
+        etags = [etag for etag in runtime.gather(creates, limit=8) if etag is not None]
+        assert len(etags) == 1
+        swaps = [partial(storage.put_if_match, key, b"new %d" % n, etags[0]) for n in range(8)]
+        assert sum(new is not None for new in runtime.gather(swaps, limit=8)) == 1
 
 
 def test_a_create_whose_reply_was_lost_is_known_as_ours(storage: Storage) -> None:

@@ -1,0 +1,205 @@
+"""What every lock provider promises: one exclusive lock per table, granted as leases with growing tokens.
+
+A lease protects nothing by itself: a paused holder learns too late that it lost it. The decision log makes commits safe;
+the lock makes them cheap and fair, and keeps Java Hudi writers out.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lakelock.clock import Runtime
+from lakelock.errors import LeaseLost
+from lakelock.events import Events
+from lakelock.identity import WriterIdentity
+from lakelock.storage import Storage
+
+if TYPE_CHECKING:
+    from lakelock.settings import LockSettings
+
+LossReason = Literal["expired", "taken-over", "unreachable", "session-lost", "released"]
+
+
+@dataclass(frozen=True)
+class Strength:
+    """What one provider guarantees, in words: the source of the guarantee table in the documents."""
+
+    exclusion: str
+    token: str
+    crash_release: str
+    failover: str
+    clock_assumption: str
+    fairness: str
+    cost: str
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds or waits for a lock. `writer` is None for foreign writers; `renewed_ms` is by the lock service's clock."""
+
+    owner: str
+    writer: WriterIdentity | None = None
+    token: int = 0
+    lease_s: float | None = None
+    renewed_ms: int | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return str(self.writer) if self.writer else f"another Hudi writer (lock owner {self.owner})"
+
+
+@dataclass(frozen=True)
+class LockState:
+    """The lock as the service shows it: `holder` is None when it is free; `token` is that of the latest grant."""
+
+    holder: Holder | None
+    token: int
+    queue: tuple[Holder, ...] = ()
+
+
+@dataclass(frozen=True)
+class LeaseLoss:
+    """Why a lease ended before its holder gave it back (or that it was given back)."""
+
+    reason: LossReason
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+
+
+class Lease:
+    """A granted lock. It ends at its deadline unless renewed in time, and once it ended it never comes back.
+
+    The deadline is on this process's monotonic clock and was started before the request that granted or renewed it was
+    sent. Another process (a fork) that has a copy of the lease does not hold the lock.
+    """
+
+    def __init__(
+        self, runtime: Runtime, owner: WriterIdentity, *, grant: str, token: int, lease_s: float, began_s: float
+    ) -> None:
+        self.owner, self.grant, self.token, self.lease_s = owner, grant, token, lease_s
+        self._runtime, self._deadline_s, self._pid = runtime, began_s + lease_s, os.getpid()
+        self._loss: LeaseLoss | None = None
+        self.trouble = ""
+        """Why the latest renewal got no answer; empty while renewals succeed."""
+
+    @property
+    def deadline_s(self) -> float:
+        """When the lease ends, on the monotonic clock."""
+        return self._deadline_s
+
+    @property
+    def lost(self) -> LeaseLoss | None:
+        """Why the lock is not held any more, or None while it is."""
+        if self._loss is None and self._runtime.monotonic_s() >= self._deadline_s:
+            self.lose("unreachable" if self.trouble else "expired", self.trouble or f"not renewed within {self.lease_s:g} s")
+        if self._loss is None and self._pid != os.getpid():
+            return LeaseLoss("session-lost", "a forked process does not hold the locks of its parent")
+        return self._loss
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process that was granted the lease."""
+        return self._pid == os.getpid()
+
+    def lose(self, reason: LossReason, detail: str = "") -> None:
+        """Record that the lock is not held any more. The first reason stays."""
+        if self._loss is None:
+            self._loss = LeaseLoss(reason, detail)
+
+    def extend(self, began_s: float) -> None:
+        """Move the deadline to one lease after `began_s`, when the renewing request was about to be sent."""
+        self.ensure_active()
+        self._deadline_s = max(self._deadline_s, began_s + self.lease_s)
+        self.trouble = ""
+
+    def remaining_s(self) -> float:
+        """Seconds until the deadline, 0 when the lock is not held any more."""
+        return 0.0 if self.lost else max(0.0, self._deadline_s - self._runtime.monotonic_s())
+
+    def ensure_active(self, margin_s: float = 0.0) -> None:
+        """Raise `LeaseLost` unless the lock is held, for at least `margin_s` more seconds."""
+        loss = self.lost
+        if loss is None and self.remaining_s() >= margin_s:
+            return
+        reason = loss or LeaseLoss("expired", f"less than {margin_s:g} s are left")
+        raise LeaseLost(
+            f"the table lock (token {self.token}) is not held any more: {reason}",
+            hint="run the operation again; if it happens often, raise lock.lease_s or look for long pauses of this process",
+            reason=reason.reason,
+            token=self.token,
+        )
+
+
+class LockProvider(ABC):
+    """The lock of one table. One instance may be used by many threads, which queue up in order of arrival."""
+
+    table: str
+    """The URI of the guarded table, for events and messages."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """Which lock this is, the same for all writers that it keeps apart; holds no secret. Recorded in the table."""
+
+    @property
+    @abstractmethod
+    def strength(self) -> Strength:
+        """What this provider guarantees."""
+
+    @abstractmethod
+    def acquire(self, *, wait_s: float) -> Lease:
+        """Take the lock within `wait_s` seconds, or raise `LockTimeout` that names the holder.
+
+        A grant whose reply got lost is found again. The token is greater than that of every earlier grant.
+        """
+
+    @abstractmethod
+    def renew(self, lease: Lease) -> Lease:
+        """Extend the deadline by a lease from now; raises `LeaseLost` if it is over, even if nobody took the lock since."""
+
+    @abstractmethod
+    def release(self, lease: Lease) -> None:
+        """Give the lock back if it is still this lease's; may be called twice, and never raises for an unreachable service."""
+
+    @abstractmethod
+    def inspect(self) -> LockState:
+        """Who holds the lock now."""
+
+    @abstractmethod
+    def break_lock(self, token: int, *, force: bool = False) -> None:
+        """Take the lock with this `token` away from its holder, for an operator who knows that the holder is gone.
+
+        Refused with `LockError` when another grant has followed, and, without `force`, while its lease still runs.
+        """
+
+    @abstractmethod
+    def probe(self) -> None:
+        """Check that the service does what this provider needs, or raise an error that says what is missing."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is held and let go of connections. Never raises."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Everything that a provider is opened with; `uri` is the setting `lock.provider`."""
+
+    uri: str
+    settings: LockSettings
+    storage: Storage
+    runtime: Runtime
+    writer: WriterIdentity
+    events: Events
+
+
+OpenProvider = Callable[[Opening], LockProvider]
+"""What an entry point in the group `lakelock.lock_providers` names."""

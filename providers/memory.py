@@ -1,0 +1,121 @@
+"""A lock between the threads of one process, for tests and for programs that are the only writer."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from lakelock.clock import SystemRuntime
+from lakelock.errors import LeaseLost, LockError, SettingsError
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
+from lakelock.providers.polling import Attempt, PollingProvider
+
+STRENGTH = Strength(
+    exclusion="between threads of one process only",
+    token="a counter of this process",
+    crash_release="at once, the lock dies with its process",
+    failover="none",
+    clock_assumption="none",
+    fairness="in order of arrival for one provider object; polling between several",
+    cost="none",
+)
+
+_LOCAL = ("file://", "memory://")
+
+
+@dataclass
+class _Slot:
+    """The lock of one table; `lease` is that of the latest holder, also when it is over."""
+
+    lease: Lease | None = None
+    token: int = 0
+
+
+_slots: dict[tuple[int, str], _Slot] = {}
+_slots_mutex = SystemRuntime().mutex()
+
+
+class MemoryLockProvider(PollingProvider):
+    """The table lock as a variable that all providers of one table in this process share."""
+
+    def __init__(self, opening: Opening) -> None:
+        if not opening.storage.uri.startswith(_LOCAL):
+            raise SettingsError(
+                f"the memory lock keeps no other machine away from {opening.storage.uri}",
+                hint='use the lock next to the table: lock.provider = "storage:"',
+                key="lock.provider",
+            )
+        super().__init__(opening)
+
+    @property
+    def identity(self) -> str:
+        return "memory:"
+
+    @property
+    def strength(self) -> Strength:
+        return STRENGTH
+
+    def attempt(self, attempt: Attempt) -> Lease | Holder | None:
+        with _slots_mutex:
+            slot = self._slot()
+            if slot.lease is not None and slot.lease.lost is None:
+                return _holder(slot.lease)
+            slot.token += 1
+            slot.lease = Lease(
+                self.runtime,
+                self.writer,
+                grant=attempt.grant,
+                token=slot.token,
+                lease_s=self._settings.lease_s,
+                began_s=self.runtime.monotonic_s(),
+            )
+            return slot.lease
+
+    def extend(self, lease: Lease) -> None:
+        with _slots_mutex:
+            if self._slot().lease is not lease:
+                raise LeaseLost(f"the lock of {self.table} was taken away", hint="run the operation again", token=lease.token)
+            lease.extend(self.runtime.monotonic_s())
+
+    def give_back(self, lease: Lease) -> None:
+        with _slots_mutex:
+            slot = self._slot()
+            if slot.lease is lease:
+                slot.lease = None
+
+    def inspect(self) -> LockState:
+        with _slots_mutex:
+            slot = self._slot()
+            held = slot.lease is not None and slot.lease.lost is None
+            return LockState(_holder(slot.lease) if held and slot.lease else None, slot.token)
+
+    def break_lock(self, token: int, *, force: bool = False) -> None:
+        with _slots_mutex:
+            slot = self._slot()
+            if slot.token != token:
+                raise LockError(
+                    f"the lock of {self.table} has token {slot.token}, not {token}: another grant has followed",
+                    hint="look again before breaking it",
+                    token=slot.token,
+                )
+            if slot.lease is None or slot.lease.lost is not None:
+                return
+            if not force:
+                left_s = slot.lease.remaining_s()
+                raise LockError(
+                    f"the lock of {self.table} is held by {slot.lease.owner}, whose lease runs for {left_s:.0f} s more",
+                    hint="wait: an expired lease is replaced without your help; to break it all the same, use force",
+                    holder=_holder(slot.lease).as_dict(),
+                )
+            slot.lease.lose("taken-over", "broken by an operator")
+            slot.lease = None
+
+    def probe(self) -> None:
+        """Nothing can be missing."""
+
+    def _slot(self) -> _Slot:
+        return _slots.setdefault((os.getpid(), self.table), _Slot())
+
+
+def _holder(lease: Lease) -> Holder:
+    return Holder(lease.grant, lease.owner, lease.token, lease.lease_s)

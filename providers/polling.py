@@ -1,0 +1,157 @@
+"""The part that is common to providers whose service cannot queue waiters: take turns, try, wait, try again."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderUnavailable, StorageUnavailable
+from lakelock.events import Event, EventKind
+from lakelock.providers.base import Holder, Lease, LockProvider, Opening
+from lakelock.providers.turnstile import Turnstile
+
+_FIRST_POLL_S = 0.004
+_POLL_GROWTH = 1.6
+_TELL_EVERY_S = 1.0
+
+NO_ANSWER = (StorageUnavailable, ProviderUnavailable)
+
+
+@dataclass
+class Attempt:
+    """One `acquire`: `grant` names it in the service, so that a grant whose reply got lost is recognised as ours.
+
+    `sent` maps what each request wrote (see the provider) to when it was about to be sent; `doubt`: one got no reply.
+    """
+
+    grant: str
+    sent: dict[object, float] = field(default_factory=dict)
+    doubt: bool = False
+
+
+class PollingProvider(LockProvider):
+    """A provider that only needs to say how to try once, extend and give back."""
+
+    def __init__(self, opening: Opening) -> None:
+        self.table = opening.storage.uri
+        self._settings, self.runtime, self._events = opening.settings, opening.runtime, opening.events
+        self.writer = opening.writer
+        self._held: Lease | None = None
+        self._start_afresh()
+
+    @abstractmethod
+    def attempt(self, attempt: Attempt) -> Lease | Holder | None:
+        """Try once: the lease; or who holds the lock; or None when that is not known."""
+
+    @abstractmethod
+    def extend(self, lease: Lease) -> None:
+        """Renew in the service and call `lease.extend`; `LeaseLost` when the lock is not this lease's any more."""
+
+    @abstractmethod
+    def give_back(self, lease: Lease) -> None:
+        """Release in the service if the lock is still this lease's."""
+
+    def abandon(self, attempt: Attempt) -> None:
+        """Take back a grant that may have been made without our knowing."""
+
+    def acquire(self, *, wait_s: float) -> Lease:
+        self._notice_fork()
+        began_s = self.runtime.monotonic_s()
+        if not self._turnstile.enter(wait_s):
+            raise self._timeout(Holder("", self.writer), wait_s)
+        try:
+            self._held = self._poll(began_s, wait_s)
+        except BaseException:
+            self._turnstile.leave()
+            raise
+        return self._held
+
+    def renew(self, lease: Lease) -> Lease:
+        with self._mutex:
+            lease.ensure_active()
+            try:
+                self.extend(lease)
+            except LeaseLost as error:
+                lease.lose("taken-over", error.message)
+                raise
+            return lease
+
+    def release(self, lease: Lease) -> None:
+        if not lease.is_here or self._held is not lease:
+            return
+        with self._mutex:
+            try:
+                self.give_back(lease)
+            except NO_ANSWER as error:
+                self._tell(
+                    EventKind.ALERT, problem=f"the lock was not given back; others wait up to {lease.lease_s:g} s: {error}"
+                )
+            finally:
+                lease.lose("released")
+                self._held = None
+                self._turnstile.leave()
+
+    def close(self) -> None:
+        held = self._held
+        if held is not None:
+            with suppress(LakelockError):
+                self.release(held)
+
+    def _poll(self, began_s: float, wait_s: float) -> Lease:
+        attempt = Attempt(self.runtime.uuid())
+        holder: Holder | None = None
+        told_s, failure, pauses = began_s - _TELL_EVERY_S, None, self._pauses()
+        while True:
+            try:
+                result = self.attempt(attempt)
+                if isinstance(result, Lease):
+                    return result
+                holder, failure = result or holder, None
+            except NO_ANSWER as error:
+                attempt.doubt, failure = True, error
+            waited_s = self.runtime.monotonic_s() - began_s
+            if waited_s >= wait_s:
+                break
+            if self.runtime.monotonic_s() - told_s >= _TELL_EVERY_S:
+                told_s = self.runtime.monotonic_s()
+                self._tell(EventKind.WAITING_FOR_LOCK, holder=str(holder or "unknown"), waited_s=round(waited_s, 3))
+            self.runtime.sleep(min(next(pauses), wait_s - waited_s))
+        if attempt.doubt:
+            with suppress(*NO_ANSWER):
+                self.abandon(attempt)
+        if failure is not None:
+            raise ProviderUnavailable(
+                f"the lock of {self.table} could not be taken within {wait_s:g} s: {failure.message}", hint=failure.hint
+            ) from failure
+        raise self._timeout(holder, wait_s)
+
+    def _pauses(self) -> Iterator[float]:
+        pause_s = _FIRST_POLL_S
+        while True:
+            yield min(self._settings.poll_s, pause_s) * (0.5 + 0.5 * self.runtime.random())
+            pause_s = min(self._settings.poll_s, pause_s * _POLL_GROWTH)
+
+    def _timeout(self, holder: Holder | None, wait_s: float) -> LockTimeout:
+        who = f"held by {holder}" if holder else "contended"
+        return LockTimeout(
+            f"the lock of {self.table} is {who}; gave up after {wait_s:g} s",
+            hint=f"`lakelock locks ls {self.table}` shows the holder; raise lock.wait_s if it is only slow",
+            holder=holder.as_dict() if holder else None,
+            waited_s=wait_s,
+        )
+
+    def _tell(self, kind: EventKind, **facts: object) -> None:
+        self._events.emit(Event(kind, self.table, facts=facts))
+
+    def _start_afresh(self) -> None:
+        self._pid = os.getpid()
+        self._turnstile, self._mutex, self._held = Turnstile(self.runtime), self.runtime.mutex(), None
+
+    def _notice_fork(self) -> None:
+        """A forked process holds nothing, must not wait for threads that it does not have, and is another writer."""
+        if self._pid != os.getpid():
+            self._start_afresh()
+            self.writer = replace(self.writer, writer_id=self.runtime.uuid(), pid=self._pid)

@@ -1,0 +1,68 @@
+"""From the one line `lock.provider` to a provider: built in, or a third party's entry point."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from lakelock.clock import Runtime
+from lakelock.errors import ProviderUnavailable, SettingsError
+from lakelock.events import Events
+from lakelock.identity import WriterIdentity
+from lakelock.providers.base import LockProvider, Opening, OpenProvider
+from lakelock.providers.memory import MemoryLockProvider
+from lakelock.providers.storage import StorageLockProvider
+from lakelock.storage import Storage
+
+if TYPE_CHECKING:
+    from lakelock.settings import LockSettings
+
+ENTRY_POINTS = "lakelock.lock_providers"
+
+BUILT_IN: dict[str, OpenProvider] = {"storage": StorageLockProvider, "memory": MemoryLockProvider}
+
+
+def open_provider(
+    settings: LockSettings, storage: Storage, runtime: Runtime, writer: WriterIdentity, events: Events | None = None
+) -> LockProvider:
+    """The lock of the table in `storage`, by the provider that `settings.provider` names (`storage:`, `memory:`, a URI)."""
+    name = provider_name(settings.provider)
+    opening = Opening(settings.provider, settings, storage, runtime, writer, events or Events())
+    return _find(name)(opening)
+
+
+def provider_name(uri: str) -> str:
+    """The scheme of a provider URI; a bare name is a scheme."""
+    return uri.strip().partition(":")[0].lower()
+
+
+def provider_names() -> list[str]:
+    """All providers that can be named here, built in first."""
+    return [*BUILT_IN, *sorted(entry.name for entry in _installed() if entry.name not in BUILT_IN)]
+
+
+def _find(name: str) -> OpenProvider:
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    for entry in _installed():
+        if entry.name == name:
+            try:
+                factory: OpenProvider = entry.load()
+            except ImportError as error:
+                raise ProviderUnavailable(
+                    f"the lock provider {name} is installed, but cannot be imported: {error}",
+                    hint=f"install what {entry.value} needs",
+                ) from error
+            return factory
+    close = get_close_matches(name, provider_names(), n=1)
+    meant = f"did you mean {close[0]}: ? " if close else ""
+    raise SettingsError(
+        f"there is no lock provider {name!r}",
+        hint=f"{meant}available here: {', '.join(f'{known}:' for known in provider_names())}",
+        key="lock.provider",
+    )
+
+
+def _installed() -> list[EntryPoint]:
+    return list(entry_points(group=ENTRY_POINTS))

@@ -1,0 +1,45 @@
+"""Tokens that grow for ever, at no cost per grant.
+
+The lock file carries the token of the latest grant, and the next grant adds one. But Java Hudi drops foreign fields when it
+writes the file, so the number would start again. Therefore tokens come from blocks: an object of its own holds the end of
+the latest block, it is moved on *before* a token of the new block is granted, and the lock file carries the block's end
+beside the token. Where the number is missing, or its block used up, a new block is taken. Every token ever granted is at
+most the object's number at that time, and every later block begins above it. A block that two writers race for is lost to
+one of them: numbers may be left out, never used twice.
+"""
+
+from __future__ import annotations
+
+from lakelock.errors import CorruptTableError, StorageUnavailable
+from lakelock.storage import Storage
+
+TOKEN_KEY = ".hoodie/.lakelock/lock.token"
+BLOCK = 1000
+_ATTEMPTS = 20
+
+
+def reserve_block(storage: Storage, *, expect_new: bool) -> tuple[int, int]:
+    """First and last token of a new block. `expect_new`: try to create the object before reading it."""
+    if expect_new and storage.put_if_absent(TOKEN_KEY, str(BLOCK).encode()) is not None:
+        return 1, BLOCK
+    for _ in range(_ATTEMPTS):
+        found = storage.get(TOKEN_KEY)
+        if found is None:
+            if storage.put_if_absent(TOKEN_KEY, str(BLOCK).encode()) is not None:
+                return 1, BLOCK
+            continue
+        used = _parse(found.data)
+        if storage.put_if_match(TOKEN_KEY, str(used + BLOCK).encode(), found.etag) is not None:
+            return used + 1, used + BLOCK
+    raise StorageUnavailable(f"{TOKEN_KEY} keeps changing under our hands", hint="run the operation again")
+
+
+def _parse(data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError as error:
+        raise CorruptTableError(
+            f"{TOKEN_KEY} does not hold a number",
+            hint="put a number into it that is greater than every token seen so far",
+            key=TOKEN_KEY,
+        ) from error
