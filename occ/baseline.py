@@ -1,8 +1,8 @@
 """The beginning of a transaction: an instant of its own, and what it has seen.
 
 The order of the steps is the protocol (DESIGN.md 4.2): look at the log and note its head; heartbeat, then the requested file;
-look at the log again, then list the timeline. What the log's head had decided must be visible in that listing, else it is
-published and the beginning starts over. Whatever is decided after the noted head is in the transaction's window.
+then list the timeline. What the log's head had decided must be visible in that listing, else it is published and the
+beginning starts over. Whatever was decided after the noted head and is not visible in that listing is the window.
 """
 
 from __future__ import annotations
@@ -58,15 +58,14 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
             table.newest_seen[0] = max(table.newest_seen[0], instant)
             continue
         reached(Step.REQUESTED)
-        later = table.log.look(after=view.head)
         timeline = table.timeline()
         if head is not None and publication_of(head, timeline) is None:
             give_up(table, heartbeat, instant, action)
             with table.locked(operation=operation):
                 finish_head(table, table.log.look(), table.timeline())
             continue
-        # A slice may only build on slices of older instants, and a collected decision leaves a hole in the window.
-        if later.boundary > view.head or any(i.requested > instant for i in timeline.commits):
+        # Readers order slices by requested time, so a slice may only build on slices of older instants.
+        if any(i.requested > instant for i in timeline.commits):
             give_up(table, heartbeat, instant, action)
             continue
         reached(Step.BEGUN)

@@ -103,7 +103,8 @@ class Commit:
             for look in result:
                 self._answer(look)
         raise TransactionError(
-            f"{instant}: others committed in each of {LOOK_ROUNDS} looks at what they changed", hint="run again when it is quieter"
+            f"{instant}: others committed in each of {LOOK_ROUNDS} looks at what they changed",
+            hint="run again when it is quieter",
         )
 
     def _under_lock(self, lease: Lease | None, *, may_look: bool) -> Decision | list[Look]:

@@ -140,12 +140,14 @@ class Coordinator:
         if provider is None or self.table.provider_checked:
             return
         mine = json.dumps({"format": 1, "provider": provider.identity}).encode()
-        made = self.table.storage.put_if_absent(layout.LOCK_IDENTITY, mine)
-        stored = self.table.storage.get(layout.LOCK_IDENTITY) if made is None else None
+        storage = self.table.storage
+        stored = storage.get(layout.LOCK_IDENTITY)
+        if stored is None and storage.put_if_absent(layout.LOCK_IDENTITY, mine) is None:
+            stored = storage.get(layout.LOCK_IDENTITY)
         if stored is not None and stored.data != mine:
             recorded = _recorded_provider(stored.data)
             raise ProviderMismatch(
-                f"{self.table.storage.uri} is guarded by the lock {recorded}, this writer is configured for {provider.identity}",
+                f"{self.table.storage.uri} is guarded by the lock {recorded}, but this writer uses {provider.identity}",
                 hint=f'set lock.provider to "{recorded}" here, or change all writers to the same',
                 recorded=recorded,
                 configured=provider.identity,

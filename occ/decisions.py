@@ -119,7 +119,10 @@ class DecisionLog:
 
     def look(self, *, after: int = 0) -> LogView:
         """List the numbers above `after`, then read the boundary: two requests, in this order."""
-        listed = [layout.decision_number(item.key) for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))]
+        listed = [
+            layout.decision_number(item.key)
+            for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
+        ]
         boundary = self.boundary()
         numbers = tuple(sorted(n for n in listed if n > boundary))
         floor = max(boundary, after)

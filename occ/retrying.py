@@ -48,14 +48,22 @@ def with_retries(
             if isinstance(error, ConflictError):
                 conflicts.append(error.conflict)
             if attempt == policy.attempts or not _helps(error):
-                error.add_note(f"after {attempt} of {policy.attempts} attempts (retry.attempts)") if hasattr(error, "add_note") else None
+                _note(error, f"after {attempt} of {policy.attempts} attempts (retry.attempts)")
                 raise
             wait_s = next(waits)
-            table.emit(EventKind.RETRY, "", operation, attempt=attempt, of=policy.attempts, wait_s=round(wait_s, 2), cause=error.message.splitlines()[0])
+            cause = error.message.splitlines()[0]
+            table.emit(
+                EventKind.RETRY, "", operation, attempt=attempt, of=policy.attempts, wait_s=round(wait_s, 2), cause=cause
+            )
             table.runtime.sleep(wait_s)
             if isinstance(error, EarlyConflictError):
                 _wait_for(coordinator, error.conflict.other.instant)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _note(error: LakelockError, text: str) -> None:
+    if hasattr(error, "add_note"):  # Python 3.11
+        error.add_note(text)
 
 
 def _helps(error: LakelockError) -> bool:

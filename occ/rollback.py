@@ -95,7 +95,7 @@ def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
         if made is Created.OURS and table.log.boundary() < number:
             return RollbackOutcome.ROLLED_BACK
     raise TransactionError(
-        f"no decision number to be had for the rollback of {victim.instant} in {table.settings.decisions.slot_attempts} attempts",
+        f"others took each decision number that was tried for the rollback of {victim.instant}",
         hint="run again when fewer writers commit: lakelock markers reap",
     )
 
@@ -112,9 +112,7 @@ def clean_up(table: OpenTable, victim: Victim) -> None:
     reached(Step.ROLLBACK_PENDING_DELETED)
     _record(table, victim, left)
     reached(Step.ROLLBACK_RECORDED)
-    table.emit(
-        EventKind.ROLLED_BACK, victim.instant, victim.operation, files=len(left.data_files), evidence=victim.evidence
-    )
+    table.emit(EventKind.ROLLED_BACK, victim.instant, victim.operation, files=len(left.data_files), evidence=victim.evidence)
 
 
 def _record(table: OpenTable, victim: Victim, left: Leftovers) -> None:
@@ -124,7 +122,7 @@ def _record(table: OpenTable, victim: Victim, left: Leftovers) -> None:
     nothing to do: no half-executed rollback plan that another engine would have to complete.
     """
     began_ms = table.runtime.now_ms()
-    plan = RollbackPlan(victim.instant, victim.action.value, left.by_partition)
+    plan = RollbackPlan(victim.instant, victim.action.value, left.by_partition, table.storage.uri)
     for _ in range(table.settings.decisions.slot_attempts):
         instant = later_than(table.runtime.now_ms(), table.timeline().newest_time)
         requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
@@ -137,6 +135,6 @@ def _record(table: OpenTable, victim: Victim, left: Leftovers) -> None:
     completion = later_than(table.runtime.now_ms(), instant)
     completed = Instant(instant, Action.ROLLBACK.value, State.COMPLETED, completion)
     took_ms = max(0, table.runtime.now_ms() - began_ms)
-    metadata = RollbackMetadata(instant, took_ms, victim.instant, victim.action.value, left.by_partition)
+    metadata = RollbackMetadata(instant, took_ms, victim.instant, victim.action.value, left.by_partition, table.storage.uri)
     table.storage.put_if_absent(layout.timeline(completed.file_name), metadata.to_bytes())
     table.newest_seen[0] = max(table.newest_seen[0], completion)

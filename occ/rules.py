@@ -97,9 +97,7 @@ def looks(mine: Footprint, other: Other, before: Callable[[FileGroupId], DataFil
     """
     found: list[Look] = []
     for read in mine.reads:
-        added = tuple(
-            f for g, f in other.files.items() if g not in other.touched and read.concerns(g.partition)
-        )
+        added = tuple(f for g, f in other.files.items() if g not in other.touched and read.concerns(g.partition))
         changed: list[DataFile] = []
         for group in other.touched - mine.touched:
             if read.concerns(group.partition):

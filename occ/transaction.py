@@ -253,7 +253,8 @@ class Transaction:
             return
         self.state = TransactionState.REJECTED
         self._heartbeat.stop(delete=False)
-        victim = Victim(self.instant, Action(self.baseline.action), self.operation, evidence=reason.splitlines()[0] if reason else "aborted")
+        evidence = reason.splitlines()[0] if reason else "aborted"
+        victim = Victim(self.instant, Action(self.baseline.action), self.operation, evidence)
         self._emit(EventKind.REJECTED, reason=victim.evidence)
         try:
             if self._may_be_decided:

@@ -1,0 +1,135 @@
+"""Tables for protocol tests: real storage and the real engine; files hold a few bytes instead of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakelock.clock import SystemRuntime
+from lakelock.events import Event
+from lakelock.markers import direct
+from lakelock.markers.names import MarkerKind
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.create import create_table
+from lakelock.occ.reads import ReadKind
+from lakelock.occ.transaction import Committed, Transaction
+from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, RetrySettings, Settings
+from lakelock.storage import Storage
+from lakelock.storage_memory import MemoryStorage
+from lakelock.storage_open import StorageLocation
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("month", pa.string())])
+QUICK = Settings(
+    heartbeat=HeartbeatSettings(interval_s=0.4, tolerable_misses=2),
+    lock=LockSettings(wait_s=20, lease_s=3, renew_s=0.5, poll_s=0.02),
+    retry=RetrySettings(first_wait_s=0.01, longest_wait_s=0.1, holder_wait_s=10),
+)
+HUDI = Settings(concurrency=ConcurrencySettings(profile="hudi"), lock=QUICK.lock, heartbeat=QUICK.heartbeat)
+
+
+def new_table(storage: Storage) -> None:
+    runtime = SystemRuntime()
+    schema = TableSchema.from_arrow(SCHEMA)
+    properties = TableProperties.new(
+        "t", record_keys=("id",), partition_fields=("month",), create_schema=schema.to_avro_json("t")
+    )
+    create_table(storage, properties, runtime)
+
+
+@dataclass
+class Recorder:
+    """Keeps every event of one writer."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def kinds(self) -> list[str]:
+        return [e.kind.value for e in self.events]
+
+
+def writer(storage: Storage, settings: Settings = QUICK, name: str = "w", listener: Recorder | None = None) -> Coordinator:
+    """One more writer on the table, as a process of its own would be."""
+    location = StorageLocation(storage.uri)
+    listeners = (listener,) if listener else ()
+    return Coordinator.open(location, settings, application=name, listeners=listeners, storage=storage)
+
+
+def put_file(
+    tx: Transaction, storage: Storage, partition: str, file_id: str, rows: int = 1, *, token: str = "0-1-0"
+) -> WriteStat:
+    """Write one base file as a task would: marker first. A file id that the snapshot has makes a new slice of it."""
+    tx.write_context()
+    old = tx.snapshot().group(DataFile(partition, file_id, "", "", 0).group)
+    new = DataFile(partition, file_id, token, tx.instant, 4)
+    direct.place(storage, tx.instant, new, MarkerKind.MERGE if old else MarkerKind.CREATE)
+    with storage.open_output(new.key) as out:
+        out.write(b"rows")
+    previous = {"prev_commit": old.instant, "prev_base_file": old.name} if old else {}
+    return WriteStat(
+        file_id, new.key, num_writes=rows, num_inserts=0 if old else rows, num_update_writes=rows if old else 0,
+        partition_path=partition, file_size_bytes=4, total_write_bytes=4, **previous,
+    )  # fmt: skip
+
+
+def insert(coordinator: Coordinator, storage: Storage, partition: str, file_id: str, **begin: object) -> Committed:
+    """A blind insert of one new file group."""
+    with coordinator.begin("INSERT", **begin) as tx:  # type: ignore[arg-type]
+        return tx.commit([put_file(tx, storage, partition, file_id)])
+
+
+def visible(storage: Storage) -> list[str]:
+    """`partition/file id@instant` of every visible file, by a fresh reader."""
+    snapshot = writer(storage).snapshot()
+    return [f"{f.group}@{f.instant}" for f in snapshot.files]
+
+
+def groups(storage: Storage) -> list[str]:
+    return [name.split("@")[0] for name in visible(storage)]
+
+
+def leftovers(storage: Storage) -> list[str]:
+    """Objects that should be gone once all is quiet: markers, heartbeats, claims, pending instants, unseen data files."""
+    snapshot = writer(storage).snapshot()
+    timeline = writer(storage).table.timeline()
+    seen = {f.key for f in snapshot.files}
+    known = {i.requested for i in timeline.commits}
+    found = [
+        i.key for folder in (".hoodie/.temp", ".hoodie/.heartbeat", ".hoodie/.lakelock/claims") for i in storage.list(folder)
+    ]
+    found += [i.file_name for i in timeline.pending]
+    for item in storage.list(""):
+        data = DataFile.parse(item.key, item.size_bytes)
+        if data is not None and item.key not in seen and data.instant not in known:
+            found.append(item.key)
+    return found
+
+
+class ScriptedRead:
+    """A read that sees exactly the files whose file id is in `sees`."""
+
+    description = "rows of a test"
+
+    def __init__(self, sees: Iterable[str], partitions: Iterable[str] | None = None, kind: ReadKind = ReadKind.ROWS) -> None:
+        self.sees, self.partitions, self.kind = set(sees), partitions, kind
+        self.looked_at: list[str] = []
+
+    def concerns(self, partition: str) -> bool:
+        return self.partitions is None or partition in self.partitions
+
+    def matches(self, files: Sequence[DataFile]) -> str | None:
+        self.looked_at += [f.file_id for f in files]
+        return next((f"{f.partition}: a row of {f.file_id}" for f in files if f.file_id in self.sees), None)
+
+
+def memory_table() -> MemoryStorage:
+    storage = MemoryStorage()
+    new_table(storage)
+    return storage

@@ -1,0 +1,54 @@
+"""What a transaction asks of storage: few requests, and as many however long the history is and however many others write."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakelock.storage_faulty import CountingStorage
+from lakelock.storage_memory import MemoryStorage
+from tests.behaviour.tables import insert, new_table, put_file, writer
+
+LIMIT = 24
+
+
+def counted_insert(storage: CountingStorage, coordinator, file_id: str) -> int:
+    storage.reset()
+    with coordinator.begin("INSERT") as tx:
+        tx.commit([put_file(tx, storage, "month=1", file_id)])
+    # `put_file` lists the table's files, which an insert never does; a task writes the partition's metadata, which it does not.
+    return storage.total - 1 + 1
+
+
+@pytest.mark.parametrize("fresh_process", [True, False])
+def test_a_transaction_that_writes_one_file_needs_the_same_few_requests_at_10_and_at_400_earlier_commits(fresh_process):
+    inner = MemoryStorage()
+    new_table(inner)
+    storage = CountingStorage(inner)
+    filler, counts = writer(inner), []
+    for earlier in (10, 400):
+        while len(filler.table.timeline().commits) < earlier:
+            insert(filler, inner, "month=1", f"f{len(filler.table.timeline().commits)}")
+        mine = writer(storage)
+        if not fresh_process:
+            insert(mine, storage, "month=1", f"warm{earlier}")
+        counts.append(counted_insert(storage, mine, f"x{earlier}"))
+    assert counts[0] == counts[1] <= LIMIT, storage.calls
+
+
+def test_claiming_a_file_group_takes_the_same_requests_with_1_and_with_100_live_writers():
+    inner = MemoryStorage()
+    new_table(inner)
+    insert(writer(inner), inner, "month=1", "a")
+    storage, counts, live = CountingStorage(inner), [], []
+    for writers in (1, 10, 100):
+        while len(live) < writers:
+            live.append(writer(inner).begin("INSERT"))
+        tx = writer(storage).begin("UPSERT")
+        group = tx.snapshot().files[0].group
+        storage.reset()
+        tx.claim([group])
+        counts.append(storage.total)
+        tx.abort()
+    for tx in live:
+        tx.abort()
+    assert counts == [2, 2, 2]
