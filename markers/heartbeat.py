@@ -101,6 +101,31 @@ class Heartbeat:
             hint="run the operation again when storage answers",
         )
 
+    @classmethod
+    def resume(cls, storage: Storage, record: HeartbeatRecord, runtime: Runtime) -> Heartbeat | None:
+        """Go on beating for a transaction that another process of the same job began; None when it is lost.
+
+        Lost means that the file is gone, or that by the storage's own clock it went without a beat for too long.
+        """
+        key, data = layout.heartbeat(record.instant), record.to_bytes()
+        before, began_s = storage.get(key), runtime.monotonic_s()
+        if before is None or before.data != data:
+            return None
+        if storage.put_if_match(key, data, before.etag) is None:
+            # Another task of the same transaction beat in between, or a reaper removed it.
+            after = storage.get(key)
+            return None if after is None or after.data != data else cls(storage, record, runtime, began_s)._run()
+        after = storage.get(key)
+        if after is None or after.modified_ms - before.modified_ms >= record.limit_s * 1000:
+            return None
+        return cls(storage, record, runtime, began_s)._run()
+
+    def _run(self) -> Heartbeat:
+        # A third of the limit apart, so that two lost beats in a row kill nobody.
+        period_s = min(self.record.interval_s, self.record.limit_s / 3)
+        self._repeating = self._runtime.every(period_s, self._beat, name=f"heartbeat-{self.record.instant}")
+        return self
+
     def alive(self) -> bool:
         """False for ever once the last beat is too old, or in a process that merely inherited this object by a fork."""
         if self.age_s() >= self.record.limit_s:

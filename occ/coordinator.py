@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.errors import ProviderMismatch, StorageError
+from lakelock.errors import ProviderMismatch, RolledBackError, StorageError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
+from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
 from lakelock.occ.decisions import DecisionLog
@@ -18,7 +19,7 @@ from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reaper import Reaped, collect, reap
 from lakelock.occ.schemas import SchemaHistory
-from lakelock.occ.transaction import Transaction
+from lakelock.occ.transaction import Detached, Transaction
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
@@ -91,6 +92,17 @@ class Coordinator:
             give_up(self.table, heartbeat, baseline.instant, action)
             raise
         return Transaction(self.table, baseline, heartbeat, schema, application, tag)
+
+    def adopt(self, detached: Detached) -> Transaction:
+        """Go on with a transaction that another process of the same job began. `RolledBackError` when it is lost."""
+        heartbeat = Heartbeat.resume(self.table.storage, detached.heartbeat, self.table.runtime)
+        if heartbeat is None:
+            raise RolledBackError(
+                f"{detached.baseline.instant}: no process of this job kept its heartbeat up, so it was given up",
+                hint="run the operation again; if tasks have to wait long to be started, raise heartbeat.interval_s",
+                instant=detached.baseline.instant,
+            )
+        return Transaction(self.table, detached.baseline, heartbeat, detached.schema, detached.application, detached.tag)
 
     def _sweep(self, baseline: Baseline) -> None:
         """Reap when the baseline shows other pending writers, and once in the life of this object; collect when due."""

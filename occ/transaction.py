@@ -23,7 +23,7 @@ from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import Claim, Refusal, conflict_of
-from lakelock.markers.heartbeat import Heartbeat
+from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ import footprint as keys
 from lakelock.occ.baseline import Baseline, inflight_key
@@ -46,6 +46,7 @@ from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 
 class TransactionState(Enum):
     OPEN = "open"
+    DETACHED = "detached"
     COMMITTED = "committed"
     REJECTED = "rejected"
     UNKNOWN = "unknown"
@@ -71,6 +72,17 @@ class Committed:
     conflicts: tuple[Conflict, ...] = field(default_factory=tuple)
     already_applied: bool = False
     """True when the application transaction had been committed before: this call changed nothing."""
+
+
+@dataclass(frozen=True)
+class Detached:
+    """An open transaction on its way from one process of a job to another; small and picklable."""
+
+    baseline: Baseline
+    schema: TableSchema
+    heartbeat: HeartbeatRecord
+    application: AppTransaction | None = None
+    tag: str = ""
 
 
 class Transaction:
@@ -184,6 +196,16 @@ class Transaction:
     def _claim_context(self) -> ClaimContext:
         claim = Claim(self.instant, self._table.writer, self.operation)
         return ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
+
+    def detach(self) -> Detached:
+        """Hand the transaction to another process, which goes on with `Coordinator.adopt`; this object is used up.
+
+        Nobody beats until it is adopted: that must happen within the heartbeat's limit.
+        """
+        self._ensure_open()
+        self.state = TransactionState.DETACHED
+        self._heartbeat.stop(delete=False)
+        return Detached(self.baseline, self.schema, self._heartbeat.record, self._application, self._tag)
 
     def check_alive(self) -> None:
         """Raise `RolledBackError` once the heartbeat could not be kept up: others may have rolled this back."""

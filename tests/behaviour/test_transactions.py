@@ -364,3 +364,17 @@ def test_an_instant_never_builds_on_a_newer_one_when_the_clock_is_behind(storage
     late = Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=Behind(), storage=storage)
     after = insert(late, storage, "month=1", "b")
     assert after.instant > done.completion and after.completion > after.instant
+
+
+def test_a_transaction_can_go_on_in_another_process_of_the_job(storage):
+    import pickle
+
+    begun = writer(storage).begin("INSERT")
+    moved = pickle.loads(pickle.dumps(begun.detach()))
+    with pytest.raises(TransactionStateError):
+        begun.commit([])
+    with writer(storage).adopt(moved) as tx:
+        tx.commit([put_file(tx, storage, "month=1", "a")])
+    assert groups(storage) == ["month=1/a"] and leftovers(storage) == []
+    with pytest.raises(RolledBackError):
+        writer(storage).adopt(moved)
