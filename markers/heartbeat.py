@@ -91,11 +91,7 @@ class Heartbeat:
             if made is Created.THEIRS:
                 return None
             if made is Created.OURS:
-                heartbeat = cls(storage, record, runtime, began_s)
-                # A quarter of the limit apart, so that two lost beats in a row kill nobody.
-                period_s = min(record.interval_s, record.limit_s / 4)
-                heartbeat._repeating = runtime.every(period_s, heartbeat._beat, name=f"heartbeat-{record.instant}")
-                return heartbeat
+                return cls(storage, record, runtime, began_s)._run()
         raise StorageUnavailable(
             f"no answer whether the heartbeat of {record.instant} was created",
             hint="run the operation again when storage answers",
@@ -121,8 +117,8 @@ class Heartbeat:
         return cls(storage, record, runtime, began_s)._run()
 
     def _run(self) -> Heartbeat:
-        # A third of the limit apart, so that two lost beats in a row kill nobody.
-        period_s = min(self.record.interval_s, self.record.limit_s / 3)
+        # A quarter of the limit apart, so that two lost beats in a row kill nobody.
+        period_s = min(self.record.interval_s, self.record.limit_s / 4)
         self._repeating = self._runtime.every(period_s, self._beat, name=f"heartbeat-{self.record.instant}")
         return self
 
