@@ -79,7 +79,7 @@ class Timeline:
 
     @cached_property
     def pending_services(self) -> tuple[Instant, ...]:
-        """Plans of table services (clustering, compaction) that have not completed; without heartbeat, they outlive their planner."""
+        """Plans of table services (clustering, compaction) that have not completed; they outlive their planner."""
         return tuple(i for i in self.instants if i.state is not State.COMPLETED and i.is_write and i.action not in WRITES)
 
     @cached_property

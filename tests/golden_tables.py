@@ -1,0 +1,44 @@
+"""Tables written by Java Hudi 1.2, unpacked once per test session. `golden/README.md` says what is in each."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent / "golden"
+_UNPACKED = tempfile.TemporaryDirectory(prefix="lakelock-golden-")
+NAMES = tuple(sorted(path.name.removesuffix(".tar.gz") for path in _FOLDER.glob("*.tar.gz")))
+
+Row = tuple[str, int, str]
+
+ROWS: dict[str, set[Row]] = {
+    "java12_ops": {("k1", 12, "eu"), ("k5", 5, "eu"), ("k8", 8, "ap"), ("k9", 9, "us")},
+    "java12_services": {("k1", 4, "eu"), ("k2", 2, "eu")},
+    "java12_pending_clustering": {("k1", 4, "eu"), ("k2", 2, "eu"), ("k3", 5, "us"), ("k8", 5, "us"), ("k9", 5, "us")},
+    "java12_occ_conflict_left": {("k1", 1, "eu"), ("k2", 600, "eu"), ("k3", 3, "us")},
+    "java12_rollback_of_python": {("k1", 55, "eu"), ("k2", 22, "eu"), ("k3", 3, "us")},
+    "mixed_archived": {("k1", 106, "eu"), ("k2", 22, "eu"), ("k3", 3, "us")},
+    "mixed_java_then_python": {
+        ("k1", 1000, "eu"), ("k5", 5, "eu"), ("k9", 9, "us"), ("ow", 7, "ap"), ("p1", 1001, "eu"),
+    },
+}  # fmt: skip
+"""The rows (id, v, region) of each table at its end, as Java Hudi reads them."""
+
+
+@cache
+def golden_table(name: str) -> Path:
+    """The folder of a golden table. Shared between tests: do not change it."""
+    with tarfile.open(_FOLDER / f"{name}.tar.gz") as archive:
+        archive.extractall(_UNPACKED.name, filter="data")
+    return Path(_UNPACKED.name) / name
+
+
+@cache
+def decoded(name: str) -> dict[str, dict[str, Any]]:
+    """What an independent Avro reader found in each file under `.hoodie`, by the file's key."""
+    lines = (_FOLDER / f"{name}.decoded.jsonl").read_text().splitlines()
+    return {entry["file"]: entry for entry in map(json.loads, lines)}
