@@ -13,8 +13,9 @@ export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 FOLDERS := cli configs core demo markers occ providers spark_plugin table
-# The folders themselves are in the list because a file that was deleted changes nothing but its folder.
-SOURCES := pyproject.toml README.md $(shell find $(FOLDERS) -name __pycache__ -prune -o \( -type d -o -name '*.py' \
+# The folders themselves are in the list because a file that was deleted changes nothing but its folder; they end in
+# "/." because plain `demo` is also a target.
+SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -name __pycache__ -prune -o \( -type d -o -name '*.py' \
              -o -name '*.toml' -o -name py.typed \) -print)
 AREAS   := $(wildcard tests/unit tests/property tests/behaviour tests/packaging tests/spark)
 
