@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.errors import ProviderMismatch, RolledBackError, StorageError
+from lakelock.errors import RolledBackError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
@@ -18,13 +17,13 @@ from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reaper import Reaped, collect, reap
+from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage_open import StorageLocation
-from lakelock.table import layout
 from lakelock.table.eligibility import check_readable
 from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
@@ -151,19 +150,7 @@ class Coordinator:
         provider = self.table.provider
         if provider is None or self.table.provider_checked:
             return
-        mine = json.dumps({"format": 1, "provider": provider.identity}).encode()
-        storage = self.table.storage
-        stored = storage.get(layout.LOCK_IDENTITY)
-        if stored is None and storage.put_if_absent(layout.LOCK_IDENTITY, mine) is None:
-            stored = storage.get(layout.LOCK_IDENTITY)
-        if stored is not None and stored.data != mine:
-            recorded = _recorded_provider(stored.data)
-            raise ProviderMismatch(
-                f"{self.table.storage.uri} is guarded by the lock {recorded}, but this writer uses {provider.identity}",
-                hint=f'set lock.provider to "{recorded}" here, or change all writers to the same',
-                recorded=recorded,
-                configured=provider.identity,
-            )
+        ensure_recorded(self.table.storage, provider.identity)
         self.table.provider_checked.append(True)
 
     def close(self) -> None:
@@ -176,10 +163,3 @@ class Coordinator:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def _recorded_provider(data: bytes) -> str:
-    try:
-        return str(json.loads(data)["provider"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{layout.LOCK_IDENTITY} is not readable", hint="delete it while no writer is live") from error

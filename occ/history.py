@@ -50,10 +50,11 @@ def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
     newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested, reverse=True)[:limit]
     reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
     others = table.runtime.gather(reads, limit=table.settings.listing.parallel_requests)
-    return [_entry(instant, other) for instant, other in zip(newest, others, strict=True)]
+    return [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
 
 
-def _entry(instant: Instant, other: Other) -> HistoryEntry:
+def entry_of(instant: Instant, other: Other) -> HistoryEntry:
+    """One commit, read from the timeline, as an entry of the history."""
     metadata: CommitMetadata = other.metadata
     stats = metadata.stats
     writer = writer_of(metadata)
