@@ -110,24 +110,22 @@ class _FromAvro:
         return arrow
 
 
-def avro_record(name: str, namespace: str, fields: list[pa.Field], *, null_first: bool, doc: bool = False) -> dict[str, Any]:
-    """An Avro record of Arrow fields. `null_first` unions have a null default, as in commits; `doc` adds empty ones."""
+def avro_record(name: str, namespace: str, fields: list[pa.Field], *, null_first: bool) -> dict[str, Any]:
+    """An Avro record of Arrow fields. `null_first` unions have a null default, as in commits."""
     inner = f"{namespace}.{name}" if namespace else name
     return {
         "type": "record",
         "name": name,
         "namespace": namespace,
-        "fields": [_avro_field(field, inner, null_first, doc) for field in fields],
+        "fields": [_avro_field(field, inner, null_first) for field in fields],
     }
 
 
-def _avro_field(field: pa.Field, namespace: str, null_first: bool, doc: bool = False) -> dict[str, Any]:
+def _avro_field(field: pa.Field, namespace: str, null_first: bool) -> dict[str, Any]:
     avro: dict[str, Any] = {
         "name": field.name,
         "type": _avro_type(field.type, field.nullable, field.name, namespace, null_first),
     }
-    if doc:
-        avro["doc"] = ""
     if field.nullable and null_first:
         avro["default"] = None
     return avro

@@ -48,10 +48,13 @@ class BloomFilter:
     rows: tuple[np.ndarray[Any, np.dtype[np.uint8]], ...]
 
     @classmethod
-    def of(cls, keys: Sequence[pa.Array], *, entries: int, fpp: float) -> BloomFilter:
-        """A filter of string arrays with room for `entries` keys or as many as there are, whichever is more."""
+    def of(cls, keys: Sequence[pa.Array], *, entries: int, fpp: float, most_entries: int = 2**31 - 1) -> BloomFilter:
+        """A filter of string arrays with room for `entries` keys or as many as there are, whichever is more.
+
+        Beyond `most_entries` keys it does not grow any more, and errs more often than `fpp`.
+        """
         count = sum(len(array) for array in keys)
-        capacity = max(entries, count, 1)
+        capacity = max(entries, min(count, most_entries), 1)
         hashes, size = dimensions(capacity, fpp)
         bits = np.zeros(size, np.uint8)
         for array in keys:

@@ -79,7 +79,7 @@ def _atom_fits(given: pa.DataType, table: pa.DataType) -> bool:
 
 
 def conform(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    """`rows` with exactly the columns of `schema`; a value that does not fit, or a null where none may be, raises `SchemaError`.
+    """`rows` with exactly the columns of `schema`; `SchemaError` for a value that does not fit, a null where none may be.
 
     The columns must have passed `check_write`: what is not in `schema` is dropped.
     """

@@ -23,6 +23,18 @@ FILE_NAME = "_hoodie_file_name"
 META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_ATOMS = {
+    **{
+        same: same
+        for same in (pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32())
+    },
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.uint8(), pa.uint16()), pa.int32()),
+    **dict.fromkeys((pa.large_string(), pa.string_view()), pa.string()),
+    **dict.fromkeys((pa.large_binary(), pa.binary_view()), pa.binary()),
+    pa.uint32(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
 _OPAQUE = {b"variant": "a variant", b"geometry": "a geometry", b"geography": "a geography"}
 
 
@@ -63,8 +75,8 @@ class TableSchema:
     def footer_json(self, table_name: str) -> str:
         """The Avro JSON for the footers of base files, with the meta columns."""
         record = self._record(table_name, list(self.file_schema), null_first=True)
-        for field in record["fields"][: len(META_COLUMNS)]:
-            field["doc"] = ""
+        for index, field in enumerate(record["fields"][: len(META_COLUMNS)]):
+            record["fields"][index] = {"name": field["name"], "type": field["type"], "doc": "", "default": None}
         return _dump(record)
 
     @property
@@ -153,40 +165,31 @@ def _canonical(field: pa.Field, where: str) -> pa.DataType:
     types = pa.types
     if types.is_dictionary(arrow):
         return _canonical(pa.field(field.name, arrow.value_type), where)
-    if types.is_boolean(arrow) or types.is_date32(arrow):
-        return arrow
-    if types.is_integer(arrow) and not types.is_uint64(arrow):
-        return pa.int32() if arrow.bit_width < 32 or arrow == pa.int32() else pa.int64()
-    if types.is_float64(arrow):
-        return pa.float64()
-    if types.is_floating(arrow):
-        return pa.float32()
-    if types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow):
-        return pa.string()
-    if (
-        types.is_binary(arrow)
-        or types.is_large_binary(arrow)
-        or types.is_binary_view(arrow)
-        or types.is_fixed_size_binary(arrow)
-    ):
-        return pa.binary()
-    if types.is_decimal(arrow) and arrow.precision <= 38 and 0 <= arrow.scale <= arrow.precision:
-        return pa.decimal128(arrow.precision, arrow.scale)
-    if types.is_date64(arrow):
-        return pa.date32()
-    if types.is_timestamp(arrow):
-        return UTC_MICROS if arrow.tz else LOCAL_MICROS
     if types.is_struct(arrow):
         return _canonical_struct(arrow, where)
     if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
         return pa.list_(element_field(_canonical(arrow.value_field, f"{where}[]")))
     if types.is_map(arrow):
-        if not types.is_string(arrow.key_type) and not types.is_large_string(arrow.key_type):
+        if arrow.key_type not in (pa.string(), pa.large_string()):
             raise _refusal(where, f"a map with {arrow.key_type} keys", "Avro maps have string keys: cast the keys")
         return pa.map_(pa.string(), pa.field("value", _canonical(arrow.item_field, f"{where}{{}}")))
     if types.is_null(arrow):
         raise _refusal(where, "a column without a type (void)", "cast it to the type it will have")
-    raise _refusal(where, str(arrow), "Hudi tables have no such type: cast it, for example to string or bigint")
+    atom = _ATOMS.get(arrow) or _sized_atom(arrow)
+    if atom is None:
+        raise _refusal(where, str(arrow), "Hudi tables have no such type: cast it, for example to string or bigint")
+    return atom
+
+
+def _sized_atom(arrow: pa.DataType) -> pa.DataType | None:
+    """The stored type of one that has parameters."""
+    if pa.types.is_timestamp(arrow):
+        return UTC_MICROS if arrow.tz else LOCAL_MICROS
+    if pa.types.is_fixed_size_binary(arrow):
+        return pa.binary()
+    if pa.types.is_decimal(arrow) and arrow.precision <= 38 and 0 <= arrow.scale <= arrow.precision:
+        return pa.decimal128(arrow.precision, arrow.scale)
+    return None
 
 
 def _canonical_struct(arrow: pa.StructType, where: str) -> pa.DataType:

@@ -1,0 +1,103 @@
+"""Reading base files of any Hudi writer: footers, record keys, and rows in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelock.errors import CorruptTableError
+from lakelock.table.base_file import CONSTANT, FOOTER_BLOOM, FOOTER_BLOOM_TYPE, FOOTER_MAX_KEY, FOOTER_MIN_KEY
+from lakelock.table.bloom import DYNAMIC, BloomFilter
+from lakelock.table.fitting import read_as
+from lakelock.table.key_range import KeyRange
+from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, TableSchema
+
+BATCH_ROWS = 65_536
+
+
+class BaseFile:
+    """One base file, open for reading; `name` is for messages. Use it in a `with` block, or close `source` yourself."""
+
+    def __init__(self, source: IO[bytes], name: str) -> None:
+        self._source, self.name = source, name
+        try:
+            self._parquet = pq.ParquetFile(
+                source, read_dictionary=[COMMIT_TIME], coerce_int96_timestamp_unit="us", pre_buffer=True
+            )
+        except pa.ArrowInvalid as error:
+            raise self._damaged(str(error)) from error
+        except KeyError as error:
+            raise self._damaged("it lacks Hudi's meta columns") from error
+
+    def __enter__(self) -> BaseFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._source.close()
+
+    @property
+    def rows(self) -> int:
+        return int(self._parquet.metadata.num_rows)
+
+    @property
+    def row_groups(self) -> int:
+        return int(self._parquet.metadata.num_row_groups)
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The columns as they are in the file."""
+        return self._parquet.schema_arrow
+
+    def key_range(self) -> KeyRange | None:
+        """The range that the footer states, None when it states none."""
+        least, greatest = self._entry(FOOTER_MIN_KEY), self._entry(FOOTER_MAX_KEY)
+        return None if least is None or greatest is None else KeyRange(least, greatest)
+
+    def bloom(self) -> BloomFilter | None:
+        """The filter in the footer, None when there is none."""
+        text = self._entry(FOOTER_BLOOM)
+        return None if text is None else BloomFilter.parse(text, self._entry(FOOTER_BLOOM_TYPE) or DYNAMIC, self.name)
+
+    def key_batches(self) -> Iterator[pa.ChunkedArray]:
+        """The record keys, a row group at a time."""
+        for batch in self._batches([RECORD_KEY], range(self.row_groups), 2**31 - 1):
+            yield batch.column(0)
+
+    def stamped_batches(self, schema: TableSchema, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
+        """Rows in the table's types, with their commit time (as `CONSTANT`), sequence number and record key first."""
+        stamps = pa.schema([(COMMIT_TIME, CONSTANT), (COMMIT_SEQNO, pa.string()), (RECORD_KEY, pa.string())])
+        wanted = pa.schema([*stamps, *schema.arrow])
+        for batch in self._batches([*stamps.names, *schema.names], range(self.row_groups), batch_rows):
+            yield read_as(batch, wanted, self.name)
+
+    def batches(self, schema: TableSchema, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
+        """Rows in the table's types, without meta columns."""
+        for batch in self._batches(schema.names, range(self.row_groups), batch_rows):
+            yield read_as(batch, schema.arrow, self.name)
+
+    def _batches(self, columns: Sequence[str], groups: Sequence[int], batch_rows: int) -> Iterator[pa.Table]:
+        present = [name for name in columns if name in self.arrow.names]
+        for group in groups:
+            # One group at a time bounds what is read ahead.
+            try:
+                yield from map(_table, self._parquet.iter_batches(batch_rows, [group], present))
+            except pa.ArrowInvalid as error:
+                raise self._damaged(str(error)) from error
+
+    def _entry(self, key: bytes) -> str | None:
+        value: Any = (self._parquet.metadata.metadata or {}).get(key)
+        return None if value is None else value.decode("utf-8", "surrogatepass")
+
+    def _damaged(self, why: str) -> CorruptTableError:
+        return CorruptTableError(
+            f"the base file {self.name} cannot be read: {why}",
+            hint="restore the file from a backup, or roll its commit back with Hudi's own tools",
+            file=self.name,
+        )
+
+
+def _table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
