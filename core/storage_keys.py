@@ -13,7 +13,7 @@ def checked(key: str) -> str:
     if "" in segments or "." in segments or ".." in segments or "\0" in key:
         raise StorageError(
             f"{key!r} is not a valid storage key",
-            hint="keys are relative, use single slashes and have no '.' or '..' segments; check partition values and file names",
+            hint="keys are relative, use single slashes and have no '.' or '..' segments; check partition values",
         )
     return key
 

@@ -40,19 +40,27 @@ class World:
         return [event.kind for event in self.seen]
 
 
-@pytest.fixture(params=["memory:", "storage: in memory", "storage: on local disk"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    runtime = ManualRuntime()
-    if request.param == "storage: on local disk":
-        return World("storage:", LocalStorage(tmp_path), runtime)
-    return World(request.param.split(" ")[0], MemoryStorage(runtime.now_ms, name=str(tmp_path)), runtime)
+def make_storage(request: pytest.FixtureRequest, kind: str, runtime: ManualRuntime) -> Storage:
+    tmp_path: Path = request.getfixturevalue("tmp_path")
+    if kind == "on local disk":
+        return LocalStorage(tmp_path)
+    if kind == "on S3":
+        make: Callable[[], Storage] = request.getfixturevalue("s3_table")
+        return make()
+    return MemoryStorage(runtime.now_ms, name=str(tmp_path))
 
 
-@pytest.fixture(params=["in memory", "on local disk"])
-def storage_world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+@pytest.fixture(params=["memory: in memory", "storage: in memory", "storage: on local disk", "storage: on S3"])
+def world(request: pytest.FixtureRequest) -> World:
+    uri, _, kind = request.param.partition(" ")
     runtime = ManualRuntime()
-    storage = LocalStorage(tmp_path) if request.param == "on local disk" else MemoryStorage(runtime.now_ms)
-    return World("storage:", storage, runtime)
+    return World(uri, make_storage(request, kind, runtime), runtime)
+
+
+@pytest.fixture(params=["in memory", "on local disk", "on S3"])
+def storage_world(request: pytest.FixtureRequest) -> World:
+    runtime = ManualRuntime()
+    return World("storage:", make_storage(request, request.param, runtime), runtime)
 
 
 def take(provider: LockProvider, wait_s: float = 0.0) -> Lease:

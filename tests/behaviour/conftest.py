@@ -1,0 +1,27 @@
+"""Services that several behaviour suites share, started once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from lakelock.storage_object import ObjectStorage
+from tests.servers import S3_OPTIONS, s3_server
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    if not os.environ.get("CI"):
+        pytest.importorskip("moto", reason="needs an S3 service: pip install 'moto[s3,server]'")
+    with s3_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def s3_table(s3_endpoint: str) -> Callable[[], ObjectStorage]:
+    """Makes storage under a prefix of its own."""
+    numbers = count()
+    return lambda: ObjectStorage(f"s3://lake/table-{next(numbers)}", {**S3_OPTIONS, "endpoint": s3_endpoint})
