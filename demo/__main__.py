@@ -1,0 +1,119 @@
+"""The demo: several Spark jobs write one Hudi table at the same time, two are killed, and nothing is lost.
+
+Exit codes: 0 all readers agree with the serial replay; 1 a difference or a broken promise; 2 wrong arguments;
+3 the demo could not be carried out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from lakelock.clock import Runtime, SystemRuntime
+from lakelock.demo.flights import FLIGHTS, SMALLEST, DemoError, parse_size
+from lakelock.demo.run import Request, run_demo
+from lakelock.demo.verdict import Verdict
+
+OK, DIFFERENT, USAGE, FAILED = 0, 1, 2, 3
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m lakelock.demo", description="Several Spark jobs write one table at once.")
+    parser.add_argument("--seed", type=int, help="what is written, by whom (default: another one each time)")
+    sizes = f"a share (0.1), a number of flights ({SMALLEST} or more), or years (3x); default all"
+    parser.add_argument("--size", default=str(FLIGHTS), help=sizes)
+    parser.add_argument("--provider", default="storage:", metavar="URI", help="the lock service (default storage:)")
+    parser.add_argument(
+        "--path", type=Path, metavar="DIR", help="a new or empty folder for the table and the logs; implies --keep"
+    )
+    parser.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
+    parser.add_argument("--keep", action="store_true", help="do not delete the table and the logs at the end")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    asked = arguments(argv)
+    console, runtime = Console(), SystemRuntime()
+    signal.signal(signal.SIGTERM, _interrupted)
+    seed = int(runtime.random() * 1_000_000) if asked.seed is None else asked.seed
+    try:
+        size = parse_size(asked.size)
+        with folder(asked.path, keep=asked.keep) as home:
+            verdict = carry_out(asked, seed, size, home, console, runtime)
+            tell(verdict, seed, console)
+            if asked.path or asked.keep:
+                _say(console, f"kept: table {home / 'flights'}, inputs and logs {home / 'work'}")
+            return OK if verdict.good else DIFFERENT
+    except UsageError as error:
+        Console(stderr=True).print(str(error), markup=False, highlight=False)
+        return USAGE
+    except DemoError as error:
+        Console(stderr=True).print(f"the demo failed (seed {seed}): {error}", markup=False, highlight=False)
+        return FAILED
+    except KeyboardInterrupt:
+        Console(stderr=True).print("stopped; no process is left behind")
+        return FAILED
+
+
+class UsageError(DemoError):
+    """The arguments cannot be used."""
+
+
+def carry_out(asked: argparse.Namespace, seed: int, size: int, home: Path, console: Console, runtime: Runtime) -> Verdict:
+    if asked.provider.startswith("memory"):
+        raise UsageError("--provider memory: works within one process only, and each writer is its own; use storage:")
+    (home / "work").mkdir()
+    request = Request(seed, size, asked.provider, home / "flights", home / "work", asked.plain)
+    return run_demo(request, console, runtime)
+
+
+@contextmanager
+def folder(path: Path | None, *, keep: bool) -> Iterator[Path]:
+    """The folder for everything: the user's own, which is kept, or a temporary one."""
+    if path is not None:
+        path = path.absolute()
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UsageError(f"--path {path} is not an empty folder; name a new one")
+        path.mkdir(parents=True, exist_ok=True)
+        yield path
+        return
+    home = Path(tempfile.mkdtemp(prefix="lakelock-demo-"))
+    try:
+        yield home
+    finally:
+        if not keep:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def tell(verdict: Verdict, seed: int, console: Console) -> None:
+    """The closing summary."""
+    _say(console, "")
+    _say(console, "committed, in this order: " + ", ".join(verdict.order))
+    for promise in verdict.promises:
+        _say(console, f"{'ok  ' if promise.kept else 'FAIL'}  {promise.text}", "green" if promise.kept else "bold red")
+    for comparison in verdict.comparisons:
+        _say(console, f"{'OK  ' if comparison.same else 'FAIL'}  {comparison}", "green" if comparison.same else "bold red")
+    outcome = "all readers agree with the serial replay" if verdict.good else "the demo does NOT hold"
+    times = f"{len(verdict.order)} commits, {verdict.retries} retries, {verdict.rows:,} rows, {verdict.took_s:.0f} s"
+    _say(console, f"{outcome}: {times}. Again with: make demo SEED={seed}", "bold green" if verdict.good else "bold red")
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

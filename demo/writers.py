@@ -1,0 +1,201 @@
+"""One writer of the demo, in a process of its own: `python -m lakelock.demo.writers NAME WORK_FOLDER`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakelock.clock import Runtime, SystemRuntime
+from lakelock.demo.feed import Feed
+from lakelock.demo.flights import KEY, ORDERING, PARTITION
+from lakelock.demo.plan import (
+    CORRECTION_A,
+    CORRECTION_B,
+    ERASURE,
+    LATE_FEED,
+    LOADER,
+    RECOUNT,
+    STREAM,
+    Operation,
+    Plan,
+)
+from lakelock.demo.session import start_session
+from lakelock.demo.signals import Signals
+from lakelock.events import Event, EventKind
+from lakelock.spark_plugin import LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PATIENCE_S = 150.0
+"""How long a writer waits for its turn before it gives up."""
+
+COLLISION_S = 60.0
+"""How long the first correction holds its claims for the second one to run into."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a writer works with. The session is started at first use."""
+
+    name: str
+    work: Path
+    plan: Plan
+    runtime: Runtime
+    feed: Feed
+    signals: Signals
+    table_path: str
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, name: str, work: Path) -> Desk:
+        runtime = SystemRuntime()
+        run = json.loads((work / "run.json").read_text())
+        feed, signals = Feed(work / "feed", name, runtime), Signals(work / "signals", runtime)
+        return cls(name, work, Plan.load(work), runtime, feed, signals, run["table"], run["options"])
+
+    @property
+    def operation(self) -> Operation:
+        return self.plan.operations[self.name]
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        return start_session(f"lakelock demo: {self.name}", self.work)
+
+    def rows(self, *paths: str) -> DataFrame:
+        return self.spark.read.parquet(*(str(self.work / path) for path in paths or self.operation.inputs))
+
+    def table(self, *listeners: Callable[[Event], None]) -> LakeTable:
+        heard_by = (self.feed.event, *listeners)
+        return LakeTable.for_path(self.spark, self.table_path, options=self.options, application=self.name, listeners=heard_by)
+
+    def wait_for(self, signal: str, what: str = "") -> None:
+        self.feed.say("waits", what=what or signal)
+        self.signals.wait_for(signal, PATIENCE_S)
+
+    def write(self, *listeners: Callable[[Event], None]) -> None:
+        """Carry out the operation of the plan."""
+        table = self.table(*listeners)
+        if self.operation.kind == "delete":
+            table.delete(self.operation.condition)
+        elif self.operation.kind == "upsert":
+            table.upsert(self.rows())
+        else:
+            table.insert(self.rows())
+
+
+def loader(desk: Desk) -> None:
+    """Create the table, load the first half of each month, and read the result when all is over."""
+    rows = desk.rows()
+    LakeTable.create(
+        desk.spark,
+        desk.table_path,
+        schema=rows.schema,
+        key=list(KEY),
+        partition_by=[PARTITION],
+        order_by=ORDERING,
+        options=desk.options,
+    )
+    desk.write()
+    desk.signals.give("loaded")
+    desk.wait_for("all-written", "the others to finish")
+    read_twice(desk)
+
+
+def read_twice(desk: Desk) -> None:
+    """Read the table with lakelock, and its snapshot's files with plain Spark; each result becomes a Parquet folder."""
+    results = desk.work / "results"
+    desk.feed.say("reading", reader="lakelock")
+    desk.table().read().write.parquet(str(results / "lakelock"))
+    desk.feed.say("reading", reader="spark.read.parquet")
+    files = json.loads((desk.work / "snapshot.json").read_text())
+    desk.spark.read.parquet(*files).write.parquet(str(results / "spark"))
+
+
+def correction_a(desk: Desk) -> None:
+    """Claim its file groups, hold them until the second correction has run into one, then write and commit."""
+
+    def hold(event: Event) -> None:
+        if event.kind is EventKind.CLAIMED and not desk.signals.given("a-claimed"):
+            desk.signals.give("a-claimed")
+            desk.feed.say("waits", what="the collision")
+            desk.signals.wait_for("b-conflicted", COLLISION_S)
+
+    desk.wait_for("loaded", "the table")
+    desk.wait_for(f"{CORRECTION_B}-ready", CORRECTION_B)
+    desk.write(hold)
+    desk.signals.give("a-done")
+
+
+def correction_b(desk: Desk) -> None:
+    """Upsert months that the first correction has claimed: find out early, say so, and succeed in a retry."""
+
+    def tell(event: Event) -> None:
+        if event.kind in (EventKind.EARLY_CONFLICT, EventKind.COMMITTED):
+            desk.signals.give("b-conflicted")
+
+    desk.wait_for("a-claimed", f"{CORRECTION_A} to begin")
+    desk.write(tell)
+
+
+def erasure(desk: Desk) -> None:
+    """Delete by condition; the file groups of the killed recount are claimed by a dead writer and must be taken over."""
+    desk.wait_for(f"{RECOUNT}-killed", f"{RECOUNT} to die")
+    desk.write()
+
+
+def late_feed(desk: Desk) -> None:
+    """Append, and die between deciding and publishing."""
+    desk.wait_for("loaded", "the table")
+    desk.write()
+
+
+def recount(desk: Desk) -> None:
+    """Upsert, and die between writing data and deciding."""
+    desk.wait_for("a-done", f"{CORRECTION_A} to commit")
+    desk.write()
+
+
+def stream(desk: Desk) -> None:
+    """Append in micro-batches; stopped, made to replay a batch, and restarted in the middle."""
+    from lakelock.demo.stream import run_stream
+
+    desk.wait_for("loaded", "the table")
+    run_stream(desk)
+
+
+ROLES: Mapping[str, Callable[[Desk], None]] = {
+    LOADER: loader,
+    STREAM: stream,
+    CORRECTION_A: correction_a,
+    CORRECTION_B: correction_b,
+    LATE_FEED: late_feed,
+    RECOUNT: recount,
+    ERASURE: erasure,
+}
+
+
+def main(name: str, work: Path) -> int:
+    desk = Desk.of(name, work)
+    try:
+        desk.feed.say("starting")
+        desk.spark.range(1).count()
+        desk.feed.say("ready")
+        desk.signals.give(f"{name}-ready")
+        ROLES[name](desk)
+        desk.feed.say("done")
+        return 0
+    except Exception as error:
+        desk.feed.say("failed", problem=str(error).splitlines()[0], error=type(error).__name__)
+        raise
+    finally:
+        desk.spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
