@@ -17,7 +17,11 @@ FOLDERS := cli configs core demo markers occ providers spark_plugin table
 # "/." because plain `demo` is also a target.
 SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -name __pycache__ -prune -o \( -type d -o -name '*.py' \
              -o -name '*.toml' -o -name py.typed \) -print)
-AREAS   := $(wildcard tests/unit tests/property tests/behaviour tests/packaging tests/spark)
+
+RESULTS := $(VENV)/results
+results  = --junitxml=$(RESULTS)/$(1).xml --cov
+# 5 is pytest's "no test was selected", which is fine when only some are asked for.
+OR_NONE := || [ $$? -eq 5 ]
 
 .PHONY: help demo test lint types layers tests format java clean
 .NOTPARALLEL:
@@ -43,7 +47,10 @@ layers: $(VENV)/.test ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
 tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
-	$(BIN)/pytest $(AREAS) -n $(JOBS) --dist loadgroup --cov --cov-report=term --durations=10 $(ARGS)
+	@rm -f .coverage .coverage.* $(RESULTS)/*.xml
+	$(BIN)/pytest tests -m "not spark" -n $(JOBS) --dist loadfile $(call results,alone) --cov-report= $(ARGS) $(OR_NONE)
+	$(BIN)/pytest tests -m spark $(call results,spark) --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
+	@$(BIN)/python .ci/total $(RESULTS)/*.xml
 
 format: $(VENV)/.test ## rewrite the code as the linter wants it
 	$(BIN)/ruff check --fix .

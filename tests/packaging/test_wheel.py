@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-# One worker builds the wheel and makes the environment, once.
-pytestmark = pytest.mark.xdist_group("wheel")
-
 ROOT = Path(__file__).parents[2]
 HOMES = {
     "core": "lakelock",
