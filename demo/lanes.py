@@ -15,8 +15,10 @@ from rich.text import Text
 from lakelock.demo.story import Step
 
 STYLES = {"plain": "cyan", "wait": "bright_black", "good": "green", "bad": "bold red", "odd": "bold magenta"}
+ARROW = (" → ", "bright_black")
 TRAIL = 40
 """Steps of a lane that are kept; the view shows as many of the newest as fit."""
+ROWS = 2
 
 
 class View(Protocol):
@@ -89,30 +91,30 @@ class LaneView:
     def picture(self, elapsed_s: float, phase: str) -> Group:
         """The whole view as it stands."""
         title = Text.assemble(("lakelock", "bold"), f"  {phase}  ", (f"{elapsed_s:.0f} s", "bright_black"))
-        lanes = Table.grid(padding=(0, 2))
+        lanes = Table.grid(padding=(0, 2), expand=True)
         lanes.add_column(no_wrap=True)
         lanes.add_column(ratio=1)
         width = max(30, self._console.width - 16)
         for writer, trail in self._trails.items():
-            about = Text(self._abouts.get(writer, ""), style="bright_black", no_wrap=True, overflow="ellipsis")
-            lanes.add_row(Text(writer, style="bold"), Group(about, *_rows_of(trail, width)))
+            rows = rows_of(trail, width) or [Text("not started", style="bright_black")]
+            if len(rows) == 1:
+                about = Text(self._abouts.get(writer, ""), style="bright_black", no_wrap=True, overflow="ellipsis")
+                rows.insert(0, about)
+            lanes.add_row(Text(writer, style="bold"), Group(*rows))
         return Group(title, Text(), lanes)
 
 
-def _rows_of(trail: Sequence[Step], width: int) -> list[Text]:
-    """The newest steps that fit into one line, and below it the last one in full when it does not fit itself."""
-    if not trail:
-        return [Text("not started", style="bright_black")]
-    row = _styled(trail[-1])
-    row.truncate(width, overflow="ellipsis")
-    for step in reversed(trail[:-1]):
-        longer = Text.assemble(_styled(step), (" → ", "bright_black"), row)
-        if longer.cell_len > width:
-            row = Text.assemble(("… ", "bright_black"), row) if row.cell_len + 2 <= width else row
+def rows_of(trail: Sequence[Step], width: int) -> list[Text]:
+    """The newest steps that fit into two rows, oldest first; a step that is too long for a row is cut."""
+    rows: list[Text] = []
+    for step in reversed(trail):
+        text = Text(step.text, style=STYLES[step.tone], no_wrap=True)
+        longer = Text.assemble(text, ARROW, rows[0]) if rows else text
+        if rows and longer.cell_len <= width:
+            rows[0] = longer
+        elif len(rows) < ROWS:
+            text.truncate(width, overflow="ellipsis")
+            rows.insert(0, text)
+        else:
             break
-        row = longer
-    return [row]
-
-
-def _styled(step: Step) -> Text:
-    return Text(step.text, style=STYLES[step.tone], no_wrap=True)
+    return rows

@@ -28,8 +28,8 @@ LATE_FEED = "late-feed"
 RECOUNT = "recount"
 WRITERS = (LOADER, STREAM, CORRECTION_A, CORRECTION_B, LATE_FEED, RECOUNT, ERASURE)
 
-KILLED_AT: Mapping[str, str] = {LATE_FEED: "decided", RECOUNT: "data-written"}
-"""The step at which each of these dies: after its commit was decided, and before."""
+KILLED_AT: Mapping[str, str] = {LATE_FEED: "decided", RECOUNT: "reconciled"}
+"""The step of a transaction at which each of these dies: between deciding and publishing, and between data and deciding."""
 
 CHUNKS = 10
 LOADED_DAYS = 15

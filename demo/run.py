@@ -28,6 +28,9 @@ OPTIONS: Mapping[str, str] = {
     # Dead is who was silent for 4.5 seconds: short, so that nobody has to wait for the two that are killed.
     "heartbeat.interval_s": "1.5",
     "heartbeat.tolerable_misses": "3",
+    # The one that is killed while it holds the lock keeps the others from it for six seconds at most.
+    "lock.lease_s": "6",
+    "lock.renew_s": "1.5",
     # Seven writers on one small table collide more than any real ones.
     "retry.attempts": "15",
     "retry.longest_wait_s": "2",

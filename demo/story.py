@@ -134,7 +134,8 @@ def _replayed(line: Line, cast: Cast) -> Told:
 
 
 def _killed(line: Line, cast: Cast) -> Told:
-    return f"killed by SIGKILL at step '{line.facts.get('step')}'", "bad", True
+    when = {"decided": "between deciding and publishing", "reconciled": "between writing data and deciding"}
+    return f"killed by SIGKILL {when.get(str(line.facts.get('step')), '')}", "bad", True
 
 
 def _failed(line: Line, cast: Cast) -> Told:

@@ -57,7 +57,7 @@ def judge(table: Path, work: Path, plan: Plan, cast: Cast, lines: Sequence[Line]
         rows = replay(connection, applied, work)
         comparisons = tuple(compare(connection, name, read(table, work)) for name, read in READERS.items())
     left = [*pending_instants(table), *foreign_files(table, commits)]
-    promises = (*_committed(applied), *_told(lines, cast), _clean(left))
+    promises = (*promises_of_the_table(applied), *promises_of_the_feed(lines, cast), _clean(left))
     return Verdict(
         order=tuple(f"#{a.commit.decision} {a.name}" for a in applied),
         promises=promises,
@@ -89,7 +89,7 @@ READERS: dict[str, Callable[[Path, Path], pa.Table]] = {
 }
 
 
-def _committed(applied: Sequence[Applied]) -> list[Promise]:
+def promises_of_the_table(applied: Sequence[Applied]) -> list[Promise]:
     writers = [a.operation.writer for a in applied]
     batches = writers.count(STREAM)
     missing = [w for w in WRITERS if w not in (*writers, RECOUNT)]
@@ -101,7 +101,7 @@ def _committed(applied: Sequence[Applied]) -> list[Promise]:
     ]
 
 
-def _told(lines: Sequence[Line], cast: Cast) -> list[Promise]:
+def promises_of_the_feed(lines: Sequence[Line], cast: Cast) -> list[Promise]:
     """What the feed shows: the collision, the replay, and who cleaned up after the dead."""
     early = [i for i in lines if i.kind == "early-conflict"]
     hit = next((i for i in early if i.writer == CORRECTION_B and cast.of_pid(i.facts.get("other")) == CORRECTION_A), None)

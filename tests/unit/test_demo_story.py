@@ -129,7 +129,7 @@ def test_a_lane_shows_the_newest_steps_that_fit_into_its_width():
         console.print(picture)
     text = captured.get()
     assert "step number 8" in text and "step number 1" not in text
-    assert "appends the rest" in text and "not started" in text
+    assert "deletes" in text and "not started" in text
 
 
 def test_a_passing_step_is_replaced_by_the_next_one():

@@ -1,0 +1,63 @@
+"""What the demo must have shown before it may call itself good."""
+
+import pytest
+
+from lakelock.demo.commits import TableCommit
+from lakelock.demo.compare import Comparison
+from lakelock.demo.feed import Line
+from lakelock.demo.plan import CHUNKS, CORRECTION_A, CORRECTION_B, ERASURE, LATE_FEED, LOADER, RECOUNT, STREAM, Operation
+from lakelock.demo.replay import Applied
+from lakelock.demo.story import Cast
+from lakelock.demo.verdict import Promise, Verdict, promises_of_the_feed, promises_of_the_table
+
+CAST = Cast(0, pids={7: CORRECTION_A, 8: RECOUNT}, instants={"1": LATE_FEED, "2": RECOUNT})
+TOLD = [
+    Line(1, CORRECTION_B, "early-conflict", "3", "UPSERT", {"other": "UPSERT 2 by a (me@host, pid 7)"}),
+    Line(2, STREAM, "replayed", facts={"number": 4}),
+    Line(3, LATE_FEED, "killed"),
+    Line(4, RECOUNT, "killed"),
+    Line(5, STREAM, "finished-for-another", "1"),
+    Line(6, ERASURE, "rolled-back", "2", facts={"files": 2}),
+]
+
+
+def applied(*writers: str) -> list[Applied]:
+    commit = TableCommit(1, "1", "2", "", 1, None, {}, frozenset())
+    return [Applied(commit, Operation(writer, "insert", ""), ()) for writer in writers]
+
+
+COMMITTED = [LOADER, CORRECTION_A, CORRECTION_B, LATE_FEED, ERASURE, *[STREAM] * CHUNKS]
+
+
+def test_a_run_that_showed_everything_kept_its_promises():
+    assert all(promise.kept for promise in (*promises_of_the_feed(TOLD, CAST), *promises_of_the_table(applied(*COMMITTED))))
+
+
+@pytest.mark.parametrize("missing", range(len(TOLD)))
+def test_each_thing_that_was_not_shown_breaks_one_promise(missing: int):
+    told = [line for number, line in enumerate(TOLD) if number != missing]
+    assert [promise.kept for promise in promises_of_the_feed(told, CAST)].count(False) == 1
+
+
+def test_a_collision_with_somebody_else_is_not_the_promised_one():
+    other = Line(1, CORRECTION_B, "early-conflict", "3", "UPSERT", {"other": "UPSERT 2 by a (me@host, pid 8)"})
+    assert not promises_of_the_feed([other, *TOLD[1:]], CAST)[0].kept
+
+
+@pytest.mark.parametrize("lost", [ERASURE, STREAM, LATE_FEED])
+def test_a_writer_or_a_batch_that_is_not_in_the_table_breaks_a_promise(lost: str):
+    writers = list(COMMITTED)
+    writers.remove(lost)
+    assert not all(promise.kept for promise in promises_of_the_table(applied(*writers)))
+
+
+def test_a_commit_of_the_writer_that_died_before_deciding_breaks_a_promise():
+    assert not all(promise.kept for promise in promises_of_the_table(applied(*COMMITTED, RECOUNT)))
+
+
+def test_a_verdict_is_good_only_if_promises_are_kept_and_readers_agree():
+    kept, broken = Promise(True, ""), Promise(False, "")
+    same, different = Comparison("r", 1, 0, 0), Comparison("r", 1, 1, 0)
+    assert Verdict((), (kept,), (same,), 0, 1, 1.0).good
+    assert not Verdict((), (kept, broken), (same,), 0, 1, 1.0).good
+    assert not Verdict((), (kept,), (same, different), 0, 1, 1.0).good
