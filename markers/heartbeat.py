@@ -104,15 +104,14 @@ class Heartbeat:
         Lost means that the file is gone, or that by the storage's own clock it went without a beat for too long.
         """
         key, data = layout.heartbeat(record.instant), record.to_bytes()
-        before, began_s = storage.get(key), runtime.monotonic_s()
+        began_s = runtime.monotonic_s()
+        before = storage.get(key)
         if before is None or before.data != data:
             return None
-        if storage.put_if_match(key, data, before.etag) is None:
-            # Another task of the same transaction beat in between, or a reaper removed it.
-            after = storage.get(key)
-            return None if after is None or after.data != data else cls(storage, record, runtime, began_s)._run()
+        # Refused when another task of the same transaction beat in between, or a reaper removed it: the second look tells.
+        storage.put_if_match(key, data, before.etag)
         after = storage.get(key)
-        if after is None or after.modified_ms - before.modified_ms >= record.limit_s * 1000:
+        if after is None or after.data != data or after.modified_ms - before.modified_ms >= record.limit_s * 1000:
             return None
         return cls(storage, record, runtime, began_s)._run()
 

@@ -303,3 +303,40 @@ def test_a_stale_file_on_local_disk_is_dead(tmp_path: Path) -> None:
     assert judge_all(storage, SETTINGS, runtime, [])[INSTANT].state is LivenessState.ALIVE
     age(130)
     assert judge_all(storage, SETTINGS, runtime, [])[INSTANT].state is LivenessState.DEAD
+
+
+def test_another_process_of_the_job_goes_on_beating(any_storage: Storage) -> None:
+    first = started(any_storage, SystemRuntime())
+    first.stop(delete=False)
+    second = Heartbeat.resume(any_storage, first.record, SystemRuntime())
+    assert second is not None
+    assert second.alive()
+    second.stop(delete=True)
+
+
+def test_a_heartbeat_that_went_without_a_beat_for_too_long_is_not_resumed(
+    runtime: ManualRuntime, storage: CountingStorage
+) -> None:
+    first = started(storage, ManualRuntime())
+    runtime.advance(119)
+    assert Heartbeat.resume(storage, first.record, runtime) is not None
+    other = started(storage, ManualRuntime(), instant=OTHER)
+    runtime._elapsed_s += 120
+    assert Heartbeat.resume(storage, other.record, runtime) is None
+
+
+def test_a_heartbeat_that_is_gone_or_not_the_same_is_not_resumed(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    first = started(storage, ManualRuntime())
+    storage.delete([first.key])
+    assert Heartbeat.resume(storage, first.record, runtime) is None
+    storage.put(first.key, b"")
+    assert Heartbeat.resume(storage, first.record, runtime) is None
+    assert runtime.repeating == []
+
+
+def test_two_processes_that_resume_at_once_both_go_on(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    first = started(storage, ManualRuntime())
+    found = storage.get(first.key)
+    assert found is not None
+    beat_in_between = Rule(op="put_if_match", fault=None, meanwhile=lambda: storage.put(first.key, found.data))
+    assert Heartbeat.resume(FaultyStorage(storage, [beat_in_between]), first.record, runtime) is not None

@@ -1,0 +1,65 @@
+"""What all commands take: the table, where its settings come from, and how to print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakelock.clock import Runtime, SystemRuntime
+from lakelock.errors import SettingsError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.settings import Settings
+from lakelock.settings_resolver import Resolved
+from lakelock.storage_open import StorageLocation
+
+TableArgument = Annotated[
+    str, typer.Argument(metavar="PATH", help="The table: a folder, or a URI such as s3://bucket/table.", show_default=False)
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="Settings file (TOML, or a Hudi properties file).", show_default=False),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", "-s", metavar="KEY=VALUE", help="One setting, such as lock.wait_s=10. May be repeated.", show_default=False
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+APPLICATION = "lakelock command line"
+
+
+def resolved(config: Path | None, overrides: Sequence[str] | None) -> Resolved:
+    """Settings from `--set`, the file and the defaults; `SettingsError` for what is no setting."""
+    options: dict[str, object] = {}
+    for given in overrides or ():
+        key, equals, value = given.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(f"--set {given} is not of the form KEY=VALUE", hint="write for example --set lock.wait_s=10")
+        options[key.strip()] = value.strip()
+    return Settings.resolve(options=options, file=config)
+
+
+def location_of(path: str, settings: Settings) -> StorageLocation:
+    return StorageLocation.of(path, settings.storage)
+
+
+@contextmanager
+def opened(
+    path: str, config: Path | None, overrides: Sequence[str] | None, *, runtime: Runtime | None = None, lock: bool = False
+) -> Iterator[Coordinator]:
+    """The table, open for the block. Without `lock` no lock service is contacted or needs to be installed."""
+    settings = resolved(config, overrides).settings
+    if not lock:
+        settings = replace(settings, concurrency=replace(settings.concurrency, mode="SINGLE_WRITER"))
+    coordinator = Coordinator.open(
+        location_of(path, settings), settings, runtime=runtime or SystemRuntime(), application=APPLICATION
+    )
+    with coordinator:
+        yield coordinator

@@ -1,0 +1,225 @@
+"""The checks of `lakelock doctor`: each looks at one thing, says what it found, and names the next step if it is wrong."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from lakelock.clock import Runtime
+from lakelock.errors import LakelockError, LockTimeout
+from lakelock.events import Events
+from lakelock.identity import WriterIdentity
+from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
+from lakelock.occ.decisions import DecisionKind, DecisionLog
+from lakelock.occ.recorded_lock import recorded_provider
+from lakelock.providers import open_provider
+from lakelock.settings import Settings
+from lakelock.settings_resolver import Resolved
+from lakelock.storage import Storage, probe
+from lakelock.table import layout
+from lakelock.table.eligibility import why_not_readable, why_not_writable
+from lakelock.table.instants import parse_instant
+from lakelock.table.properties import read_properties
+from lakelock.table.timeline import read_timeline
+
+SKEW_MS = 5_000
+"""How far a clock may be off before it is worth a word. Nothing breaks at any skew."""
+
+LOCK_WAIT_S = 5.0
+
+PACKAGES = ("lakelock", "pyspark", "pyarrow", "obstore", "fastavro", "hudi")
+
+Status = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one check found, and what to do about it."""
+
+    name: str
+    status: Status
+    found: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What the checks examine."""
+
+    path: str
+    resolved: Resolved
+    storage: Storage
+    runtime: Runtime
+
+    @property
+    def settings(self) -> Settings:
+        return self.resolved.settings
+
+
+def examine(patient: Patient) -> Iterator[Check]:
+    """Run every check, one after the other; one that fails does not keep the others from running."""
+    for name, check in CHECKS.items():
+        try:
+            yield from check(patient)
+        except LakelockError as error:
+            yield Check(name, "failed", error.message, error.hint)
+
+
+def check_settings(patient: Patient) -> Iterator[Check]:
+    changed = [f"{key} from {o.origin}" for key, o in patient.resolved.origins.items() if o.origin != "default"]
+    yield Check("settings", "ok", ", ".join(changed) if changed else "all at their defaults")
+    for warning in patient.resolved.warnings:
+        yield Check("settings", "warning", warning)
+
+
+def check_table(patient: Patient) -> Iterator[Check]:
+    properties = read_properties(patient.storage)
+    keys, fields = ", ".join(properties.record_keys) or "none", ", ".join(properties.partition_fields) or "none"
+    found = f"{properties.name}: version {properties.version}, {properties.type}, key {keys}, partitioned by {fields}"
+    unreadable, unwritable = why_not_readable(properties), why_not_writable(properties)
+    if unreadable is not None:
+        yield Check("table", "failed", f"{found}; cannot be read: {unreadable.reason}", unreadable.hint)
+    elif unwritable is not None:
+        yield Check("table", "warning", f"{found}; can be read, but not written: {unwritable.reason}", unwritable.hint)
+    else:
+        yield Check("table", "ok", found)
+
+
+def check_conditions(patient: Patient) -> Iterator[Check]:
+    write_id = patient.runtime.uuid()
+    probe(patient.storage, layout.probe(write_id), write_id)
+    yield Check("storage", "ok", f"{patient.storage.uri} refuses a second create and a write over a changed object")
+
+
+def check_clock(patient: Patient) -> Iterator[Check]:
+    clock = StorageClock.measure(patient.storage, patient.runtime)
+    skew_ms = patient.runtime.now_ms() - clock.now_ms(patient.runtime)
+    away = f"{abs(skew_ms) / 1000:.1f} s {'ahead of' if skew_ms > 0 else 'behind'} the storage's"
+    if abs(skew_ms) > SKEW_MS:
+        yield Check("clock", "warning", f"this machine's clock is {away}", "nothing breaks, but set the clock (NTP)")
+    else:
+        yield Check("clock", "ok", f"this machine's clock is {away}")
+    newest = read_timeline(patient.storage).newest_time
+    ahead_ms = parse_instant(newest) - patient.runtime.now_ms() if newest else 0
+    if ahead_ms > SKEW_MS:
+        yield Check(
+            "clock",
+            "warning",
+            f"the timeline has reached {newest}, {ahead_ms / 1000:.0f} s from now: the clock of another writer is fast",
+            "nothing breaks, new instants follow it; set that clock (NTP)",
+        )
+
+
+def check_lock(patient: Patient) -> Iterator[Check]:
+    """One acquire and release, as a commit would do it."""
+    settings, runtime = patient.settings, patient.runtime
+    if settings.concurrency.mode == "SINGLE_WRITER":
+        yield Check(
+            "lock", "warning", "concurrency.mode is SINGLE_WRITER: no lock is taken", "make sure there is one writer only"
+        )
+        return
+    short = replace(settings.lock, wait_s=min(LOCK_WAIT_S, settings.lock.wait_s))
+    writer = WriterIdentity.of_this_process(runtime, "lakelock doctor")
+    provider = open_provider(short, patient.storage, runtime, writer, Events())
+    try:
+        recorded = recorded_provider(patient.storage)
+        if recorded not in (None, provider.identity):
+            yield Check(
+                "lock",
+                "failed",
+                f"the table is guarded by {recorded}, these settings name {provider.identity}",
+                f'set lock.provider to "{recorded}", or change all writers to the same',
+            )
+            return
+        provider.probe()
+        began_s = runtime.monotonic_s()
+        lease = provider.acquire(wait_s=short.wait_s)
+        provider.release(lease)
+        took_ms = (runtime.monotonic_s() - began_s) * 1000
+        yield Check("lock", "ok", f"{provider.identity}: taken and given back in {took_ms:.0f} ms, token {lease.token}")
+    except LockTimeout as error:
+        yield Check("lock", "warning", error.message, f"lakelock locks ls {patient.path}")
+    finally:
+        provider.close()
+
+
+def check_writers(patient: Patient) -> Iterator[Check]:
+    timeline = read_timeline(patient.storage)
+    judged = judge_all(patient.storage, patient.settings.heartbeat, patient.runtime, timeline.pending)
+    states = [found.state for found in judged.values()]
+    dead, alive = states.count(LivenessState.DEAD), states.count(LivenessState.ALIVE)
+    found = f"{len(timeline.commits)} commits in the timeline, {len(timeline.pending)} pending, {alive} live writers"
+    if dead:
+        hint = f"the next writer removes what they left, or now: lakelock markers reap {patient.path}"
+        yield Check("writers", "warning", f"{found}, {dead} dead", hint)
+    else:
+        yield Check("writers", "ok", found)
+    if timeline.pending_services:
+        plans = ", ".join(str(plan) for plan in timeline.pending_services[:5])
+        hint = "writes to their file groups are refused until Hudi has executed or rolled back the plan"
+        yield Check("writers", "warning", f"table services are planned and not executed: {plans}", hint)
+
+
+def check_decisions(patient: Patient) -> Iterator[Check]:
+    """Every record can be read, and each decided commit is visible."""
+    log = DecisionLog(patient.storage)
+    view = log.look()
+    unreadable = 0
+    last = None
+    for number in view.numbers:
+        try:
+            last = log.read(number)
+        except LakelockError as error:
+            unreadable += 1
+            yield Check("decisions", "failed", error.message, error.hint)
+    if unreadable:
+        return
+    timeline = read_timeline(patient.storage)
+    if last is not None and last.kind is DecisionKind.COMMIT and last.instant not in timeline.completed_instants:
+        found = f"decision {last.number} commits {last.instant}, which is not visible yet"
+        hint = f"its writer is at it, or the next writer publishes it: lakelock commits show {patient.path} {last.instant}"
+        yield Check("decisions", "warning", found, hint)
+    else:
+        yield Check("decisions", "ok", f"{len(view.numbers)} decisions, the latest is {view.head}")
+
+
+def check_packages(patient: Patient) -> Iterator[Check]:
+    found = [f"Python {platform.python_version()}"]
+    for package in PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            found.append(f"no {package}")
+    yield Check("packages", "ok", ", ".join(found))
+    for name, error in broken_neighbours():
+        hint = f"Spark then registers no Python data source at all, lakelock's included: repair or remove {name}"
+        yield Check("packages", "warning", f"{name} cannot be imported: {error}", hint)
+
+
+def broken_neighbours() -> list[tuple[str, str]]:
+    """Installed `pyspark_*` modules that fail to import: one is enough to switch off all automatic registration."""
+    broken = []
+    for module in pkgutil.iter_modules():
+        if module.name.startswith("pyspark_"):
+            try:
+                importlib.import_module(module.name)
+            except Exception as error:  # noqa: BLE001 whatever it raises, Spark stumbles over it
+                broken.append((module.name, f"{type(error).__name__}: {error}"))
+    return broken
+
+
+CHECKS: dict[str, Callable[[Patient], Iterator[Check]]] = {
+    "settings": check_settings,
+    "table": check_table,
+    "storage": check_conditions,
+    "clock": check_clock,
+    "lock": check_lock,
+    "writers": check_writers,
+    "decisions": check_decisions,
+    "packages": check_packages,
+}

@@ -1,0 +1,137 @@
+"""`lakelock commits`: what was committed, and what became of one instant."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.output import Exit, Output, moment, reporting, size
+from lakelock.errors import InputError
+from lakelock.markers.liveness import judge_all
+from lakelock.occ import footprint as keys
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.decisions import DecisionKind, decided_for
+from lakelock.occ.history import HistoryEntry, Outcome, entry_of
+from lakelock.occ.window import read_commit
+from lakelock.table.instants import Instant, is_instant_time
+
+app = typer.Typer(no_args_is_help=True, help="What was committed, and what became of one instant.")
+
+_EXITS = {Outcome.COMMITTED: Exit.OK, Outcome.REJECTED: Exit.CONFLICT, Outcome.PENDING: Exit.OUTCOME_UNKNOWN}
+
+
+@app.command("ls")
+def list_commits(
+    path: TableArgument,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, the newest first.")] = 20,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the newest commits, newest first."""
+    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+        entries = coordinator.history(limit)
+        pending = [i.requested for i in coordinator.table.timeline().pending]
+        values = {"table": coordinator.table.storage.uri, "commits": [asdict(e) for e in entries], "pending": pending}
+        out.show(values, lambda o: _print_list(o, entries, pending))
+
+
+def _print_list(out: Output, entries: list[HistoryEntry], pending: list[str]) -> None:
+    columns = (
+        "instant",
+        "completed (UTC)",
+        "operation",
+        "by",
+        "inserted",
+        "updated",
+        "deleted",
+        "files",
+        "size",
+        "took s",
+        "decision",
+    )
+    rows = [
+        (e.instant, moment(e.completion), e.operation, e.writer, e.rows_inserted, e.rows_updated, e.rows_deleted, e.files,
+         size(e.size_bytes), e.took_s, e.decision)
+        for e in entries
+    ]  # fmt: skip
+    out.table(columns, rows, empty="nothing was committed yet")
+    if pending:
+        out.line(f"{len(pending)} pending: {', '.join(pending[:5])}{' and more' if len(pending) > 5 else ''}")
+
+
+@app.command("show")
+def show_commit(
+    path: TableArgument,
+    instant: Annotated[str, typer.Argument(help="The instant, such as 20261121093515485.", show_default=False)],
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what became of an instant: exit code 0 committed, 4 rejected, 5 still pending.
+
+    A commit that was decided but is not visible yet is published on the way.
+    """
+    with reporting(as_json) as out:
+        if not is_instant_time(instant):
+            raise InputError(f"{instant!r} is not an instant", hint=f"lakelock commits ls {path}")
+        with opened(path, config, settings, lock=True) as coordinator:
+            values = _facts(coordinator, instant)
+        out.show(values, lambda o: o.fields({name: _text(name, value) for name, value in values.items()}))
+        raise typer.Exit(_EXITS[Outcome(str(values["outcome"]))])
+
+
+def _facts(coordinator: Coordinator, instant: str) -> dict[str, object]:
+    outcome = coordinator.outcome(instant)
+    table = coordinator.table
+    timeline = table.timeline()
+    facts: dict[str, object] = {"table": table.storage.uri, "instant": instant, "outcome": outcome.value}
+    found = timeline.write_at(instant)
+    if found is not None and found.is_completed:
+        facts |= _commit_facts(coordinator, found)
+    elif outcome is Outcome.PENDING:
+        liveness = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending).get(instant)
+        if liveness is not None:
+            record = liveness.record
+            facts |= {
+                "state": str(found.state) if found else "",
+                "operation": record.operation if record else "",
+                "writer": str(record.writer) if record else "another Hudi writer",
+                "liveness": liveness.state.value,
+                "evidence": liveness.evidence,
+            }
+    elif outcome is Outcome.REJECTED:
+        decision = decided_for(instant, table.log.peek(after=table.log.boundary()))
+        if decision is not None and decision.kind is DecisionKind.ROLLBACK:
+            facts |= {"decision": decision.number, "rolled_back_by": str(decision.writer)}
+        else:
+            facts["detail"] = "neither in the timeline nor in the decision log: it was rolled back and tidied up, or never was"
+    return facts
+
+
+def _commit_facts(coordinator: Coordinator, found: Instant) -> dict[str, object]:
+    other = read_commit(coordinator.table.storage, found.file_name, found.requested, found.completion or "")
+    extra = other.metadata.extra
+    return {
+        **asdict(entry_of(found, other)),
+        "file_groups": sorted(str(group) for group in keys.files_of(other.metadata)),
+        "rewritten": sorted(str(group) for group in other.touched),
+        "partition_paths": sorted(other.written_partitions),
+        "overwritten_partitions": sorted(other.overwritten_partitions),
+        "read": extra.get(keys.READS, ""),
+        "write_id": extra.get(keys.WRITE_ID, ""),
+    }
+
+
+def _text(name: str, value: object) -> object:
+    if name == "completion":
+        return moment(str(value)) + " UTC"
+    if name == "size_bytes" and isinstance(value, int):
+        return size(value)
+    if isinstance(value, list):
+        shown = ", ".join(map(str, value[:5]))
+        return f"{shown} and {len(value) - 5} more" if len(value) > 5 else shown
+    return value

@@ -1,0 +1,51 @@
+"""`lakelock doctor`: is everything in place for this table, from the settings to the lock's round trip."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+from rich.text import Text
+
+from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, location_of, resolved
+from lakelock.cli.checks import Check, Patient, examine
+from lakelock.cli.output import Exit, Output, reporting
+from lakelock.clock import SystemRuntime
+from lakelock.errors import TableError
+from lakelock.storage import Storage
+from lakelock.table import layout
+
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
+
+
+def doctor(path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False) -> None:
+    """Check a table, its storage, its lock and this machine; exit code 1 when something is wrong.
+
+    Writes and removes a few small objects under `.hoodie/`, and takes the commit lock once.
+    """
+    with reporting(as_json) as out:
+        found = resolved(config, settings)
+        storage = location_of(path, found.settings).open()
+        _ensure_table(storage)
+        checks = list(examine(Patient(path, found, storage, SystemRuntime())))
+        failed = any(check.status == "failed" for check in checks)
+        values = {"table": storage.uri, "ok": not failed, "checks": [asdict(check) for check in checks]}
+        out.show(values, lambda o: _print(o, checks))
+        if failed:
+            raise typer.Exit(Exit.ERROR)
+
+
+def _ensure_table(storage: Storage) -> None:
+    """Refuse to examine what is no table: the checks would leave folders behind in it."""
+    if storage.get(layout.PROPERTIES) is None:
+        raise TableError(
+            f"{storage.uri} is not a table: it has no {layout.PROPERTIES}",
+            hint="check the path; LakeTable.create(...) makes a table",
+        )
+
+
+def _print(out: Output, checks: list[Check]) -> None:
+    for check in checks:
+        out.text(Text(f"{check.status:<8}", style=_STYLES[check.status]) + Text(f"{check.name:<10} {check.found}"))
+        if check.hint:
+            out.text(Text(f"{'':19}next: {check.hint}"))

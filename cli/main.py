@@ -1,0 +1,43 @@
+"""`lakelock` on the command line. Text for people, `--json` for programs.
+
+Exit codes: 0 ok, 1 error, 2 usage, 3 lock held, 4 conflict (or: this instant was rejected), 5 outcome unknown (yet).
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from lakelock.cli import commits, config, locks, markers
+from lakelock.cli.doctor import doctor
+
+app = typer.Typer(
+    name="lakelock",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Look at a lakelock table, its commits, its lock and its writers, and help it where a writer died.",
+    epilog="Exit codes: 0 ok, 1 error, 2 usage, 3 lock held, 4 conflict or rejected, 5 outcome unknown.",
+)
+app.command("doctor")(doctor)
+app.add_typer(commits.app, name="commits")
+app.add_typer(config.app, name="config")
+app.add_typer(locks.app, name="locks")
+app.add_typer(markers.app, name="markers")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lakelock {version('lakelock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass

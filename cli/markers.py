@@ -1,0 +1,175 @@
+"""`lakelock markers`: what writers have announced, which of them are dead, and removing what those left."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.output import Output, plain, reporting
+from lakelock.errors import StorageError
+from lakelock.markers.claims import Claim
+from lakelock.markers.leftovers import find_leftovers
+from lakelock.markers.liveness import Liveness, LivenessState, judge_all
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.reaper import Reaped, find_dead
+from lakelock.storage import Storage
+from lakelock.table import layout
+from lakelock.table.eligibility import check_writable
+from lakelock.table.instants import is_instant_time
+from lakelock.table.timeline import Timeline
+
+app = typer.Typer(no_args_is_help=True, help="What writers have announced, and what dead ones left.")
+
+
+@dataclass(frozen=True)
+class Announced:
+    """One instant with a marker, a claim, a heartbeat, or a pending timeline file."""
+
+    instant: str
+    state: str
+    liveness: str
+    heartbeat_age_s: float | None
+    operation: str
+    writer: str
+    markers: int
+    claims: int
+    evidence: str
+
+
+@app.command("ls")
+def list_markers(
+    path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False
+) -> None:
+    """List the writers that are at it or left something: heartbeat, markers and claims of each."""
+    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+        rows = _announced(coordinator, out)
+        values = {"table": coordinator.table.storage.uri, "writers": [plain(row) for row in rows]}
+        out.show(values, lambda o: _print(o, path, rows))
+
+
+def _announced(coordinator: Coordinator, out: Output) -> list[Announced]:
+    table = coordinator.table
+    timeline = table.timeline()
+    try:
+        judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending)
+    except StorageError as error:
+        out.note(f"nobody can be judged, because the storage's clock cannot be read: {error.message}")
+        judged = {}
+    markers = _markers(table.storage)
+    claims = _claims(table.storage)
+    instants = {*judged, *markers, *claims, *(i.requested for i in timeline.pending)}
+    return [_row(instant, timeline, judged.get(instant), markers[instant], claims[instant]) for instant in sorted(instants)]
+
+
+def _row(instant: str, timeline: Timeline, liveness: Liveness | None, markers: int, claims: int) -> Announced:
+    state = timeline.state_of(instant)
+    record = liveness.record if liveness else None
+    has_beat = liveness is not None and liveness.state is not LivenessState.MISSING
+    return Announced(
+        instant=instant,
+        state=str(state) if state is not None else "archived" if instant < timeline.first_active else "gone",
+        liveness=liveness.state.value if liveness else "",
+        heartbeat_age_s=round(liveness.age_s, 1) if liveness and has_beat else None,
+        operation=record.operation if record else "",
+        writer=str(record.writer) if record else "",
+        markers=markers,
+        claims=claims,
+        evidence=liveness.evidence if liveness else "",
+    )
+
+
+def _markers(storage: Storage) -> Counter[str]:
+    """Number of marker objects by instant. One listing."""
+    start = len(layout.TEMP) + 1
+    found = Counter(entry.key[start:].partition("/")[0] for entry in storage.list(layout.TEMP))
+    return Counter({instant: count for instant, count in found.items() if is_instant_time(instant)})
+
+
+def _claims(storage: Storage) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for entry in storage.list(layout.CLAIMS):
+        found = storage.get(entry.key)
+        claim = Claim.from_bytes(found.data) if found else None
+        if claim is not None:
+            counts[claim.instant] += 1
+    return counts
+
+
+def _print(out: Output, path: str, rows: list[Announced]) -> None:
+    columns = ("instant", "timeline", "writer is", "beat s ago", "operation", "by", "markers", "claims")
+    cells = [(r.instant, r.state, r.liveness, r.heartbeat_age_s, r.operation, r.writer, r.markers, r.claims) for r in rows]
+    out.table(columns, cells, empty="no writer is at it, and none left anything")
+    dead = sum(row.liveness == LivenessState.DEAD.value for row in rows)
+    if dead:
+        out.line(f"{dead} dead; the next writer removes what they left, or now: lakelock markers reap {path}")
+
+
+@app.command("reap")
+def reap_markers(
+    path: TableArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Roll back what dead writers left, and publish what they had decided. Live writers are never touched."""
+    with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
+        check_writable(coordinator.properties)
+        uri = coordinator.table.storage.uri
+        if dry_run:
+            found = _would_reap(coordinator)
+            out.show({"table": uri, "dry_run": True, "dead": found}, lambda o: _print_dry_run(o, found))
+            return
+        coordinator.ensure_same_provider()
+        reaped = coordinator.reap()
+        out.show(
+            {"table": uri, "dry_run": False, "reaped": [plain(each) for each in reaped]}, lambda o: _print_reaped(o, reaped)
+        )
+
+
+def _would_reap(coordinator: Coordinator) -> list[dict[str, object]]:
+    table = coordinator.table
+    found: list[dict[str, object]] = []
+    timeline = table.timeline()
+    for instant, action, liveness in find_dead(table, timeline):
+        left = find_leftovers(table.storage, instant, table.runtime, data=action is not None)
+        files: dict[str, list[str]] = defaultdict(list)
+        for partition, names in left.by_partition.items():
+            files[partition].extend(names)
+        record = liveness.record
+        found.append(
+            {
+                "instant": instant,
+                "state": str(timeline.state_of(instant)) if action else "finished",
+                "operation": record.operation if record else "",
+                "writer": str(record.writer) if record else "another Hudi writer",
+                "evidence": liveness.evidence,
+                "data_files": list(left.data_files),
+                "control_files": list(left.control_files),
+            }
+        )
+    return found
+
+
+def _print_dry_run(out: Output, found: list[dict[str, object]]) -> None:
+    columns = ("instant", "timeline", "by", "why", "data files", "markers and the like")
+    rows = [
+        (f["instant"], f["state"], f["writer"], f["evidence"], _count(f["data_files"]), _count(f["control_files"]))
+        for f in found
+    ]
+    out.table(columns, rows, empty="no dead writer left anything")
+    if found:
+        out.line("nothing was changed; a writer that had decided before it died is published instead of rolled back")
+
+
+def _print_reaped(out: Output, reaped: list[Reaped]) -> None:
+    rows = [(r.instant, r.outcome.value, r.operation, r.writer, r.evidence) for r in reaped]
+    out.table(("instant", "outcome", "operation", "by", "why"), rows, empty="no dead writer left anything")
+
+
+def _count(files: object) -> int:
+    return len(files) if isinstance(files, list) else 0

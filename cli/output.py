@@ -1,0 +1,165 @@
+"""What a command prints: text for people or JSON for programs, from the same values; errors go to stderr.
+
+JSON is stable: fields are added, never renamed or removed. Times are Hudi instants (UTC, `yyyyMMddHHmmssSSS`) or ISO 8601.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from datetime import datetime, timezone
+from enum import Enum, IntEnum
+from typing import IO, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lakelock.errors import (
+    CommitOutcomeUnknown,
+    ConflictError,
+    InputError,
+    LakelockError,
+    LockError,
+    LockTimeout,
+    RolledBackError,
+    TableError,
+)
+from lakelock.table.instants import is_instant_time, parse_instant
+
+PLAIN_WIDTH = 200
+"""Columns of the text when it does not go to a terminal, so that a pipe sees whole lines."""
+
+
+class Exit(IntEnum):
+    """How a command ends."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    LOCK_HELD = 3
+    CONFLICT = 4
+    OUTCOME_UNKNOWN = 5
+
+
+def exit_of(error: LakelockError) -> Exit:
+    """The exit code that tells a script what kind of error it was."""
+    if isinstance(error, CommitOutcomeUnknown):
+        return Exit.OUTCOME_UNKNOWN
+    if isinstance(error, ConflictError | RolledBackError):
+        return Exit.CONFLICT
+    if isinstance(error, LockTimeout) or type(error) is LockError:
+        return Exit.LOCK_HELD
+    if isinstance(error, InputError) and not isinstance(error, TableError):
+        return Exit.USAGE
+    return Exit.ERROR
+
+
+class Output:
+    """Where one command's result goes."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self._console = console(sys.stdout)
+
+    def show(self, values: Mapping[str, object], text: Callable[[Output], None]) -> None:
+        """Print `values` as JSON, or call `text`, which prints them for people."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(plain(values), indent=2, ensure_ascii=False) + "\n")
+        else:
+            text(self)
+
+    def line(self, text: str) -> None:
+        self.text(Text(text))
+
+    def text(self, text: Text) -> None:
+        self._console.print(text)
+
+    def note(self, text: str) -> None:
+        """A remark that is no part of the result: to stderr."""
+        console(sys.stderr).print(Text(text, style="dim"))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+        """Print rows in columns, or the sentence `empty` when there are none. Columns that hold numbers go to the right."""
+        found = [["" if cell is None else str(cell) for cell in row] for row in rows]
+        if not found:
+            self.line(empty)
+            return
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for number, column in enumerate(columns):
+            cells = [row[number] for row in found]
+            is_amount = all(cell.replace(".", "", 1).isdigit() and not is_instant_time(cell) for cell in cells if cell)
+            table.add_column(column, justify="right" if is_amount else "left", overflow="fold")
+        for row in found:
+            table.add_row(*[Text(cell) for cell in row])
+        self._console.print(table)
+
+    def fields(self, values: Mapping[str, object]) -> None:
+        """Print one value per line under its name; those that are empty are left out."""
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in values.items():
+            if value not in (None, "", [], ()):
+                table.add_row(Text(name), Text(str(value)))
+        self._console.print(table)
+
+
+def console(stream: IO[str]) -> Console:
+    width = None if stream.isatty() else PLAIN_WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, soft_wrap=False)
+
+
+@contextmanager
+def reporting(as_json: bool) -> Iterator[Output]:
+    """Run a command; an error of lakelock is printed to stderr and ends the process with its exit code."""
+    try:
+        yield Output(as_json=as_json)
+    except LakelockError as error:
+        if as_json:
+            sys.stderr.write(json.dumps({"error": plain(error.as_dict())}, indent=2, ensure_ascii=False) + "\n")
+        else:
+            stderr = console(sys.stderr)
+            stderr.print(Text("error: ", style="bold red") + Text(error.message))
+            if error.hint:
+                stderr.print(Text("  next: ", style="bold") + Text(error.hint))
+        raise typer.Exit(exit_of(error)) from None
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON knows it."""
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(plain(item) for item in value)
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def moment(instant: str | None) -> str:
+    """An instant time for people: `2026-11-21 09:35:15.485`, UTC."""
+    return iso(parse_instant(instant)).replace("T", " ").removesuffix("Z") if instant and is_instant_time(instant) else ""
+
+
+def iso(ms: int) -> str:
+    """Milliseconds since 1970 as ISO 8601, UTC."""
+    return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def size(size_bytes: int) -> str:
+    """A number of bytes for people."""
+    amount = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
