@@ -76,5 +76,5 @@ class Events:
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception:
+            except Exception:  # noqa: BLE001  whatever it is, it is the listener's and not the write's
                 _log.exception("an event listener failed; the write goes on")

@@ -28,7 +28,7 @@ class ConcurrencySettings(Section):
     section: ClassVar[str] = "concurrency"
     mode: Literal["OPTIMISTIC", "SINGLE_WRITER"] = setting(
         "OPTIMISTIC",
-        "How writers exclude each other: OPTIMISTIC validates at commit, SINGLE_WRITER takes no lock, for a table with one writer",
+        "How writers get along: OPTIMISTIC validates at commit, SINGLE_WRITER takes no lock, for a table with one writer",
         refused=(("PESSIMISTIC", _PESSIMISTIC),),
     )
     profile: Literal["strict", "hudi"] = setting(
