@@ -72,7 +72,8 @@ class BaseFileWriter:
     """
 
     def __init__(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> None:
-        self._output, self._schema, self._stamp, self._settings = output, schema, stamp, settings
+        self.stamp = stamp
+        self._output, self._schema, self._settings = output, schema, settings
         self._parquet: pq.ParquetWriter | None = None
         self._pending: list[pa.Table] = []
         self._pending_rows = self._pending_bytes = self._rows = 0
@@ -87,10 +88,15 @@ class BaseFileWriter:
         """How many rows were added so far."""
         return self._rows
 
+    @property
+    def batch_rows(self) -> int:
+        """How many rows to add at once."""
+        return self._settings.batch_rows
+
     def add_new(self, rows: pa.Table, keys: pa.ChunkedArray) -> None:
         """Add rows of the table's schema that this transaction inserts, with their record keys."""
         count = rows.num_rows
-        self.add_stamped(rows, keys, constant(self._stamp.instant, count), sequence_numbers(self._stamp, self._rows, count))
+        self.add_stamped(rows, keys, constant(self.stamp.instant, count), sequence_numbers(self.stamp, self._rows, count))
 
     def add_stamped(self, rows: pa.Table, keys: pa.ChunkedArray, commit_times: Any, seqnos: Any) -> None:
         """Add rows that keep, or already have, their commit time (`CONSTANT` type) and sequence number."""
@@ -138,7 +144,7 @@ class BaseFileWriter:
         """A row group in the file's columns: the constant meta columns added, one dictionary for the commit times."""
         self._note(table.column(RECORD_KEY))
         times = table.column(COMMIT_TIME).unify_dictionaries() if table.column(COMMIT_TIME).num_chunks > 1 else table.column(0)
-        partition, name = (constant(value, table.num_rows) for value in (self._stamp.partition, self._stamp.file_name))
+        partition, name = (constant(value, table.num_rows) for value in (self.stamp.partition, self.stamp.file_name))
         columns = [times, table.column(1), table.column(2), partition, name, *table.columns[3:]]
         return pa.table(columns, names=[*META_COLUMNS, *self._schema.names])
 
@@ -163,7 +169,7 @@ class BaseFileWriter:
             self._keys, entries=settings.bloom_entries, fpp=settings.bloom_fpp, most_entries=settings.bloom_max_entries
         )
         footer = {
-            FOOTER_SCHEMA: self._schema.footer_json(self._stamp.table).encode(),
+            FOOTER_SCHEMA: self._schema.footer_json(self.stamp.table).encode(),
             FOOTER_MODEL: b"avro",
             FOOTER_BLOOM: bloom.to_text().encode(),
             FOOTER_BLOOM_TYPE: DYNAMIC.encode(),

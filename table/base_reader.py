@@ -10,12 +10,13 @@ import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError
 from lakelock.table.base_file import CONSTANT, FOOTER_BLOOM, FOOTER_BLOOM_TYPE, FOOTER_MAX_KEY, FOOTER_MIN_KEY
-from lakelock.table.bloom import DYNAMIC, BloomFilter
+from lakelock.table.bloom import DYNAMIC, BloomFilter, nominal_error_rate
 from lakelock.table.fitting import read_as
 from lakelock.table.key_range import KeyRange
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, TableSchema
 
 BATCH_ROWS = 65_536
+_MOST_ROWS = 262_144
 
 
 class BaseFile:
@@ -60,6 +61,18 @@ class BaseFile:
         """The filter in the footer, None when there is none."""
         text = self._entry(FOOTER_BLOOM)
         return None if text is None else BloomFilter.parse(text, self._entry(FOOTER_BLOOM_TYPE) or DYNAMIC, self.name)
+
+    def bloom_error_rate(self) -> float:
+        """Roughly the share of absent keys that the filter lets pass, 1 without a filter; does not unpack it."""
+        text = self._entry(FOOTER_BLOOM)
+        return 1.0 if text is None else nominal_error_rate(text, self.name)
+
+    def batch_rows_within(self, size_bytes: int) -> int:
+        """How many rows take about `size_bytes` in memory, judged by the file's widest row group."""
+        metadata = self._parquet.metadata
+        groups = (metadata.row_group(i) for i in range(self.row_groups))
+        widest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
+        return max(1024, min(_MOST_ROWS, int(size_bytes / max(1.0, widest))))
 
     def key_batches(self) -> Iterator[pa.ChunkedArray]:
         """The record keys, a row group at a time."""

@@ -108,6 +108,14 @@ def dimensions(capacity: int, fpp: float) -> tuple[int, int]:
     return max(1, math.ceil(-math.log(fpp) / math.log(2))), min(size, _MAX_BITS)
 
 
+def nominal_error_rate(text: str | bytes, source: str = "the footer") -> float:
+    """The false-positive rate that a filter in a footer was made for, from its header alone."""
+    try:
+        return float(2.0 ** -_parse_header(base64.b64decode(text[:20]), 0)[0])
+    except (binascii.Error, struct.error, ValueError) as error:
+        raise CorruptTableError(f"{source} holds a damaged bloom filter: {error}") from error
+
+
 def _parse_simple(data: bytes) -> BloomFilter:
     hashes, size, rows = _parse_row(data, 0)
     return BloomFilter(hashes, size, 0, 0, (rows,))

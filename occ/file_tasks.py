@@ -1,0 +1,223 @@
+"""What tasks do: write new base files, rewrite file groups. The same for Spark's executors and for the Arrow engine.
+
+Before a data file comes its marker, and before the rewrite of a file group its claim, so that no file is ever anonymous.
+A file that could not be finished is deleted as far as that is possible; its marker stays and tells what to clean up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO
+
+import pyarrow as pa
+
+from lakelock.clock import Runtime, SystemRuntime
+from lakelock.conflict import Party
+from lakelock.errors import EarlyConflictError, LakelockError, TransactionStateError
+from lakelock.identity import WriterIdentity
+from lakelock.markers.claim_context import ClaimContext
+from lakelock.markers.claims import CommittedSince, Held, conflict_of
+from lakelock.markers.direct import place
+from lakelock.markers.names import MarkerKind
+from lakelock.markers.task_token import TaskToken
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage_open import StorageLocation
+from lakelock.table import layout
+from lakelock.table.base_file import BaseFileWriter, Stamp
+from lakelock.table.base_reader import BaseFile
+from lakelock.table.commit_metadata import RuntimeStats, WriteStat
+from lakelock.table.keyed import Keyed
+from lakelock.table.merge import Counts, Doomed, any_doomed, rewrite
+from lakelock.table.partitions import partition_metadata
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+__all__ = ["TaskToken", "WriteContext", "delete_from_group", "rewrite_group", "write_new_files"]
+
+
+@dataclass(frozen=True)
+class WriteContext:
+    """What a task needs to write files of a transaction; picklable.
+
+    `schema` is that of the rows to write and of the files. With `claims` a task claims each file group that it rewrites;
+    without, the driver has done so.
+    """
+
+    location: StorageLocation
+    instant: str
+    operation: str
+    writer: WriterIdentity
+    properties: TableProperties
+    schema: TableSchema
+    settings: Settings
+    claims: ClaimContext | None = None
+
+    def stamp(self, file: DataFile) -> Stamp:
+        return Stamp(self.properties.name, self.instant, file.partition, file.name)
+
+
+def write_new_files(
+    context: WriteContext,
+    partition: str,
+    tables: Iterable[pa.Table],
+    task: TaskToken,
+    *,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+) -> list[WriteStat]:
+    """Write rows of one partition, in the table's schema, into new file groups; no rows make no file.
+
+    A file is closed at `write.target_file_rows`. On an error none of the files of this call remains, if storage lets them go.
+    """
+    storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
+    uuid, rows = runtime.uuid(), _Rows(context, tables)
+    stats: list[WriteStat] = []
+    try:
+        while rows.more():
+            file = DataFile(partition, f"{uuid}-{len(stats)}", str(task), context.instant)
+            if not stats:
+                _announce_partition(storage, context.instant, partition)
+            stats.append(_write_new_file(context, file, rows, storage, runtime))
+    except BaseException:
+        _remove(storage, [stat.path for stat in stats if stat.path])
+        raise
+    return stats
+
+
+def rewrite_group(
+    context: WriteContext,
+    base: DataFile,
+    task: TaskToken,
+    *,
+    upserts: Keyed | None = None,
+    doomed: Doomed | None = None,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+) -> WriteStat:
+    """Write the next slice of the file group of `base`: without the `doomed` rows, with the `upserts` (one row per key)."""
+    storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
+    if base.instant >= context.instant:
+        raise TransactionStateError(
+            f"{base.key} is not older than this transaction {context.instant}, and readers would keep showing it",
+            hint="begin a new transaction",
+        )
+    file = DataFile(base.partition, base.file_id, str(task), context.instant)
+    began_s = runtime.monotonic_s()
+    place(storage, context.instant, file, MarkerKind.MERGE)
+    _claim(context, storage, base)
+    with BaseFile(storage.open_input(base.key), base.key) as stored, _data_file(storage, file) as output:
+        writer = BaseFileWriter(output, context.schema, context.stamp(file), context.settings.write)
+        ordering = context.properties.ordering_field
+        counts = rewrite(stored, writer, context.schema, upserts=upserts, doomed=doomed, ordering_field=ordering)
+        writer.close()
+        size_bytes = output.tell()
+    return _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
+
+
+def delete_from_group(
+    context: WriteContext,
+    base: DataFile,
+    task: TaskToken,
+    doomed: Doomed,
+    *,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+) -> WriteStat | None:
+    """Delete the `doomed` rows of a file group; None, and nothing is written or claimed, when it has no such row."""
+    storage = storage or context.location.open()
+    with BaseFile(storage.open_input(base.key), base.key) as stored:
+        if not any_doomed(stored, context.schema, doomed):
+            return None
+    return rewrite_group(context, base, task, doomed=doomed, storage=storage, runtime=runtime)
+
+
+class _Rows:
+    """The rows of a task as a stream that can be cut at any row."""
+
+    def __init__(self, context: WriteContext, tables: Iterable[pa.Table]) -> None:
+        self._keyed = (Keyed.of(table, context.properties) for table in tables if table.num_rows)
+        self._next: Keyed | None = None
+
+    def more(self) -> bool:
+        if self._next is None:
+            self._next = next(self._keyed, None)
+        return self._next is not None
+
+    def take(self, most: int) -> Keyed | None:
+        """The next rows, at least one and at most `most`; None at the end."""
+        if not self.more() or self._next is None:
+            return None
+        current, self._next = self._next, None
+        if len(current) <= most:
+            return current
+        self._next = Keyed(current.rows.slice(most), current.keys.slice(most))
+        return Keyed(current.rows.slice(0, most), current.keys.slice(0, most))
+
+
+def _write_new_file(context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime) -> WriteStat:
+    began_s, target = runtime.monotonic_s(), context.settings.write.target_file_rows
+    place(storage, context.instant, file, MarkerKind.CREATE)
+    with _data_file(storage, file) as output:
+        writer = BaseFileWriter(output, context.schema, context.stamp(file), context.settings.write)
+        while writer.rows < target and (part := rows.take(target - writer.rows)) is not None:
+            writer.add_new(part.rows, part.keys)
+        count, size_bytes = writer.close().rows, output.tell()
+    return WriteStat(
+        file_id=file.file_id,
+        path=file.key,
+        partition_path=file.partition,
+        num_writes=count,
+        num_inserts=count,
+        total_write_bytes=size_bytes,
+        file_size_bytes=size_bytes,
+        runtime=RuntimeStats(create_ms=round((runtime.monotonic_s() - began_s) * 1000)),
+    )
+
+
+def _rewritten(base: DataFile, file: DataFile, counts: Counts, size_bytes: int, took_ms: int) -> WriteStat:
+    return WriteStat(
+        file_id=file.file_id,
+        path=file.key,
+        partition_path=file.partition,
+        prev_commit=base.instant,
+        prev_base_file=base.name,
+        num_writes=counts.written,
+        num_inserts=counts.inserted,
+        num_update_writes=counts.updated,
+        num_deletes=counts.deleted,
+        total_write_bytes=size_bytes,
+        file_size_bytes=size_bytes,
+        runtime=RuntimeStats(upsert_ms=took_ms),
+    )
+
+
+def _announce_partition(storage: Storage, instant: str, partition: str) -> None:
+    storage.put_if_absent(layout.partition_metadata(partition), partition_metadata(instant, partition))
+
+
+def _claim(context: WriteContext, storage: Storage, base: DataFile) -> None:
+    if context.claims is None:
+        return
+    result = context.claims.claim_group(storage, base.group)
+    if isinstance(result, (Held, CommittedSince)):
+        raise EarlyConflictError(conflict_of([result], Party(context.instant, context.operation, context.writer)))
+
+
+@contextmanager
+def _data_file(storage: Storage, file: DataFile) -> Iterator[IO[bytes]]:
+    """A new data file, complete when the block ends without an error and removed otherwise."""
+    try:
+        with storage.open_output(file.key) as output:
+            yield output
+    except BaseException:
+        _remove(storage, [file.key])
+        raise
+
+
+def _remove(storage: Storage, keys: list[str]) -> None:
+    with suppress(LakelockError):
+        storage.delete(keys)

@@ -1,0 +1,88 @@
+"""Rows together with their record keys, and the choice of one row per key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelock.errors import DuplicateKeyError
+from lakelock.table.properties import TableProperties
+from lakelock.table.record_keys import names_fields, record_keys
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """Rows in the table's schema and, row by row, their record keys."""
+
+    rows: pa.Table
+    keys: pa.ChunkedArray
+
+    @classmethod
+    def of(cls, rows: pa.Table, properties: TableProperties) -> Keyed:
+        """`rows` with the keys that the table's properties give them."""
+        return cls(rows, record_keys(rows, properties.record_keys, named=names_fields(properties)))
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def pick(self, positions: Any) -> Keyed:
+        """The rows at these positions, in this order."""
+        indices = pa.array(positions)
+        return Keyed(self.rows.take(indices), self.keys.take(indices))
+
+    def slices(self, count: int) -> Iterator[Keyed]:
+        """The rows in pieces of at most `count`, without copying."""
+        for start in range(0, len(self), count):
+            yield Keyed(self.rows.slice(start, count), self.keys.slice(start, count))
+
+
+def dedupe(keyed: Keyed, ordering_field: str | None, *, take_any: bool = False) -> Keyed:
+    """One row per key: the one with the greatest ordering value, null being the smallest.
+
+    Several rows of a key that share the greatest value, or any where there is no ordering field, raise
+    `DuplicateKeyError` with examples; with `take_any` the last of them wins.
+    """
+    count = len(keyed)
+    if pc.count_distinct(keyed.keys).as_py() == count:
+        return keyed
+    codes = _codes(keyed.keys)
+    ranks = np.zeros(count, np.int64) if ordering_field is None else _ranks(keyed.rows.column(ordering_field))
+    order = np.lexsort((np.arange(count), ranks, codes))
+    last = np.append(codes[order][1:] != codes[order][:-1], True)
+    if not take_any:
+        _refuse_ties(keyed, codes[order], ranks[order], order, last, ordering_field)
+    return keyed.pick(np.sort(order[last]))
+
+
+def _refuse_ties(keyed: Keyed, codes: Any, ranks: Any, order: Any, last: Any, ordering_field: str | None) -> None:
+    same_as_before = (codes[1:] == codes[:-1]) & (ranks[1:] == ranks[:-1])
+    tied = np.flatnonzero(last[1:] & same_as_before) + 1
+    if not len(tied):
+        return
+    examples = keyed.keys.take(pa.array(np.sort(order[tied[:_SHOWN]]))).to_pylist()
+    more = f" and {len(tied) - len(examples)} more" if len(tied) > len(examples) else ""
+    equal = f" and equal values of {ordering_field}" if ordering_field else ""
+    raise DuplicateKeyError(
+        f"{len(tied)} record keys have several rows with the same key{equal}: {', '.join(examples)}{more}",
+        hint="remove the duplicates, give the table an ordering column, or set write.duplicates=any to keep the last row",
+        keys=examples,
+        count=len(tied),
+    )
+
+
+def _codes(keys: pa.ChunkedArray) -> Any:
+    """Equal numbers for equal keys."""
+    encoded = keys.combine_chunks().dictionary_encode()
+    return np.asarray(encoded.indices)
+
+
+def _ranks(column: pa.ChunkedArray) -> Any:
+    """Numbers in the order of the values, equal for equal ones, nulls first."""
+    return np.asarray(pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense"))

@@ -1,0 +1,150 @@
+"""Rewriting one base file: changed and deleted rows by batches, so that memory holds a batch, the changes and a row group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelock.table.base_file import BaseFileWriter, sequence_numbers
+from lakelock.table.base_reader import BaseFile
+from lakelock.table.keyed import Keyed
+from lakelock.table.schema import RECORD_KEY, TableSchema
+
+Doomed = Callable[[pa.Table], Any]
+"""Which rows of a batch to delete: a mask for a table with the table's columns and the record key; null means keep."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a rewrite did; `written` are all rows of the new file."""
+
+    written: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+
+def keys_among(keys: pa.Array | pa.ChunkedArray) -> Doomed:
+    """Delete the rows with these record keys."""
+    values = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    return lambda batch: pc.is_in(batch.column(RECORD_KEY), value_set=values)
+
+
+def any_doomed(base: BaseFile, schema: TableSchema, doomed: Doomed) -> bool:
+    """Whether a delete would remove anything; stops reading at the first such row."""
+    return any(pc.any(_mask(doomed, batch)).as_py() for batch in base.stamped_batches(schema))
+
+
+def rewrite(
+    base: BaseFile,
+    writer: BaseFileWriter,
+    schema: TableSchema,
+    *,
+    upserts: Keyed | None = None,
+    doomed: Doomed | None = None,
+    ordering_field: str | None = None,
+) -> Counts:
+    """Write the rows of `base` without the `doomed` ones, with `upserts` (one row per key) in place of the rows they match.
+
+    An upsert replaces every stored row of its key unless `ordering_field` says that the stored one is newer (null is the
+    oldest, equal means replace); one that matches nothing is appended. Rows that stay keep their commit time and number.
+    """
+    changes = _Changes(upserts, writer, ordering_field) if upserts is not None and len(upserts) else None
+    deleted = 0
+    for batch in base.stamped_batches(schema, base.batch_rows_within(_BATCH_BYTES)):
+        kept = batch
+        if doomed is not None:
+            kept = batch.filter(pc.invert(_mask(doomed, batch)))
+            deleted += batch.num_rows - kept.num_rows
+        if changes is not None:
+            kept = changes.applied(kept)
+        times, seqnos, keys, *columns = kept.columns
+        writer.add_stamped(pa.table(columns, schema=schema.arrow), keys, times, seqnos)
+    inserted = changes.append_rest() if changes is not None else 0
+    return Counts(writer.rows, inserted, changes.updated if changes is not None else 0, deleted)
+
+
+_BATCH_BYTES = 64 << 20
+
+
+class _Changes:
+    """Upserts on their way into one file."""
+
+    def __init__(self, upserts: Keyed, writer: BaseFileWriter, ordering_field: str | None) -> None:
+        self._rows = upserts.rows.combine_chunks()
+        self._keys = upserts.keys.combine_chunks()
+        self._writer, self._ordering_field = writer, ordering_field
+        self._matched = np.zeros(len(upserts), np.bool_)
+        self.updated = 0
+
+    def applied(self, batch: pa.Table) -> pa.Table:
+        """`batch` (three stamp columns first) with the new version of each row that has one."""
+        found = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys).combine_chunks()
+        at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        if not len(at):
+            return batch
+        source = found.drop_null().to_numpy()
+        self._matched[source] = True
+        if self._ordering_field is not None:
+            newer = self._newer(batch.column(self._ordering_field), at, source)
+            at, source = at[newer], source[newer]
+        self.updated += len(at)
+        return self._replaced(batch, at, source) if len(at) else batch
+
+    def append_rest(self) -> int:
+        """Add the upserts that matched no row; how many."""
+        rest = np.flatnonzero(~self._matched)
+        everything = Keyed(self._rows, pa.chunked_array([self._keys], type=pa.string()))
+        inserts = everything if len(rest) == len(everything) else everything.pick(rest)
+        for part in inserts.slices(self._writer.batch_rows):
+            self._writer.add_new(part.rows, part.keys)
+        return len(rest)
+
+    def _newer(self, stored: pa.ChunkedArray, at: Any, source: Any) -> Any:
+        """Which incoming rows are at least as new as the stored ones."""
+        old = stored.take(pa.array(at)).combine_chunks()
+        new = self._rows.column(self._ordering_field).take(pa.array(source)).combine_chunks()
+        wins = pc.fill_null(pc.greater_equal(new, old), False)
+        if pa.types.is_floating(old.type):
+            # Java orders NaN above every number.
+            wins = pc.or_(wins, pc.fill_null(pc.is_nan(new), False))
+        return pc.or_(wins, old.is_null()).to_numpy(zero_copy_only=False)
+
+    def _replaced(self, batch: pa.Table, at: Any, source: Any) -> pa.Table:
+        mask = np.zeros(batch.num_rows, np.bool_)
+        mask[at] = True
+        selected, wanted = pa.array(mask), pa.array(source)
+        stamp = self._writer.stamp
+        times, seqnos, keys, *columns = (column.combine_chunks() for column in batch.columns)
+        numbers = pc.if_else(selected, sequence_numbers(stamp, self._writer.rows, batch.num_rows), seqnos)
+        replaced = [
+            _with(column, selected, mask, new.take(wanted).combine_chunks())
+            for column, new in zip(columns, self._rows.columns, strict=True)
+        ]
+        return pa.table([_retimed(times, selected, stamp.instant), numbers, keys, *replaced], schema=batch.schema)
+
+
+def _with(column: pa.Array, selected: pa.Array, mask: Any, new: pa.Array) -> pa.Array:
+    """`column` with the values of `new`, in order, where `selected`."""
+    if not pa.types.is_nested(column.type):
+        return pc.replace_with_mask(column, selected, new)
+    positions = np.arange(len(column))
+    positions[mask] = len(column) + np.arange(len(new))
+    return pa.chunked_array([column, new]).take(pa.array(positions)).combine_chunks()
+
+
+def _retimed(times: pa.DictionaryArray, selected: pa.Array, instant: str) -> pa.DictionaryArray:
+    values = times.dictionary.to_pylist()
+    if instant not in values:
+        values.append(instant)
+    code = pa.scalar(values.index(instant), times.indices.type)
+    return pa.DictionaryArray.from_arrays(pc.if_else(selected, code, times.indices), pa.array(values, pa.string()))
+
+
+def _mask(doomed: Doomed, batch: pa.Table) -> Any:
+    return pc.fill_null(doomed(batch), False)
