@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakelock.errors import SettingsError
+from lakelock.errors import CorruptTableError, SettingsError
 from lakelock.java_properties import parse_java_properties
 
 if sys.version_info >= (3, 11):
@@ -38,32 +38,35 @@ def read_settings_file(file: str | Path) -> FileSettings:
     from lakelock.settings_hudi import from_hudi_properties  # it returns the types above
 
     path = Path(str(file).removeprefix("file://"))
-    text = _text(path)
+    data = _bytes(path)
     if path.suffix == ".toml":
-        return FileSettings(str(path), _flat(_toml(path, text)))
+        return FileSettings(str(path), _flat(_toml(path, data)))
     if path.suffix in (".properties", ".conf"):
-        return from_hudi_properties(str(path), parse_java_properties(text))
+        try:
+            return from_hudi_properties(str(path), parse_java_properties(data, str(path)))
+        except CorruptTableError as error:
+            raise SettingsError(error.message, hint="correct that line") from error
     raise SettingsError(
         f"settings file {path} is neither .toml nor .properties",
         hint="give a TOML file like those in configs/, or the Hudi properties file of the Java writer",
     )
 
 
-def _text(path: Path) -> str:
+def _bytes(path: Path) -> bytes:
     try:
-        return path.read_text("utf-8")
+        return path.read_bytes()
     except FileNotFoundError:
         hint = "give the path of a file on the driver's machine"
         raise SettingsError(f"no settings file {path} (looked in {Path.cwd()})", hint=hint) from None
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"settings file {path} is not UTF-8 text: {error}", hint="save it as UTF-8") from error
     except OSError as error:
         raise SettingsError(f"cannot read settings file {path}: {error.strerror}", hint="check path and permissions") from error
 
 
-def _toml(path: Path, text: str) -> Mapping[str, object]:
+def _toml(path: Path, data: bytes) -> Mapping[str, object]:
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"settings file {path} is not UTF-8 text: {error}", hint="save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"settings file {path} is not valid TOML: {error}", hint="correct that line") from error
 

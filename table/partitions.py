@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, SchemaError
+from lakelock.java_properties import format_java_properties, java_date
 from lakelock.table.instants import parse_instant
-from lakelock.table.java_properties import format_java_properties, java_date
 from lakelock.table.layout import checked_partition
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import key_text

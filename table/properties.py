@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from lakelock.errors import CorruptTableError, TableError
+from lakelock.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
 from lakelock.storage import Storage
-from lakelock.table.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
 
 NAME = "hoodie.table.name"

@@ -136,7 +136,7 @@ def test_a_value_that_is_no_number_is_refused_with_its_hudi_key(tmp_path: Path) 
 
 def test_java_properties_are_read_as_java_reads_them() -> None:
     text = "# c\n! c\n a = b \nk:v\nsp ace value\nempty\nlong=1,\\\n   2\ntab\\:k=\\u00e9\\t|\\\\\nlast=1\r\nlast=2\nodd=\\#\n"
-    assert parse_java_properties(text) == {
+    assert parse_java_properties(text.encode(), "test") == {
         "a": "b ",
         "k": "v",
         "sp": "ace value",
@@ -146,3 +146,8 @@ def test_java_properties_are_read_as_java_reads_them() -> None:
         "last": "2",
         "odd": "#",
     }
+
+
+def test_a_line_that_java_could_not_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"hudi\.properties: malformed"):
+        resolved(tmp_path, "hoodie.write.lock.provider=\\u12")
