@@ -21,6 +21,7 @@ from lakelock.errors import CorruptTableError
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _DEEPEST = 24
+_GUARD = b"\0" * 16
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _HINT = "the file was torn or altered; restore it from a backup, or roll its commit back with Hudi's own tools"
 
@@ -65,7 +66,8 @@ def decode(data: bytes, source: str, *expected: AvroSchema) -> tuple[AvroSchema,
     schema = next((known for known in expected if known.name == name), None)
     if schema is None:
         _refuse(source, f"holds a {name[:80]} where {' or '.join(known.name for known in expected)} belongs")
-    stream = io.BytesIO(body)
+    # fastavro takes what is left when a length promises more: behind the guard, the position gives that away.
+    stream = io.BytesIO(body + _GUARD)
     # fastavro raises whatever the bytes make it stumble over, so this is the one place that catches everything.
     try:
         if text == schema.text:
@@ -75,7 +77,7 @@ def decode(data: bytes, source: str, *expected: AvroSchema) -> tuple[AvroSchema,
     except Exception as error:  # noqa: BLE001
         _refuse(source, f"does not hold what its schema says ({type(error).__name__}: {str(error)[:120]})")
     if stream.tell() != len(body) or not isinstance(record, dict):
-        _refuse(source, "holds more than its record")
+        _refuse(source, "holds more or less than its record")
     return schema, record
 
 

@@ -194,6 +194,8 @@ def _to_avro(stat: WriteStat) -> Record:
     record: Record = dict(zip(_AVRO_NAMES, _field_values(stat), strict=True))
     if stat.runtime is not None:
         record["runtimeStats"] = dict(zip(_RUNTIME_NAMES, stat.runtime, strict=True))
+    if stat.log_files is not None:
+        record["logFiles"] = list(stat.log_files)
     return record
 
 

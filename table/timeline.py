@@ -31,10 +31,14 @@ class Timeline:
         """The timeline of some instants, given in any order and any number of states."""
         best: dict[tuple[str, str], Instant] = {}
         for instant in instants:
-            key = (instant.requested, completes_as(instant.action))
+            key = (instant.requested, instant.action)
             known = best.get(key)
             if known is None or instant.state > known.state or _completed_earlier(instant, known):
                 best[key] = instant
+        for service in [i for i in best.values() if completes_as(i.action) != i.action]:
+            done = best.get((service.requested, completes_as(service.action)))
+            if done is not None and done.is_completed:
+                del best[service.requested, service.action]
         ordered = tuple(sorted(best.values()))
         saved = {i.requested for i in ordered if i.action == Action.SAVEPOINT and i.is_completed}
         # A savepoint pins its commit while later ones are archived, so such a commit says nothing about where the rest starts.
@@ -99,7 +103,8 @@ class Timeline:
 
     @cached_property
     def _writes(self) -> dict[str, Instant]:
-        return {i.requested: i for i in self.instants if i.is_write}
+        # By state: should two writers share a requested time, what one of them committed is not hidden.
+        return {i.requested: i for i in sorted(self.instants, key=lambda i: i.state) if i.is_write}
 
     def write_at(self, requested: str) -> Instant | None:
         """The instant that writes data files under this requested time."""

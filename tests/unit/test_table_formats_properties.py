@@ -1,0 +1,245 @@
+"""hoodie.properties: what Java would read, what a table says of itself, and who may write it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from lakelock.errors import CorruptTableError, TableError
+from lakelock.java_properties import parse_java_properties
+from lakelock.storage_memory import MemoryStorage
+from lakelock.table.eligibility import (
+    bucket_index_refusal,
+    check_readable,
+    check_writable,
+    why_not_readable,
+    why_not_writable,
+)
+from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
+from lakelock.table.properties import TableProperties, read_properties, table_checksum
+from lakelock.table.snapshot import DataFile, Snapshot
+
+NOW_MS = 1_795_253_257_397
+
+
+def table(**changes: str | None) -> TableProperties:
+    """A table's properties with changes; double underscores stand for dots, None removes."""
+    values = dict(TableProperties.new("t", ["id"], ["region"], "ts").values)
+    for key, value in changes.items():
+        values.pop(f"hoodie.{key.replace('__', '.')}", None)
+        if value is not None:
+            values[f"hoodie.{key.replace('__', '.')}"] = value
+    return TableProperties(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("a=1\nb:2\nc 3\nd\ne=\n", {"a": "1", "b": "2", "c": "3", "d": "", "e": ""}),
+        ("  a  =  1  \n\t b\t:\t2", {"a": "1  ", "b": "2"}),
+        ("# note\n! note\n\n   \n#a=1\nb=#2", {"b": "#2"}),
+        ("a=one,\\\n   two,\\\r\n\tthree\nb=4", {"a": "one,two,three", "b": "4"}),
+        ("a=ends in \\\\\nb=2", {"a": "ends in \\", "b": "2"}),
+        ("a=dangling\\", {"a": "dangling"}),
+        ("k\\ e\\:y\\==v\\=\\:\\#", {"k e:y=": "v=:#"}),
+        ("a=\\t\\n\\r\\f\\q\\\\", {"a": "\t\n\r\fq\\"}),
+        ("a=\\u00e9\\uD83D\\uDE00", {"a": "é😀"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a= = b", {"a": "= b"}),
+        ("=v", {"": "v"}),
+    ],
+)
+def test_properties_are_parsed_as_java_parses_them(text: str, entries: dict[str, str]) -> None:
+    assert parse_java_properties(text.encode(), "x") == entries
+
+
+def test_a_torn_escape_is_refused_with_the_files_name() -> None:
+    with pytest.raises(CorruptTableError, match=r"some/file: malformed \\u escape"):
+        parse_java_properties(b"a=\\u00", "some/file")
+
+
+def test_properties_are_written_as_java_writes_them() -> None:
+    properties = TableProperties({"hoodie.table.name": "t", "k y": " a=b:c#d!e\\f é\n"})
+    assert properties.serialize(NOW_MS).decode("ascii").splitlines() == [
+        "#Properties saved on 2026-11-21T09:27:37.397Z",
+        "#Sat Nov 21 09:27:37 UTC 2026",
+        "hoodie.table.name=t",
+        "k\\ y=\\ a\\=b\\:c\\#d\\!e\\\\f \\u00E9\\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("database", "name", "checksum"),
+    [
+        ("", "t", 498511606),
+        ("default", "t", 454464632),
+        ("default", "v9_txns_cow_simple_nometa", 2616127535),
+        ("default", "v8_nonpartitioned", 1908876706),
+        ("default", "v6_nonpartitioned", 1363530505),
+    ],
+)
+def test_the_checksum_is_the_one_that_real_tables_have(database: str, name: str, checksum: int) -> None:
+    assert table_checksum(name, database) == checksum
+    assert TableProperties.new(name, ["id"], database=database).values["hoodie.table.checksum"] == str(checksum)
+
+
+def test_a_new_table_says_everything_that_java_and_hudi_rs_need() -> None:
+    properties = TableProperties.new("t", ["id"], ["region"], "ts", create_schema='{"type":"record"}')
+    assert properties.values == {
+        "hoodie.table.name": "t",
+        "hoodie.table.type": "COPY_ON_WRITE",
+        "hoodie.table.version": "9",
+        "hoodie.table.initial.version": "9",
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.table.format": "native",
+        "hoodie.table.base.file.format": "PARQUET",
+        "hoodie.table.recordkey.fields": "id",
+        "hoodie.table.partition.fields": "region",
+        "hoodie.table.ordering.fields": "ts",
+        "hoodie.table.keygenerator.type": "SIMPLE",
+        "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+        "hoodie.table.timeline.timezone": "UTC",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.archivelog.folder": "history",
+        "hoodie.populate.meta.fields": "true",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.datasource.write.partitionpath.urlencode": "true",
+        "hoodie.table.cdc.enabled": "false",
+        "hoodie.table.multiple.base.file.formats.enable": "false",
+        "hoodie.partition.metafile.use.base.format": "false",
+        "hoodie.table.create.schema": '{"type":"record"}',
+        "hoodie.table.checksum": "498511606",
+    }
+    assert TableProperties.parse(properties.serialize(NOW_MS)) == properties == pickle.loads(pickle.dumps(properties))
+    assert (properties.ordering_field, properties.timezone, properties.create_schema) == ("ts", "UTC", '{"type":"record"}')
+    check_writable(properties)
+
+
+@pytest.mark.parametrize(
+    ("keys", "partitions", "generator", "named"),
+    [
+        (["id"], [], "NON_PARTITION", False),
+        (["a", "b"], [], "NON_PARTITION", True),
+        (["id"], ["p"], "SIMPLE", False),
+        (["a", "b"], ["p"], "COMPLEX", True),
+        (["id"], ["p", "q"], "COMPLEX", True),
+    ],
+)
+def test_the_key_generator_follows_from_the_fields(keys: list[str], partitions: list[str], generator: str, named: bool) -> None:
+    properties = TableProperties.new("t", keys, partitions)
+    assert (properties.key_generator, properties.names_in_keys) == (generator, named)
+    inferred = TableProperties({k: v for k, v in properties.values.items() if k != "hoodie.table.keygenerator.type"})
+    assert inferred.key_generator == generator
+    assert "hoodie.table.ordering.fields" not in properties.values and properties.merge_mode == "COMMIT_TIME_ORDERING"
+
+
+def test_a_class_name_tells_the_key_generator_too() -> None:
+    old = {"table__keygenerator__type": None, "table__keygenerator__class": "org.apache.hudi.keygen.ComplexKeyGenerator"}
+    assert table(**old).key_generator == "COMPLEX"
+    assert table(**{**old, "table__keygenerator__class": "com.acme.Mine"}).key_generator == "USER"
+
+
+def test_the_ordering_column_counts_only_where_rows_are_ordered_by_event_time() -> None:
+    assert table().ordering_field == "ts"
+    assert table(record__merge__mode=None).ordering_field == "ts"
+    assert table(record__merge__mode="COMMIT_TIME_ORDERING").ordering_field is None
+    assert table(table__ordering__fields=None, table__precombine__field="v").ordering_field == "v"
+
+
+@pytest.mark.parametrize(
+    "damage", ["hoodie.table.version=9\n", "", "hoodie.table.name=t\nhoodie.table.checksum=1\n", "\x00\xff"]
+)
+def test_a_damaged_file_is_refused_and_the_backup_read_instead(damage: str) -> None:
+    storage = MemoryStorage()
+    storage.put(PROPERTIES, damage.encode("latin-1"))
+    with pytest.raises(CorruptTableError, match=PROPERTIES):
+        read_properties(storage)
+    storage.put(PROPERTIES_BACKUP, table().serialize(NOW_MS))
+    assert read_properties(storage) == table()
+    storage.delete([PROPERTIES])
+    assert read_properties(storage) == table()
+
+
+def test_a_folder_without_properties_is_no_table() -> None:
+    with pytest.raises(TableError, match="is not a Hudi table"):
+        read_properties(MemoryStorage())
+
+
+def test_a_version_that_is_no_number_is_corrupt() -> None:
+    with pytest.raises(CorruptTableError, match=r"hoodie.table.version is 'nine'"):
+        check_readable(table(table__version="nine"))
+
+
+def test_differences_ignore_what_means_the_same_and_what_is_not_hudis() -> None:
+    ours = table()
+    assert not ours.differences(TableProperties({**ours.values, "hoodie.table.metadata.partitions": "", "acme.x": "1"}))
+    assert ours.differences(table(table__version="10", table__cdc__enabled=None)) == {
+        "hoodie.table.version",
+        "hoodie.table.cdc.enabled",
+    }
+
+
+REFUSED_TO_WRITE = [
+    ({"table__version": "8"}, "table version 8", "hoodie.write.table.version=9"),
+    ({"table__metadata__partitions": "files,column_stats"}, "metadata table is on", "hoodie.metadata.enable=false"),
+    ({"table__metadata__partitions__inflight": "files"}, "metadata table is on", "hoodie.metadata.enable=false"),
+    ({"table__timeline__timezone": None}, "zone LOCAL", "hoodie.table.timeline.timezone=UTC"),
+    ({"table__timeline__timezone": "local"}, "zone LOCAL", "hoodie.table.timeline.timezone=UTC"),
+    ({"populate__meta__fields": "false"}, "no record keys", "hoodie.populate.meta.fields=true"),
+    ({"table__recordkey__fields": ""}, "recordkey.fields", "recordkey.field"),
+    ({"table__keygenerator__type": "TIMESTAMP"}, "TIMESTAMP", "SIMPLE"),
+    ({"table__keygenerator__type": "CUSTOM"}, "CUSTOM", "SIMPLE"),
+    ({"record__merge__mode": "CUSTOM"}, "own way", "EVENT_TIME_ORDERING"),
+    ({"table__partial__update__mode": "IGNORE_DEFAULTS"}, "own way", "partial"),
+    ({"table__ordering__fields": "a,b"}, "several columns", "one ordering column"),
+    ({"table__cdc__enabled": "true"}, "change logs", "cdc.enabled=false"),
+    ({"index__type": "BUCKET"}, "bucket", "default index"),
+    ({"bucket__index__num__buckets": "8"}, "bucket", "default index"),
+    ({"datasource__write__slash__separated__date__partitioning": "true"}, "nested folders", "=false"),
+]
+REFUSED_AT_ALL = [
+    ({"table__version": "6", "timeline__layout__version": "1"}, "table version 6", "hoodie.write.table.version=9"),
+    ({"table__version": None}, "table version unknown", "upgrade"),
+    ({"table__version": "10"}, "table version 10", "newer lakelock"),
+    ({"timeline__layout__version": "1"}, "layout 1", "upgrade"),
+    ({"table__type": "MERGE_ON_READ"}, "MERGE_ON_READ", "COPY_ON_WRITE"),
+    ({"table__base__file__format": "ORC"}, "not all Parquet", "PARQUET"),
+    ({"datasource__write__drop__partition__columns": "true"}, "partition columns", "drop.partition.columns=false"),
+    ({"timeline__path": "elsewhere"}, "hoodie.timeline.path", "default folder"),
+    ({"bootstrap__base__path": "s3://x"}, "bootstrapped", "FULL_RECORD"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason", "hint"), REFUSED_TO_WRITE)
+def test_a_table_that_must_not_be_written_says_why_and_is_still_read(changes: dict[str, str], reason: str, hint: str) -> None:
+    check_readable(table(**changes))
+    with pytest.raises(TableError, match=reason) as caught:
+        check_writable(table(**changes))
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(("changes", "reason", "hint"), REFUSED_AT_ALL)
+def test_a_table_that_cannot_be_read_says_why(changes: dict[str, str], reason: str, hint: str) -> None:
+    for check in (check_readable, check_writable):
+        with pytest.raises(TableError, match=reason) as caught:
+            check(table(**changes))
+        assert hint in caught.value.hint
+
+
+def test_a_metadata_table_that_was_switched_off_counts_as_off() -> None:
+    off = table(table__metadata__partitions="", table__metadata__partitions__inflight="")
+    assert why_not_writable(off) is None and why_not_readable(off) is None and off.metadata_partitions == ()
+
+
+def test_buckets_are_recognised_by_their_file_ids() -> None:
+    def snapshot(*file_ids: str) -> Snapshot:
+        return Snapshot(tuple(DataFile("", file_id, "0-0-0", "20261121092737397", 1) for file_id in file_ids))
+
+    assert bucket_index_refusal(snapshot("00000005-fdd1-447c-b599-63b4c0871fc8-0", "00000012-1347-4187-8af3-1c83a1831000-0"))
+    assert not bucket_index_refusal(
+        snapshot("00000005-fdd1-447c-b599-63b4c0871fc8-0", "2d22e70d-fdd1-447c-b599-63b4c0871fc8-0")
+    )
+    assert not bucket_index_refusal(snapshot())
