@@ -7,9 +7,10 @@ beginning starts over. Whatever was decided after the noted head and is not visi
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
-from lakelock.errors import StorageUnavailable, TransactionError
+from lakelock.errors import LakelockError, StorageUnavailable, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.open_table import OpenTable
@@ -58,12 +59,16 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
             table.newest_seen[0] = max(table.newest_seen[0], instant)
             continue
         reached(Step.REQUESTED)
-        timeline = table.timeline()
-        if head is not None and publication_of(head, timeline) is None:
+        try:
+            timeline = table.timeline()
+            if head is not None and publication_of(head, timeline) is None:
+                give_up(table, heartbeat, instant, action)
+                with table.locked(operation=operation):
+                    finish_head(table, table.log.look(), table.timeline())
+                continue
+        except BaseException:
             give_up(table, heartbeat, instant, action)
-            with table.locked(operation=operation):
-                finish_head(table, table.log.look(), table.timeline())
-            continue
+            raise
         # Readers order slices by requested time, so a slice may only build on slices of older instants.
         if any(i.requested > instant for i in timeline.commits):
             give_up(table, heartbeat, instant, action)
@@ -104,10 +109,12 @@ def _take_instant(table: OpenTable, instant: str, operation: str, action: Action
 
 
 def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> None:
-    """Take back an instant that has written and decided nothing."""
+    """Take back an instant that has written and decided nothing; what cannot be removed now, the next writer removes."""
     table.newest_seen[0] = max(table.newest_seen[0], instant)
-    table.storage.delete([requested_key(instant, action)])
-    heartbeat.stop(delete=True)
+    heartbeat.stop(delete=False)
+    with suppress(LakelockError):
+        table.storage.delete([requested_key(instant, action)])
+        heartbeat.stop(delete=True)
 
 
 def requested_key(instant: str, action: Action) -> str:

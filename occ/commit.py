@@ -206,8 +206,11 @@ class Commit:
                 self.may_be_decided = False
                 return None
         # A collector may have used up this number before: then the record means nothing and the timeline tells.
-        if table.log.boundary() >= number:
-            return None
+        try:
+            if table.log.boundary() >= number:
+                return None
+        except LakelockError as error:
+            raise self._unknown(error) from error
         reached(Step.DECIDED)
         table.emit(EventKind.DECIDED, baseline.instant, self._draft.operation, decision=number)
         return decision
@@ -279,6 +282,7 @@ class Commit:
         )
 
     def _unknown(self, cause: LakelockError) -> CommitOutcomeUnknown:
+        """The answer that is always true: the log will tell. Whoever comes next publishes the commit if it was decided."""
         instant = self._baseline.instant
         self._table.emit(EventKind.OUTCOME_UNKNOWN, instant, self._draft.operation, cause=cause.message)
         return CommitOutcomeUnknown(

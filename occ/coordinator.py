@@ -16,7 +16,7 @@ from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.reaper import Reaped, collect, reap
+from lakelock.occ.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Detached, Transaction
@@ -111,6 +111,7 @@ class Coordinator:
             self._swept = True
         if baseline.first - self.table.log.known_boundary > self.table.settings.decisions.collect_above:
             collect(self.table)
+            sweep(self.table)
 
     def already_applied(self, application: AppTransaction) -> bool:
         """True when this application has committed this version or a later one."""
@@ -130,8 +131,10 @@ class Coordinator:
         return self._schemas.at(self.table.timeline(), self.properties)
 
     def reap(self) -> list[Reaped]:
-        """Finish or remove what dead writers left."""
-        return reap(self.table)
+        """Finish or remove what dead writers left, also what arrived after its writer was gone."""
+        reaped = reap(self.table)
+        sweep(self.table)
+        return reaped
 
     def collect(self) -> int:
         """Delete decisions that nobody needs any more; how many."""

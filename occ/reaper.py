@@ -12,6 +12,7 @@ from lakelock.occ.decisions import DecisionKind
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.rollback import RollbackOutcome, Victim, roll_back
 from lakelock.occ.steps import Step, reached
+from lakelock.table import layout
 from lakelock.table.instants import Action, State
 from lakelock.table.timeline import Timeline
 
@@ -63,6 +64,22 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
             continue
         reaped.append(Reaped(instant, operation, who, outcome, liveness.evidence))
     return reaped
+
+
+def sweep(table: OpenTable) -> int:
+    """Remove markers of instants that are over but were not tidied up, such as one that arrived late; how many instants.
+
+    The markers are listed before the heartbeats and the timeline: whoever has begun since is not mistaken for finished.
+    """
+    folder = len(layout.TEMP) + 1
+    marked = {item.key[folder:].partition("/")[0] for item in table.storage.list(layout.TEMP)}
+    beating = {item.key.rpartition("/")[2] for item in table.storage.list(layout.HEARTBEATS)}
+    timeline = table.timeline()
+    active = {i.requested for i in (*timeline.pending, *timeline.pending_services)}
+    strays = sorted(marked - beating - active)
+    for instant in strays:
+        tidy_up(table, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
+    return len(strays)
 
 
 def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:

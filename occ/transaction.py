@@ -18,7 +18,14 @@ from enum import Enum
 from types import TracebackType
 
 from lakelock.conflict import Conflict, Party
-from lakelock.errors import CommitOutcomeUnknown, EarlyConflictError, LakelockError, TransactionStateError
+from lakelock.errors import (
+    CommitOutcomeUnknown,
+    ConflictError,
+    EarlyConflictError,
+    LakelockError,
+    RolledBackError,
+    TransactionStateError,
+)
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
@@ -232,7 +239,12 @@ class Transaction:
             self._heartbeat.stop(delete=False)
             raise
         except BaseException as error:
-            self.abort(str(error))
+            if self._may_be_decided and not isinstance(error, ConflictError | RolledBackError):
+                # Killed or cut off after the decision may have been made: only the log knows, so nothing is removed.
+                self.state = TransactionState.UNKNOWN
+                self._heartbeat.stop(delete=False)
+            else:
+                self.abort(str(error))
             raise
         self.state = TransactionState.COMMITTED
         self._tidy_up(stats)
