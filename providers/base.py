@@ -84,7 +84,8 @@ class Lease:
     def __init__(
         self, runtime: Runtime, owner: WriterIdentity, *, grant: str, token: int, lease_s: float, began_s: float
     ) -> None:
-        self.owner, self.grant, self.token, self.lease_s = owner, grant, token, lease_s
+        self.owner, self.grant, self.token = owner, grant, token
+        self.lease_s, self.began_s = lease_s, began_s
         self._runtime, self._deadline_s, self._pid = runtime, began_s + lease_s, os.getpid()
         self._loss: LeaseLoss | None = None
         self.trouble = ""

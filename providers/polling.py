@@ -16,6 +16,7 @@ from lakelock.providers.turnstile import Turnstile
 _FIRST_POLL_S = 0.004
 _POLL_GROWTH = 1.6
 _TELL_EVERY_S = 1.0
+_LONGEST_REST_S = 0.05
 
 NO_ANSWER = (StorageUnavailable, ProviderUnavailable)
 
@@ -63,6 +64,7 @@ class PollingProvider(LockProvider):
         if not self._turnstile.enter(wait_s):
             raise self._timeout(Holder("", self.writer), wait_s)
         try:
+            self._rest(wait_s)
             self._held = self._poll(began_s, wait_s)
         except BaseException:
             self._turnstile.leave()
@@ -92,6 +94,8 @@ class PollingProvider(LockProvider):
             finally:
                 lease.lose("released")
                 self._held = None
+                now_s = self.runtime.monotonic_s()
+                self._rested_at_s = now_s + min(_LONGEST_REST_S, (now_s - lease.began_s) / 2)
                 self._turnstile.leave()
 
     def close(self) -> None:
@@ -99,6 +103,12 @@ class PollingProvider(LockProvider):
         if held is not None:
             with suppress(LakelockError):
                 self.release(held)
+
+    def _rest(self, wait_s: float) -> None:
+        """Stay away for half as long as we held the lock last, or a process in a loop leaves no gap for pollers to hit."""
+        rest_s = self._rested_at_s - self.runtime.monotonic_s()
+        if rest_s > 0:
+            self.runtime.sleep(min(rest_s, wait_s))
 
     def _poll(self, began_s: float, wait_s: float) -> Lease:
         attempt = Attempt(self.runtime.uuid())
@@ -149,6 +159,7 @@ class PollingProvider(LockProvider):
     def _start_afresh(self) -> None:
         self._pid = os.getpid()
         self._turnstile, self._mutex, self._held = Turnstile(self.runtime), self.runtime.mutex(), None
+        self._rested_at_s = self.runtime.monotonic_s()
 
     def _notice_fork(self) -> None:
         """A forked process holds nothing, must not wait for threads that it does not have, and is another writer."""

@@ -1,0 +1,94 @@
+"""A writer process that takes the table lock on command: `python lock_worker.py ARENA`, one command a line on stdin.
+
+ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, and `folder`, where the overlap detectors are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from lakelock.clock import SystemRuntime
+from lakelock.errors import LeaseLost, LockTimeout
+from lakelock.identity import WriterIdentity
+from lakelock.providers import Lease, LockProvider, open_provider, renewing
+from lakelock.settings import LockSettings
+from lakelock.storage_open import open_storage
+
+
+def hammer(provider: LockProvider, folder: Path, rounds: int) -> int:
+    """Take the lock again and again; how often somebody else was inside too, by two independent detectors."""
+    overlaps = 0
+    for _ in range(rounds):
+        lease = provider.acquire(wait_s=60)
+        try:
+            inside = os.open(folder / "inside", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        except FileExistsError:
+            overlaps += 1
+            inside = -1
+        count = int((folder / "count").read_text())
+        with (folder / "tokens").open("a") as tokens:
+            tokens.write(f"{lease.token} {os.getpid()}\n")
+        (folder / "count").write_text(str(count + 1))
+        lease.ensure_active()
+        if inside >= 0:
+            os.close(inside)
+            os.unlink(folder / "inside")
+        provider.release(lease)
+    return overlaps
+
+
+def obey(provider: LockProvider, runtime: SystemRuntime, arena: dict[str, Any]) -> None:
+    lease: Lease | None = None
+    beating = None
+    for line in sys.stdin:
+        command, *values = line.split()
+        if command == "take":
+            began_s = runtime.monotonic_s()
+            try:
+                lease = provider.acquire(wait_s=float(values[0]))
+                say(took_s=runtime.monotonic_s() - began_s, token=lease.token)
+            except LockTimeout as error:
+                say(timeout=error.message)
+        elif command == "renew":
+            assert lease is not None
+            beating = renewing(provider, lease, runtime, arena["renew_s"])
+            beating.__enter__()
+            say(renewing=True)
+        elif command == "check":
+            assert lease is not None
+            try:
+                lease.ensure_active()
+                say(active=True)
+            except LeaseLost as error:
+                say(active=False, reason=error.details["reason"])
+        elif command == "release":
+            assert lease is not None
+            provider.release(lease)
+            say(released=True)
+        elif command == "ready":
+            say(ready=True)
+        elif command == "hammer":
+            say(overlaps=hammer(provider, Path(arena["folder"]), int(values[0])))
+    if beating is not None:
+        beating.__exit__(None, None, None)
+
+
+def say(**facts: object) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def main() -> None:
+    arena = json.loads(sys.argv[1])
+    runtime = SystemRuntime()
+    settings = LockSettings(lease_s=arena["lease_s"], renew_s=arena["renew_s"])
+    storage = open_storage(arena["uri"], arena["options"])
+    writer = WriterIdentity.of_this_process(runtime, f"worker-{os.getpid()}")
+    obey(open_provider(settings, storage, runtime, writer), runtime, arena)
+
+
+if __name__ == "__main__":
+    main()
