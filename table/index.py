@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelock.clock import Runtime
 from lakelock.storage import Storage
 from lakelock.table.base_reader import BaseFile
 from lakelock.table.snapshot import DataFile
 
 _ROWS_PER_BLOOM_LOOKUP = 16
 _TOLERATED_FALSE_POSITIVES = 2.0
+_PARALLEL_FILES = 8
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,20 @@ class Tags:
         return np.flatnonzero(~found)
 
 
-def tag(keys: pa.Array | pa.ChunkedArray, files: Sequence[DataFile], storage: Storage) -> Tags:
+def tag(
+    keys: pa.Array | pa.ChunkedArray, files: Sequence[DataFile], storage: Storage, *, runtime: Runtime | None = None
+) -> Tags:
     """Look up `keys` in `files`, which should be those of the keys' partition. Files that hold none are left out.
 
-    Memory is bounded by the keys and the record keys of one row group.
+    Memory is bounded by the keys and the record keys of one row group, or of eight with a `runtime`, which looks into
+    eight files at a time.
     """
     array = _one(keys)
-    return Tags(len(array), tuple(_holdings(array, files, storage)))
+    if not len(array):
+        return Tags(0, ())
+    calls = [partial(_positions, array, file, storage) for file in files]
+    found = runtime.gather(calls, limit=_PARALLEL_FILES) if runtime else [call() for call in calls]
+    return Tags(len(array), tuple(Holding(file, at) for file, at in zip(files, found, strict=True) if len(at)))
 
 
 def held(keys: pa.Array | pa.ChunkedArray, base: BaseFile) -> Any:
@@ -69,14 +79,9 @@ def held(keys: pa.Array | pa.ChunkedArray, base: BaseFile) -> Any:
     return found
 
 
-def _holdings(keys: pa.Array, files: Sequence[DataFile], storage: Storage) -> Iterator[Holding]:
-    if not len(keys):
-        return
-    for file in files:
-        with BaseFile(storage.open_input(file.key), file.key) as base:
-            positions = np.flatnonzero(held(keys, base))
-        if len(positions):
-            yield Holding(file, positions)
+def _positions(keys: pa.Array, file: DataFile, storage: Storage) -> Any:
+    with BaseFile(storage.open_input(file.key), file.key) as base:
+        return np.flatnonzero(held(keys, base))
 
 
 def _passing_bloom(keys: pa.Array, candidates: Any, base: BaseFile) -> Any:

@@ -84,5 +84,6 @@ def _codes(keys: pa.ChunkedArray) -> Any:
 
 
 def _ranks(column: pa.ChunkedArray) -> Any:
-    """Numbers in the order of the values, equal for equal ones, nulls first."""
-    return np.asarray(pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense"))
+    """Positive numbers in the order of the values, equal for equal ones, and 0 for nulls."""
+    ranks = np.asarray(pc.rank(column, sort_keys="ascending", tiebreaker="dense"))
+    return np.where(column.is_null().to_numpy(), 0, ranks) if column.null_count else ranks

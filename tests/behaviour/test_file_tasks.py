@@ -1,0 +1,202 @@
+"""What tasks leave on storage, seen by other readers and after failures."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hudi import HudiTable
+
+from lakelock.errors import EarlyConflictError, StorageError, TransactionStateError
+from lakelock.identity import WriterIdentity
+from lakelock.markers.claim_context import ClaimContext
+from lakelock.markers.claims import Claim
+from lakelock.markers.direct import listed
+from lakelock.occ.file_tasks import TaskToken, WriteContext, delete_from_group, rewrite_group, write_new_files
+from lakelock.settings import Settings, WriteSettings
+from lakelock.storage import Storage
+from lakelock.storage_faulty import FaultyStorage, Rule
+from lakelock.storage_local import LocalStorage
+from lakelock.storage_memory import MemoryStorage
+from lakelock.storage_open import StorageLocation
+from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.keyed import Keyed
+from lakelock.table.merge import keys_among
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+FIRST, SECOND = "20260101000000000", "20260102000000000"
+SCHEMA = TableSchema.from_arrow(pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())]))
+PROPERTIES = TableProperties.new("t", ["id"], ["region"], create_schema=SCHEMA.to_avro_json("t", null_first=False))
+WRITER = WriterIdentity("w1", "job", "host", 1, "me")
+EU = "region=eu"
+TOKEN = TaskToken(3, 1, 9)
+
+
+def context(root: str, instant: str = FIRST, **write: object) -> WriteContext:
+    settings = Settings(write=WriteSettings(**write))  # type: ignore[arg-type]
+    return WriteContext(StorageLocation.of(root), instant, "UPSERT", WRITER, PROPERTIES, SCHEMA, settings)
+
+
+def rows(*values: tuple[str, int], region: str = "eu") -> pa.Table:
+    return pa.Table.from_pylist([{"id": key, "v": v, "region": region} for key, v in values], SCHEMA.arrow)
+
+
+def data_file(stat: WriteStat) -> DataFile:
+    file = DataFile.parse(stat.path or "", stat.file_size_bytes or 0)
+    assert file is not None
+    return file
+
+
+def commit(storage: Storage, instant: str, stats: list[WriteStat]) -> None:
+    by_partition: dict[str, tuple[WriteStat, ...]] = {}
+    for stat in stats:
+        partition = stat.partition_path or ""
+        by_partition[partition] = (*by_partition.get(partition, ()), stat)
+    extra = {"schema": SCHEMA.to_avro_json("t")}
+    metadata = CommitMetadata(by_partition, "UPSERT", extra)
+    for name, data in ((f"{instant}.commit.requested", b""), (f"{instant}.inflight", b"")):
+        storage.put_if_absent(layout.timeline(name), data)
+    storage.put_if_absent(layout.timeline(f"{instant}_{int(instant) + 1}.commit"), metadata.to_bytes())
+
+
+def read_by_hudi(path: Path) -> list[tuple[str, int, str]]:
+    found = pa.Table.from_batches(HudiTable(str(path)).read()).to_pylist()
+    return sorted((row["id"], row["v"], row["region"]) for row in found)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    LocalStorage(tmp_path).put_if_absent(layout.PROPERTIES, PROPERTIES.serialize(1_700_000_000_000))
+    return tmp_path
+
+
+def test_hudi_reads_what_tasks_wrote(table: Path) -> None:
+    storage = LocalStorage(table)
+    first = context(str(table), target_file_rows=3)
+    stats = write_new_files(first, EU, [rows(("a", 1), ("b", 2)), rows(("c", 3), ("d", 4))], TOKEN)
+    stats += write_new_files(first, "region=us", [rows(("e", 5), region="us")], TOKEN)
+    commit(storage, FIRST, stats)
+    assert read_by_hudi(table) == [("a", 1, "eu"), ("b", 2, "eu"), ("c", 3, "eu"), ("d", 4, "eu"), ("e", 5, "us")]
+
+    second = context(str(table), SECOND)
+    upserts = Keyed.of(rows(("a", 10), ("new", 11)), PROPERTIES)
+    changed = [
+        rewrite_group(second, data_file(stats[0]), TOKEN, upserts=upserts, doomed=keys_among(pa.array(["b"]))),
+        rewrite_group(second, data_file(stats[2]), TOKEN, doomed=keys_among(pa.array(["e"]))),
+    ]
+    commit(storage, SECOND, changed)
+    assert read_by_hudi(table) == [("a", 10, "eu"), ("c", 3, "eu"), ("d", 4, "eu"), ("new", 11, "eu")]
+    emptied = pq.read_metadata(table / (changed[1].path or ""))
+    assert emptied.num_rows == 0 and b"hoodie_min_record_key" not in emptied.metadata
+
+
+def test_new_files_are_rolled_announced_and_counted(table: Path) -> None:
+    storage = LocalStorage(table)
+    stats = write_new_files(context(str(table), target_file_rows=3), EU, [rows(*((f"k{i}", i) for i in range(7)))], TOKEN)
+    assert [stat.num_writes for stat in stats] == [3, 3, 1] == [stat.num_inserts for stat in stats]
+    assert len({(stat.file_id or "").rpartition("-")[0] for stat in stats}) == 1
+    assert [(stat.file_id or "").rpartition("-")[2] for stat in stats] == ["0", "1", "2"]
+    for stat in stats:
+        assert stat.path == f"{EU}/{stat.file_id}_3-1-9_{FIRST}.parquet" and stat.partition_path == EU
+        assert stat.file_size_bytes == stat.total_write_bytes == (table / stat.path).stat().st_size
+        assert stat.is_new_group and stat.prev_base_file is None
+    markers = listed(storage, FIRST).markers
+    assert {str(marker) for marker in markers} == {f"{stat.path}.marker.CREATE" for stat in stats}
+    assert b"partitionDepth=1" in (table / EU / ".hoodie_partition_metadata").read_bytes()
+
+
+def test_no_rows_leave_nothing() -> None:
+    storage = MemoryStorage()
+    assert write_new_files(context("/unused"), EU, [rows(), rows()], TOKEN, storage=storage) == []
+    assert list(storage.list("")) == list(storage.list(layout.TEMP)) == []
+
+
+def test_a_rewrite_names_what_it_replaces(table: Path) -> None:
+    (stat,) = write_new_files(context(str(table)), EU, [rows(("a", 1), ("b", 2), ("c", 3))], TOKEN)
+    base = data_file(stat)
+    upserts = Keyed.of(rows(("a", 10), ("d", 4)), PROPERTIES)
+    new = rewrite_group(context(str(table), SECOND), base, TOKEN, upserts=upserts, doomed=keys_among(pa.array(["c", "x"])))
+    assert (new.file_id, new.prev_commit, new.prev_base_file) == (base.file_id, FIRST, base.name)
+    assert (new.num_writes, new.num_inserts, new.num_update_writes, new.num_deletes) == (3, 1, 1, 1)
+    assert new.group == base.group and not new.is_new_group
+    assert {str(marker) for marker in listed(LocalStorage(table), SECOND).markers} == {f"{new.path}.marker.MERGE"}
+    assert new.runtime is not None and new.runtime.create_ms == 0
+
+
+def test_a_group_without_matching_rows_is_left_alone() -> None:
+    storage = MemoryStorage()
+    (stat,) = write_new_files(context("/unused"), EU, [rows(("a", 1))], TOKEN, storage=storage)
+    second = context("/unused", SECOND)
+    absent = delete_from_group(second, data_file(stat), TOKEN, lambda batch: pc.greater(batch["v"], 5), storage=storage)
+    assert absent is None and not listed(storage, SECOND).markers
+    found = delete_from_group(second, data_file(stat), TOKEN, lambda batch: pc.less(batch["v"], 5), storage=storage)
+    assert found is not None and (found.num_deletes, found.num_writes) == (1, 0)
+
+
+def test_a_group_that_is_not_older_is_refused() -> None:
+    storage = MemoryStorage()
+    (stat,) = write_new_files(context("/unused", SECOND), EU, [rows(("a", 1))], TOKEN, storage=storage)
+    with pytest.raises(TransactionStateError, match="not older than this transaction"):
+        rewrite_group(context("/unused", FIRST), data_file(stat), TOKEN, storage=storage)
+
+
+def test_contexts_travel_to_executors() -> None:
+    original = context("/unused")
+    assert pickle.loads(pickle.dumps(original)) == original
+
+
+class TestFailures:
+    def test_a_full_disk_leaves_markers_only_and_says_so(self) -> None:
+        inner = MemoryStorage()
+        full = StorageError("disk full", hint="free some space")
+        storage = FaultyStorage(inner, [Rule("open_output", nth=2, error=full)])
+        small = context("/unused", target_file_rows=1)
+        with pytest.raises(StorageError, match="disk full") as failed:
+            write_new_files(small, EU, [rows(("a", 1), ("b", 2))], TOKEN, storage=storage)
+        assert str(pickle.loads(pickle.dumps(failed.value))) == str(full)
+        assert [entry.key for entry in inner.list("")] == []
+        assert len(listed(inner, FIRST).markers) == 2
+
+    def test_an_error_in_the_rows_leaves_no_data_file(self, table: Path) -> None:
+        def torn() -> Iterator[pa.Table]:
+            yield rows(("a", 1))
+            raise RuntimeError("the source broke")
+
+        with pytest.raises(RuntimeError, match="the source broke"):
+            write_new_files(context(str(table)), EU, torn(), TOKEN)
+        assert list(table.glob("*/*.parquet")) == []
+        assert len(listed(LocalStorage(table), FIRST).markers) == 1
+
+    def test_a_data_file_that_cannot_be_deleted_does_not_hide_the_error(self) -> None:
+        full = StorageError("disk full")
+        storage = FaultyStorage(
+            MemoryStorage(), [Rule("open_output", error=full), Rule("delete", error=StorageError("read-only"), nth=None)]
+        )
+        with pytest.raises(StorageError, match="disk full"):
+            write_new_files(context("/unused"), EU, [rows(("a", 1))], TOKEN, storage=storage)
+
+    def test_a_claimed_group_is_an_early_conflict_before_any_data(self) -> None:
+        storage = MemoryStorage()
+        (stat,) = write_new_files(context("/unused"), EU, [rows(("a", 1))], TOKEN, storage=storage)
+        other, third = WriterIdentity("w2", "other", "host", 2, "you"), "20260103000000000"
+        storage.put(layout.heartbeat(SECOND), b"")
+        storage.put(layout.heartbeat(third), b"")
+        for instant, writer in ((SECOND, other), (third, WRITER)):
+            claims = ClaimContext(Claim(instant, writer, "UPSERT"), frozenset({FIRST}), 120.0)
+            mine = replace(context("/unused", instant), claims=claims, writer=writer)
+            if writer is other:
+                rewrite_group(mine, data_file(stat), TOKEN, storage=storage)
+                continue
+            with pytest.raises(EarlyConflictError) as refused:
+                rewrite_group(mine, data_file(stat), TOKEN, storage=storage)
+            assert refused.value.conflict.other.writer == other and refused.value.conflict.mine.instant == third
+            assert not any(third in entry.key for entry in storage.list(""))

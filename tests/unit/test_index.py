@@ -1,0 +1,74 @@
+"""Which file holds which key."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.settings import WriteSettings
+from lakelock.storage_memory import MemoryStorage
+from lakelock.table import base_reader
+from lakelock.table.base_file import BaseFileWriter, Stamp
+from lakelock.table.base_reader import BaseFile
+from lakelock.table.index import held, tag
+from lakelock.table.record_keys import record_keys
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+SCHEMA = TableSchema.from_arrow(pa.schema([("id", pa.string())]))
+INSTANT = "20260101000000000"
+
+
+def stored(storage: MemoryStorage, name: str, keys: list[str], *, fpp: float = 0.01) -> DataFile:
+    file = DataFile("p", name, "0-0-0", INSTANT)
+    settings = WriteSettings(row_group_rows=100, bloom_entries=10, bloom_fpp=fpp)
+    with storage.open_output(file.key) as output:
+        writer = BaseFileWriter(output, SCHEMA, Stamp("t", INSTANT, "p", file.name), settings)
+        rows = pa.table({"id": pa.array(keys, pa.string())})
+        writer.add_new(rows, record_keys(rows, ["id"]))
+        writer.close()
+    return file
+
+
+def numbered(start: int, stop: int, step: int = 1) -> list[str]:
+    return [f"k{i:05}" for i in range(start, stop, step)]
+
+
+@pytest.mark.parametrize(
+    "looked_up", [numbered(0, 1000, 7), numbered(0, 2000), ["k00500"], ["k00500", "k00500", "z", "k00001"], []]
+)
+def test_every_key_is_found_where_it_is_and_nowhere_else(looked_up: list[str]) -> None:
+    storage = MemoryStorage()
+    content = {"even": numbered(0, 1000, 2), "odd": numbered(1, 1000, 2), "tail": [*numbered(900, 1200), "k00901"], "none": []}
+    files = [stored(storage, name, keys) for name, keys in content.items()]
+    tags = tag(pa.chunked_array([looked_up[:3], looked_up[3:]], pa.string()), files, storage)
+    found = {holding.file.file_id: [looked_up[i] for i in holding.positions] for holding in tags.holdings}
+    expected = {name: [key for key in looked_up if key in set(keys)] for name, keys in content.items()}
+    assert found == {name: keys for name, keys in expected.items() if keys}
+    everything = {key for keys in content.values() for key in keys}
+    assert [looked_up[i] for i in tags.missing] == [key for key in looked_up if key not in everything]
+
+
+def test_few_keys_are_ruled_out_by_the_footer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    files = [stored(storage, "f", numbered(0, 5000, 2), fpp=1e-9)]
+    monkeypatch.setattr(base_reader.BaseFile, "key_batches", lambda self: pytest.fail("read the rows"))
+    absent = numbered(1, 600, 2)
+    for keys in (absent, ["a", "z"]):
+        assert tag(pa.array(keys), files, storage).missing.tolist() == list(range(len(keys)))
+
+
+def test_filters_that_would_let_many_keys_pass_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    file = stored(storage, "f", numbered(0, 5000, 2))
+    monkeypatch.setattr(base_reader.BaseFile, "bloom", lambda self: pytest.fail("asked the filter"))
+    with BaseFile(storage.open_input(file.key), "f") as base:
+        assert held(pa.array(numbered(0, 600)), base).sum() == 300
+
+
+def test_files_can_be_looked_into_several_at_a_time() -> None:
+    storage = MemoryStorage()
+    files = [stored(storage, name, numbered(0, 10)) for name in "abcd"]
+    tags = tag(pa.array(["k00001"]), files, storage, runtime=SystemRuntime())
+    assert [holding.file.file_id for holding in tags.holdings] == list("abcd")
