@@ -164,14 +164,6 @@ class TableProperties:
         return _key_generator(self.record_keys, self.partition_fields)
 
     @property
-    def names_in_keys(self) -> bool:
-        """Whether record keys read `field:value,...` rather than the bare value.
-
-        With several key fields always; with one only under COMPLEX, and there since version 9 (earlier releases disagreed).
-        """
-        return len(self.record_keys) > 1 or self.key_generator == "COMPLEX"
-
-    @property
     def hive_style(self) -> bool:
         """Whether partition folders read `field=value`."""
         return self.flag("hoodie.datasource.write.hive_style_partitioning")

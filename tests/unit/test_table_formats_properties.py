@@ -119,18 +119,18 @@ def test_a_new_table_says_everything_that_java_and_hudi_rs_need() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "partitions", "generator", "named"),
+    ("keys", "partitions", "generator"),
     [
-        (["id"], [], "NON_PARTITION", False),
-        (["a", "b"], [], "NON_PARTITION", True),
-        (["id"], ["p"], "SIMPLE", False),
-        (["a", "b"], ["p"], "COMPLEX", True),
-        (["id"], ["p", "q"], "COMPLEX", True),
+        (["id"], [], "NON_PARTITION"),
+        (["a", "b"], [], "NON_PARTITION"),
+        (["id"], ["p"], "SIMPLE"),
+        (["a", "b"], ["p"], "COMPLEX"),
+        (["id"], ["p", "q"], "COMPLEX"),
     ],
 )
-def test_the_key_generator_follows_from_the_fields(keys: list[str], partitions: list[str], generator: str, named: bool) -> None:
+def test_the_key_generator_follows_from_the_fields(keys: list[str], partitions: list[str], generator: str) -> None:
     properties = TableProperties.new("t", keys, partitions)
-    assert (properties.key_generator, properties.names_in_keys) == (generator, named)
+    assert properties.key_generator == generator
     inferred = TableProperties({k: v for k, v in properties.values.items() if k != "hoodie.table.keygenerator.type"})
     assert inferred.key_generator == generator
     assert "hoodie.table.ordering.fields" not in properties.values and properties.merge_mode == "COMMIT_TIME_ORDERING"
