@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import SettingsError
+from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.settings_resolver import Resolved
@@ -52,14 +52,12 @@ def location_of(path: str, settings: Settings) -> StorageLocation:
 
 @contextmanager
 def opened(
-    path: str, config: Path | None, overrides: Sequence[str] | None, *, runtime: Runtime | None = None, lock: bool = False
+    path: str, config: Path | None, overrides: Sequence[str] | None, *, lock: bool = False, listeners: Sequence[Listener] = ()
 ) -> Iterator[Coordinator]:
     """The table, open for the block. Without `lock` no lock service is contacted or needs to be installed."""
     settings = resolved(config, overrides).settings
     if not lock:
         settings = replace(settings, concurrency=replace(settings.concurrency, mode="SINGLE_WRITER"))
-    coordinator = Coordinator.open(
-        location_of(path, settings), settings, runtime=runtime or SystemRuntime(), application=APPLICATION
-    )
+    coordinator = Coordinator.open(location_of(path, settings), settings, application=APPLICATION, listeners=listeners)
     with coordinator:
         yield coordinator

@@ -54,8 +54,8 @@ def _print_list(out: Output, entries: list[HistoryEntry], pending: list[str]) ->
         "decision",
     )
     rows = [
-        (e.instant, moment(e.completion), e.operation, e.writer, e.rows_inserted, e.rows_updated, e.rows_deleted, e.files,
-         size(e.size_bytes), e.took_s, e.decision)
+        (e.instant, moment(e.completion), e.operation, e.writer or "another Hudi writer", e.rows_inserted, e.rows_updated,
+         e.rows_deleted, e.files, size(e.size_bytes), e.took_s, e.decision)
         for e in entries
     ]  # fmt: skip
     out.table(columns, rows, empty="nothing was committed yet")

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
-from lakelock.cli.output import Output, plain, reporting
+from lakelock.cli.output import Exit, Output, plain, reporting
 from lakelock.errors import StorageError
-from lakelock.markers.claims import Claim
+from lakelock.events import Event, EventKind
+from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, judge_all
 from lakelock.occ.coordinator import Coordinator
@@ -60,7 +61,7 @@ def _announced(coordinator: Coordinator, out: Output) -> list[Announced]:
         out.note(f"nobody can be judged, because the storage's clock cannot be read: {error.message}")
         judged = {}
     markers = _markers(table.storage)
-    claims = _claims(table.storage)
+    claims = Counter(claim.instant for claim in all_claims(table.storage, table.runtime).values())
     instants = {*judged, *markers, *claims, *(i.requested for i in timeline.pending)}
     return [_row(instant, timeline, judged.get(instant), markers[instant], claims[instant]) for instant in sorted(instants)]
 
@@ -89,18 +90,8 @@ def _markers(storage: Storage) -> Counter[str]:
     return Counter({instant: count for instant, count in found.items() if is_instant_time(instant)})
 
 
-def _claims(storage: Storage) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for entry in storage.list(layout.CLAIMS):
-        found = storage.get(entry.key)
-        claim = Claim.from_bytes(found.data) if found else None
-        if claim is not None:
-            counts[claim.instant] += 1
-    return counts
-
-
 def _print(out: Output, path: str, rows: list[Announced]) -> None:
-    columns = ("instant", "timeline", "writer is", "beat s ago", "operation", "by", "markers", "claims")
+    columns = ("instant", "timeline", "writer is", "beat s ago", "operation", "by", "marker files", "claims")
     cells = [(r.instant, r.state, r.liveness, r.heartbeat_age_s, r.operation, r.writer, r.markers, r.claims) for r in rows]
     out.table(columns, cells, empty="no writer is at it, and none left anything")
     dead = sum(row.liveness == LivenessState.DEAD.value for row in rows)
@@ -116,8 +107,17 @@ def reap_markers(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Roll back what dead writers left, and publish what they had decided. Live writers are never touched."""
-    with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
+    """Roll back what dead writers left, and publish what they had decided. Live writers are never touched.
+
+    Exit code 1 when what one of them left could not be removed; the others' is removed all the same.
+    """
+    problems: list[str] = []
+
+    def note_problem(event: Event) -> None:
+        if event.kind is EventKind.ALERT:
+            problems.append(f"{event.instant}: {event.facts.get('problem', '')}")
+
+    with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run, listeners=[note_problem]) as coordinator:
         check_writable(coordinator.properties)
         uri = coordinator.table.storage.uri
         if dry_run:
@@ -126,9 +126,10 @@ def reap_markers(
             return
         coordinator.ensure_same_provider()
         reaped = coordinator.reap()
-        out.show(
-            {"table": uri, "dry_run": False, "reaped": [plain(each) for each in reaped]}, lambda o: _print_reaped(o, reaped)
-        )
+        values = {"table": uri, "dry_run": False, "reaped": [plain(each) for each in reaped], "problems": problems}
+        out.show(values, lambda o: _print_reaped(o, reaped, problems))
+        if problems:
+            raise typer.Exit(Exit.ERROR)
 
 
 def _would_reap(coordinator: Coordinator) -> list[dict[str, object]]:
@@ -166,9 +167,12 @@ def _print_dry_run(out: Output, found: list[dict[str, object]]) -> None:
         out.line("nothing was changed; a writer that had decided before it died is published instead of rolled back")
 
 
-def _print_reaped(out: Output, reaped: list[Reaped]) -> None:
+def _print_reaped(out: Output, reaped: list[Reaped], problems: list[str]) -> None:
     rows = [(r.instant, r.outcome.value, r.operation, r.writer, r.evidence) for r in reaped]
-    out.table(("instant", "outcome", "operation", "by", "why"), rows, empty="no dead writer left anything")
+    if rows or not problems:
+        out.table(("instant", "outcome", "operation", "by", "why"), rows, empty="no dead writer left anything")
+    for problem in problems:
+        out.note(f"problem: {problem}")
 
 
 def _count(files: object) -> int:

@@ -147,12 +147,17 @@ def conflict_of(refusals: Sequence[Refusal], mine: Party) -> Conflict:
     return Conflict.over(ConflictRule.FILE_GROUP, mine, other, overlap, detail=f"the other {detail}", early=True)
 
 
-def claims_of(storage: Storage, instant: str, runtime: Runtime) -> tuple[str, ...]:
-    """Keys of the claims of an instant: one listing, and a read for each claim of anybody."""
+def all_claims(storage: Storage, runtime: Runtime) -> dict[str, Claim]:
+    """Every claim there is, by key: one listing, and a read for each."""
     keys = [entry.key for entry in storage.list(layout.CLAIMS)]
     stored = runtime.gather([partial(storage.get, key) for key in keys], limit=PARALLEL_READS)
-    claims = [Claim.from_bytes(found.data) if found else None for found in stored]
-    return tuple(key for key, claim in zip(keys, claims, strict=True) if claim is not None and claim.instant == instant)
+    claims = {key: Claim.from_bytes(found.data) for key, found in zip(keys, stored, strict=True) if found}
+    return {key: claim for key, claim in claims.items() if claim is not None}
+
+
+def claims_of(storage: Storage, instant: str, runtime: Runtime) -> tuple[str, ...]:
+    """Keys of the claims of one instant."""
+    return tuple(key for key, claim in all_claims(storage, runtime).items() if claim.instant == instant)
 
 
 def _same(found: Claim, mine: Claim) -> bool:

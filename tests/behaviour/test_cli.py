@@ -405,6 +405,16 @@ class TestMarkers:
         assert leftovers(storage) == []
         assert "no dead writer left anything" in run("markers", "reap", path).out
 
+    def test_what_cannot_be_reaped_is_a_problem_on_stderr(self, storage: LocalStorage, path: str) -> None:
+        insert(writer(storage), storage, "month=1", "a")
+        tx = left_by_a_dead_writer(storage)
+        storage.put(layout.decision(1), b"{")
+        ended = run("markers", "reap", path)
+        assert (ended.code, ended.out) == (Exit.ERROR, "")
+        assert f"problem: {tx.instant}: " in ended.err
+        as_json = run("markers", "reap", path, "--json")
+        assert (as_json.code, as_json.json["reaped"], len(as_json.json["problems"])) == (Exit.ERROR, [], 1)
+
     def test_a_live_writer_is_left_alone(self, storage: LocalStorage, path: str) -> None:
         with writer(storage).begin("INSERT") as tx:
             stat = put_file(tx, storage, "month=1", "a")
