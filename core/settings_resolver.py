@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ from lakelock.settings import SECTIONS, Settings, settings_reference
 from lakelock.settings_fields import SettingRow, did_you_mean, parse, section_rows
 from lakelock.settings_file import Refused, read_settings_file
 from lakelock.settings_secrets import masked
+
+_log = logging.getLogger("lakelock")
 
 SPARK_PREFIX = "spark.lakelock."
 _STORAGE = "storage."
@@ -90,7 +93,7 @@ class _Sources:
 
 
 def resolve(options: Mapping[str, object], spark_conf: Mapping[str, str], file: str | Path | None) -> Resolved:
-    """See `Settings.resolve`."""
+    """See `Settings.resolve`. Warnings are also logged, because a caller may well forget them."""
     sources = _Sources({row.key: row for row in settings_reference()})
     for name, value in options.items():
         if name.lower() == _CONFIG:
@@ -104,7 +107,10 @@ def resolve(options: Mapping[str, object], spark_conf: Mapping[str, str], file: 
             sources.offer(name, full_name, value, "spark conf")
     if file:
         _offer_file(sources, file)
-    return _built(sources)
+    resolved = _built(sources)
+    for warning in resolved.warnings:
+        _log.warning("%s", warning)
+    return resolved
 
 
 def _ours(conf: Mapping[str, str], sources: _Sources) -> Iterator[tuple[str, str, str]]:

@@ -85,11 +85,12 @@ def test_an_unknown_key_in_a_file_or_conf_names_that_source(tmp_path: Path) -> N
         Settings.resolve(spark_conf={"spark.lakelock.lock.wait": "1"})
 
 
-def test_a_wrong_prefix_in_the_spark_conf_is_pointed_out() -> None:
+def test_a_wrong_prefix_in_the_spark_conf_is_pointed_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     resolved = Settings.resolve(spark_conf={"lakelock.lock.wait_s": "1", "spark.hadoop.lakelock.lock.wait_s": "1"})
     assert resolved.settings.lock.wait_s == 60.0
     assert len(resolved.warnings) == 2
     assert all('"spark.lakelock.lock.wait_s"' in warning for warning in resolved.warnings)
+    assert tuple(record.message for record in caplog.records) == resolved.warnings
 
 
 @pytest.mark.parametrize(

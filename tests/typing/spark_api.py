@@ -1,0 +1,37 @@
+"""Never executed: what a type checker must make of the Spark side, as users write it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from typing_extensions import assert_type
+
+from lakelock.spark_plugin import LakeTable, WriteResult
+
+
+def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> None:
+    table = LakeTable.create(
+        spark, "s3://lake/flights", schema=schema, key=["carrier", "flight"], partition_by="month", order_by="updated_at"
+    )
+    assert_type(table, LakeTable)
+    assert_type(LakeTable.for_path(spark, "/lake", config="redis.toml", options={"lock.wait_s": 5}), LakeTable)
+    assert_type(table.insert(df), WriteResult)
+    assert_type(table.upsert(df, duplicates="any", merge_schema=True), WriteResult)
+    assert_type(table.delete("tail_number = 'N14228'"), WriteResult)
+    assert_type(table.delete(df), WriteResult)
+    assert_type(table.overwrite_partitions(df), WriteResult)
+    assert_type(table.overwrite(df, where="month = 1"), WriteResult)
+    df.writeStream.foreachBatch(table.upsert_batch)
+
+
+def read_back(table: LakeTable, result: WriteResult) -> None:
+    assert_type(table.read(as_of=result.instant), DataFrame)
+    assert_type(table.read(as_of=datetime(2026, 11, 20)), DataFrame)
+    assert_type(table.changes(since=result.instant), DataFrame)
+    assert_type(table.history(), DataFrame)
+    assert_type(result.rows_updated, int)
+    with table.transaction() as tx:
+        assert_type(tx.read("month = 1"), DataFrame)
+        tx.upsert(tx.read())
