@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_four_processes_never_hold_the_lock_at_once(
     grants = [line.split() for line in (tmp_path / "tokens").read_text().splitlines()]
     tokens = [int(token) for token, _ in grants]
     assert tokens == sorted(set(tokens)) and len(tokens) == 4 * rounds
-    switches = sum(before[1] != after[1] for before, after in zip(grants, grants[1:], strict=False))
+    switches = sum(before[1] != after[1] for before, after in pairwise(grants))
     assert switches > len(tokens) / 10, "the processes ran one after the other: nothing was shown"
 
 

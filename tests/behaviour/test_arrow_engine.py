@@ -1,0 +1,104 @@
+"""Writes and reads of the Arrow engine against a plain model, and as the independent reader hudi-rs sees the table."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lakelock.errors import ConflictError, DuplicateKeyError
+from lakelock.occ.engine import ArrowEngine
+from lakelock.storage_local import LocalStorage
+from lakelock.storage_memory import MemoryStorage
+from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
+
+
+def rows(*values: tuple[str, int, str]) -> pa.Table:
+    return pa.table([list(column) for column in zip(*values, strict=True)], schema=SCHEMA)
+
+
+def content(table: pa.Table) -> list[tuple[str, int, str]]:
+    return sorted(zip(*(table.column(n).to_pylist() for n in SCHEMA.names), strict=True))
+
+
+@pytest.fixture(params=["memory", "local"])
+def storage(request, tmp_path):
+    made = MemoryStorage() if request.param == "memory" else LocalStorage(str(tmp_path / "t"))
+    new_table(made)
+    return made
+
+
+@pytest.fixture
+def engine(storage):
+    return ArrowEngine(writer(storage))
+
+
+def test_rows_are_inserted_updated_deleted_and_overwritten(engine, storage):
+    first = engine.insert(rows(("a", 1, "1"), ("b", 2, "1"), ("c", 3, "2")))
+    changed = engine.upsert(rows(("a", 10, "1"), ("d", 4, "3")))
+    assert (changed.rows_updated, changed.rows_inserted) == (1, 1)
+    assert content(engine.read()) == [("a", 10, "1"), ("b", 2, "1"), ("c", 3, "2"), ("d", 4, "3")]
+    gone = engine.delete(pc.field("v") >= 4)
+    assert gone.rows_deleted == 2
+    engine.delete(rows(("c", 0, "2"), ("x", 0, "2")))
+    assert content(engine.read()) == [("b", 2, "1")]
+    engine.overwrite_partitions(rows(("z", 9, "1")))
+    assert content(engine.read()) == [("z", 9, "1")]
+    assert content(engine.read(as_of=first.instant)) == [("a", 1, "1"), ("b", 2, "1"), ("c", 3, "2")]
+    assert leftovers(storage) == []
+
+
+def test_hudi_rs_reads_what_was_written(tmp_path):
+    hudi = pytest.importorskip("hudi")
+    storage = LocalStorage(str(tmp_path / "t"))
+    new_table(storage)
+    engine = ArrowEngine(writer(storage))
+    engine.insert(rows(("a", 1, "1"), ("b", 2, "1"), ("c", 3, "2")))
+    engine.upsert(rows(("a", 10, "1"), ("d", 4, "3")))
+    engine.delete(pc.field("id") == "b")
+    engine.overwrite_partitions(rows(("e", 5, "2")))
+    seen = pa.Table.from_batches(hudi.HudiTable(str(tmp_path / "t")).read())
+    assert content(seen.select(SCHEMA.names).cast(SCHEMA)) == content(engine.read())
+
+
+def test_a_key_that_comes_twice_is_an_error_that_shows_it(engine):
+    with pytest.raises(DuplicateKeyError, match="a"):
+        engine.upsert(rows(("a", 1, "1"), ("a", 2, "1")))
+    assert content(engine.read()) == []
+
+
+def test_two_upserts_of_one_new_key_leave_it_once_and_the_later_updates(storage):
+    one, two = ArrowEngine(writer(storage)), ArrowEngine(writer(storage))
+    with writer(storage).begin("UPSERT") as late:
+        other = ArrowEngine(writer(storage))
+        other.upsert(rows(("k", 1, "1")))
+        with pytest.raises(ConflictError) as caught:
+            two.upsert_in(late, rows(("k", 2, "1")))
+    assert caught.value.conflict.overlap == ("month=1: k",)
+    two.upsert(rows(("k", 2, "1")))
+    assert content(one.read()) == [("k", 2, "1")]
+
+
+@pytest.mark.parametrize("appended", [5, 1])
+def test_an_erasure_beside_an_append_looks_at_the_appended_rows(storage, appended):
+    engine = ArrowEngine(writer(storage))
+    engine.insert(rows(("a", 5, "1"), ("b", 1, "1")))
+    with writer(storage).begin("DELETE") as tx:
+        engine.insert(rows(("c", appended, "2")))
+        if appended == 5:
+            with pytest.raises(ConflictError):
+                engine._delete_where(tx, pc.field("v") == 5)
+        else:
+            engine._delete_where(tx, pc.field("v") == 5)
+            assert content(engine.read()) == [("b", 1, "1"), ("c", 1, "2")]
+
+
+def test_a_transfer_that_read_what_another_changed_is_rejected_whole(storage):
+    engine = ArrowEngine(writer(storage))
+    engine.insert(rows(("a", 100, "1"), ("b", 100, "2")))
+    with writer(storage).begin("UPSERT") as tx:
+        seen = content(engine.read_in(tx))
+        ArrowEngine(writer(storage)).upsert(rows(("a", 50, "1")))
+        with pytest.raises(ConflictError):
+            engine.upsert_in(tx, rows(("b", seen[0][1] + seen[1][1], "2")))
+    assert content(engine.read()) == [("a", 50, "1"), ("b", 100, "2")]
