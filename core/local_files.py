@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from io import BufferedWriter, FileIO
+from operator import itemgetter
 from typing import TYPE_CHECKING, NoReturn
 
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage import Listed, Stored
-from lakelock.storage_keys import is_past, is_shown
+from lakelock.storage_keys import METADATA_FOLDER, is_past
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -168,10 +169,10 @@ def walk(path: str, folder: str, prefix: str, start_after: str) -> Iterator[List
     """Files below `path`, whose key is `folder` (with its slash), in key order; linked folders are left out."""
     for name, entry in _entries(path):
         key = folder + name
-        if name.endswith("/"):
-            if not is_past(key, start_after) and (prefix or key != ".hoodie/"):
+        if name[-1] == "/":
+            if not is_past(key, start_after) and (prefix or key != f"{METADATA_FOLDER}/"):
                 yield from walk(entry.path, key, prefix, start_after)
-        elif key > start_after and is_shown(key, prefix):
+        elif key > start_after and name[0] != ".":
             try:
                 status = entry.stat()
             except OSError:
@@ -181,20 +182,22 @@ def walk(path: str, folder: str, prefix: str, start_after: str) -> Iterator[List
 
 def _entries(path: str) -> list[tuple[str, os.DirEntry[str]]]:
     """What is in one folder, in the order of keys: folders count with their trailing slash."""
+    entries = []
     try:
         with os.scandir(path) as found:
-            return sorted(
-                ((f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name, e) for e in found if not _leads_away(e)),
-                key=lambda pair: pair[0],
-            )
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    entries.append((entry.name + "/", entry))
+                elif not entry.is_symlink() or os.path.isfile(entry.path):
+                    entries.append((entry.name, entry))
     except FileNotFoundError:
         return []
     except OSError as error:
         refuse(error, path)
+    return sorted(entries, key=_name)
 
 
-def _leads_away(entry: os.DirEntry[str]) -> bool:
-    return entry.is_symlink() and entry.is_dir()
+_name = itemgetter(0)
 
 
 class DurableFile(BufferedWriter):
