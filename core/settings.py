@@ -146,12 +146,12 @@ class WriteSettings(Section):
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = setting("zstd", "Parquet compression")
     compression_level: int = setting(1, "Level, for zstd (1 to 22) and gzip (1 to 9)", at_least=1, at_most=22)
     bloom_entries: int = setting(
-        10_000, "Record keys that the bloom filter of a file is first laid out for", at_least=1, at_most=100_000_000
+        1_000, "Record keys that the bloom filter of a file has room for at least", at_least=1, at_most=100_000_000
     )
     bloom_max_entries: int = setting(
         1_000_000, "Record keys up to which the bloom filter of a file grows", at_least=1, at_most=100_000_000
     )
-    bloom_fpp: float = setting(1e-9, "Share of false positives of the bloom filter", at_least=1e-12, at_most=0.5)
+    bloom_fpp: float = setting(0.01, "Share of false positives of the bloom filter", at_least=1e-12, at_most=0.5)
     merge_schema: bool = setting(False, "Accept new nullable columns and add them to the table")
     duplicates: Literal["error", "any"] = setting(
         "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"
