@@ -80,7 +80,7 @@ def is_data_file_of(key: str, instant: str) -> bool:
         layout.checked_file_name(name, key)
     except CorruptTableError:
         return False
-    return bool(instant) and name.endswith(f"_{instant}.parquet") and not name.startswith(".")
+    return bool(instant) and name.endswith(f"_{instant}.parquet") and not key.startswith("/") and not name.startswith(".")
 
 
 def _where(storage: Storage, instant: str, markers: MarkerSet, unreadable: bool) -> tuple[str, ...]:

@@ -155,6 +155,19 @@ def test_a_beat_that_took_too_long_does_not_bring_the_writer_back(runtime: Manua
     assert not heartbeat.alive()
 
 
+def test_a_beat_counts_from_its_start(runtime: ManualRuntime, storage: CountingStorage) -> None:
+    def slow() -> None:
+        runtime._elapsed_s += 50
+
+    heartbeat = started(FaultyStorage(storage, [Rule(op="put", fault=None, meanwhile=slow), Rule(op="put", nth=None)]), runtime)
+    runtime.advance(30)
+    assert heartbeat.age_s() == 50
+    runtime.advance(69)
+    assert heartbeat.alive()
+    runtime.advance(1)
+    assert not heartbeat.alive()
+
+
 def test_the_owner_gives_up_before_anybody_else_may_judge_it_dead(runtime: ManualRuntime, storage: CountingStorage) -> None:
     heartbeat = started(storage, ManualRuntime())
     judge = started(storage, runtime, instant=OTHER)
@@ -171,8 +184,8 @@ def test_no_beat_comes_after_stop(runtime: ManualRuntime, storage: CountingStora
     heartbeat = started(storage, runtime)
     heartbeat.stop(delete=True)
     heartbeat.stop(delete=True)
-    runtime.advance(1000)
     heartbeat._beat()
+    runtime.advance(1000)
     assert storage.get(heartbeat.key) is None
     assert runtime.repeating == []
 
@@ -245,7 +258,9 @@ def test_a_pending_instant_without_heartbeat_is_dead_once_it_is_old_enough(
     runtime.advance(100)
     storage.put(layout.timeline(pending(OTHER).file_name), b"")
     assert judge_all(storage, SETTINGS, runtime, [pending(INSTANT)])[INSTANT].state is LivenessState.MISSING
-    runtime.advance(25)
+    runtime.advance(20)
+    assert judge_all(storage, SETTINGS, runtime, [pending(INSTANT)])[INSTANT].state is LivenessState.MISSING
+    runtime.advance(5)
     judged = judge_all(storage, SETTINGS, runtime, [pending(INSTANT), pending(OTHER), pending(THIRD)])
     assert {instant: found.state.value for instant, found in judged.items()} == {INSTANT: "dead", OTHER: "missing"}
     assert judged[INSTANT].evidence == "it has no heartbeat and was requested 125 s ago, 120 s are allowed"
