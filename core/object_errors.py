@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from os import environ
 
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable
-from lakelock.settings_secrets import MASK
+from lakelock.settings_secrets import MASK, masked_uri
 
 _QUERY = re.compile(r"\?[^\s\"')]*")
 _LONGEST = 400
 _SECRET_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID", "AZURE_STORAGE_ACCOUNT_KEY")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_DENIED = ("401 Unauthorized", "403 Forbidden")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 
@@ -35,17 +37,20 @@ def translated(uri: str, key: str, options: Mapping[str, str], *, writing: bool 
         yield answer
     except (known.AlreadyExistsError, known.PreconditionError, known.NotModifiedError):
         return
-    except (known.NotFoundError, FileNotFoundError) as error:
-        if writing or any(sign in str(error) for sign in _NO_BUCKET):
-            raise StorageError(f"{where}: there is no such bucket or container", hint="create it, or check the URI") from None
-    except (known.PermissionDeniedError, known.UnauthenticatedError) as error:
-        raise StorageError(
-            f"{where}: access denied: {cleaned(error, options)}",
-            hint="check the credentials and the right to list, read, write and delete under this prefix",
-        ) from None
     except (known.InvalidPathError, known.NotSupportedError, NotImplementedError) as error:
         raise StorageError(f"{where}: {cleaned(error, options)}", hint="check the key and the storage options") from None
     except (known.BaseError, OSError) as error:
+        text, absent = str(error), isinstance(error, (known.NotFoundError, FileNotFoundError))
+        if any(sign in text for sign in _NO_BUCKET) or (absent and writing):
+            raise StorageError(f"{where}: there is no such bucket or container", hint="create it, or check the URI") from None
+        if absent:
+            return
+        denied = isinstance(error, (known.PermissionDeniedError, known.UnauthenticatedError))
+        if denied or any(sign in text for sign in _DENIED):
+            raise StorageError(
+                f"{where}: access denied: {cleaned(error, options)}",
+                hint="check the credentials and the right to list, read, write and delete under this prefix",
+            ) from None
         raise StorageUnavailable(
             f"{where}: no definite answer: {cleaned(error, options)}",
             hint="check the endpoint and the network, then retry",
@@ -71,12 +76,14 @@ def connecting(uri: str, options: Mapping[str, str]) -> Iterator[None]:
 
 
 def cleaned(error: BaseException, options: Mapping[str, str]) -> str:
-    """The first line of a foreign error, shortened, with option values, environment secrets and URL queries taken out."""
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of a foreign error and the service's own code, without option values, secrets and URL queries."""
+    full = str(error).strip()
+    code = _CODE.search(full)
+    text = (full.splitlines() or [type(error).__name__])[0].partition("<")[0] + (f"({code[1]})" if code else "")
     for name in _SECRET_ENVIRONMENT:
         if len(environ.get(name, "")) > 3:
             text = text.replace(environ[name], MASK)
     for name, value in options.items():
         if len(value) > 3 and not name.endswith(("endpoint", "region")):
             text = text.replace(value, MASK)
-    return _QUERY.sub(f"?{MASK}", text)[:_LONGEST]
+    return masked_uri(_QUERY.sub(f"?{MASK}", text))[:_LONGEST]

@@ -1,0 +1,142 @@
+"""What is particular to an object store: pages, parts, refusals, outages, and secrets that must not leak."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
+from lakelock.object_files import PART_BYTES
+from lakelock.storage_object import ObjectStorage
+from tests.servers import S3_OPTIONS
+
+
+def test_a_table_listing_skips_a_big_metadata_folder_without_paging_through_it(
+    s3_table: Callable[[], ObjectStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = s3_table()
+    for key in ["!first", "-1/f", "_late/f", "month=1/f"]:
+        storage.put(key, b"x")
+    for number in range(1500):
+        storage.put(f".hoodie/timeline/{number:05}", b"")
+    seen: list[str] = []
+    listed = ObjectStorage._list_all
+
+    def recording(self: ObjectStorage, folder: str, start_after: str):  # type: ignore[no-untyped-def]
+        for found in listed(self, folder, start_after):
+            seen.append(found.key)
+            yield found
+
+    monkeypatch.setattr(ObjectStorage, "_list_all", recording)
+    assert [found.key for found in storage.list("")] == ["!first", "-1/f", "_late/f", "month=1/f"]
+    assert len(seen) < 1010
+    assert len(list(storage.list(".hoodie/timeline"))) == 1500
+    assert len(list(storage.list(".hoodie", start_after=".hoodie/timeline/01489"))) == 10
+
+
+def test_more_keys_than_one_request_can_carry_are_deleted(s3_table: Callable[[], ObjectStorage]) -> None:
+    storage = s3_table()
+    keys = [f"d/{number:05}" for number in range(1001)]
+    for key in keys:
+        storage.put(key, b"")
+    storage.delete(keys)
+    assert list(storage.list("d")) == []
+
+
+def test_a_file_of_several_parts_is_whole_and_invisible_until_it_is_closed(s3_table: Callable[[], ObjectStorage]) -> None:
+    storage = s3_table()
+    piece = bytes(range(256)) * 4096
+    with storage.open_output("p/big") as out:
+        for _ in range(2 * PART_BYTES // len(piece) + 3):
+            out.write(piece)
+        assert storage.get("p/big") is None
+        size = out.tell()
+    with storage.open_input("p/big") as file:
+        assert file.seek(0, 2) == size
+        file.seek(size - len(piece))
+        assert file.read() == piece
+        file.seek(len(piece) * 10 + 5)
+        assert file.read(10) == piece[5:15]
+
+
+def test_a_file_whose_writing_failed_or_was_forgotten_does_not_appear(s3_table: Callable[[], ObjectStorage]) -> None:
+    storage = s3_table()
+    with suppress(RuntimeError), storage.open_output("p/failed") as out:
+        out.write(b"half")
+        raise RuntimeError
+    forgotten = storage.open_output("p/forgotten")
+    forgotten.write(b"half")
+    del forgotten
+    assert list(storage.list("p")) == []
+
+
+@pytest.fixture
+def nobody_there() -> ObjectStorage:
+    return ObjectStorage("s3://lake/t", {**S3_OPTIONS, "endpoint": "http://127.0.0.1:1", "timeout": "1s"})
+
+
+def test_an_endpoint_that_does_not_answer_is_unavailable_for_every_call(nobody_there: ObjectStorage) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: nobody_there.get("k"),
+        lambda: nobody_there.put_if_absent("k", b"x"),
+        lambda: list(nobody_there.list("")),
+        lambda: nobody_there.open_input("k"),
+    ]
+    for call in calls:
+        with pytest.raises(StorageUnavailable) as failed:
+            call()
+        assert failed.value.hint
+
+
+def test_a_bucket_that_does_not_exist_is_a_refusal(s3_endpoint: str) -> None:
+    storage = ObjectStorage("s3://no-such-bucket/t", {**S3_OPTIONS, "endpoint": s3_endpoint})
+    for call in (
+        lambda: storage.get("k"),
+        lambda: storage.put_if_absent("k", b"x"),
+        lambda: list(storage.list("")),
+    ):
+        with pytest.raises(StorageError, match="no such bucket") as failed:
+            call()
+        assert not isinstance(failed.value, StorageUnavailable)
+
+
+def test_an_unknown_option_is_a_settings_error_that_names_it() -> None:
+    with pytest.raises(SettingsError, match="nonsense"):
+        ObjectStorage("s3://lake/t", {**S3_OPTIONS, "nonsense": "value-of-nonsense"})
+
+
+SECRET = "option-secret"
+
+
+def test_no_error_shows_a_secret(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "environment-secret")
+    shown = []
+    for options in (
+        {"endpoint": "http://127.0.0.1:1"},
+        {"endpoint": s3_endpoint, "bogus": SECRET},
+        {"endpoint": f"http://user:{SECRET}@127.0.0.1:1"},
+    ):
+        try:
+            storage = ObjectStorage("s3://lake/t", {**S3_OPTIONS, "token": SECRET, "timeout": "1s", **options})
+            storage.put("k", b"x")
+        except (StorageError, SettingsError) as error:
+            shown.append("".join(traceback.format_exception(error)) + repr(error.as_dict()))
+    assert len(shown) == 3
+    for text in shown:
+        for secret in (SECRET, "environment-secret", S3_OPTIONS["secret_access_key"], S3_OPTIONS["access_key_id"]):
+            assert secret not in text, text
+
+
+def test_storage_that_lists_out_of_order_is_refused(
+    s3_table: Callable[[], ObjectStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = s3_table()
+    for key in ("a", "b"):
+        storage.put(key, b"")
+    listed = ObjectStorage._list_all
+    monkeypatch.setattr(ObjectStorage, "_list_all", lambda *a: reversed(list(listed(*a))))
+    with pytest.raises(StorageUnsafe, match="order"):
+        list(storage.list(""))
