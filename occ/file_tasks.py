@@ -22,6 +22,7 @@ from lakelock.markers.claims import CommittedSince, Held, conflict_of
 from lakelock.markers.direct import place
 from lakelock.markers.names import MarkerKind
 from lakelock.markers.task_token import TaskToken
+from lakelock.occ.steps import Step, reached
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage_open import StorageLocation
@@ -108,6 +109,7 @@ def rewrite_group(
     file = DataFile(base.partition, base.file_id, str(task), context.instant)
     began_s = runtime.monotonic_s()
     place(storage, context.instant, file, MarkerKind.MERGE)
+    reached(Step.MARKED)
     _claim(context, storage, base)
     with BaseFile(storage.open_input(base.key), base.key) as stored, _data_file(storage, file) as output:
         writer = BaseFileWriter(output, context.schema, context.stamp(file), context.settings.write)
@@ -161,6 +163,7 @@ class _Rows:
 def _write_new_file(context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime) -> WriteStat:
     began_s, target = runtime.monotonic_s(), context.settings.write.target_file_rows
     place(storage, context.instant, file, MarkerKind.CREATE)
+    reached(Step.MARKED)
     with _data_file(storage, file) as output:
         writer = BaseFileWriter(output, context.schema, context.stamp(file), context.settings.write)
         while writer.rows < target and (part := rows.take(target - writer.rows)) is not None:

@@ -45,6 +45,7 @@ from lakelock.occ.rollback import Victim, clean_up, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.eligibility import check_no_buckets
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
@@ -132,7 +133,9 @@ class Transaction:
     def snapshot(self) -> Snapshot:
         """The file slices that this transaction sees. The files are listed once, at the first call."""
         if self._snapshot is None:
-            self._snapshot = read_snapshot(self._table.storage, self.baseline.timeline)
+            snapshot = read_snapshot(self._table.storage, self.baseline.timeline, runtime=self._table.runtime)
+            check_no_buckets(self.baseline.properties, snapshot)
+            self._snapshot = snapshot
         return self._snapshot
 
     def reads(self, read: Read) -> None:
@@ -232,6 +235,7 @@ class Transaction:
         Raises `ConflictError` or `RolledBackError` (rejected, nothing remains) or `CommitOutcomeUnknown`.
         """
         self._ensure_open()
+        reached(Step.DATA_WRITTEN)
         try:
             decision, commit = self._commit(stats, schema, replaced)
         except CommitOutcomeUnknown:

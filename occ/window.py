@@ -59,7 +59,8 @@ def possibly_archived(storage: Storage, baseline: Baseline, timeline: Timeline) 
     Such a commit can no longer be judged. An instant that vanished otherwise was rolled back or given up. The archive's
     files are named `<first instant>_<last instant>_<level>.parquet`.
     """
-    pending_then = {i.requested for i in baseline.timeline.pending} - {baseline.instant}
+    then = baseline.timeline
+    pending_then = {i.requested for i in (*then.pending, *then.pending_services)} - {baseline.instant}
     vanished = {i for i in pending_then if timeline.state_of(i) is None}
     if not vanished:
         return set()

@@ -54,6 +54,13 @@ def bucket_index_refusal(snapshot: Snapshot) -> Refusal | None:
     return _BUCKETS
 
 
+def check_no_buckets(properties: TableProperties, snapshot: Snapshot) -> None:
+    """Raise `TableError` if the files show a bucket index, which `check_writable` cannot see."""
+    refusal = bucket_index_refusal(snapshot)
+    if refusal is not None:
+        raise TableError(f"lakelock does not write the table {properties.name}: {refusal.reason}", hint=refusal.hint)
+
+
 _BUCKETS = Refusal(
     "its file groups are buckets of Hudi's bucket index, which lakelock does not fill",
     "write it with Hudi, or rewrite it into a table with the default index",

@@ -1,0 +1,71 @@
+"""Starting, stopping, continuing and killing writer processes; waiting is bounded and looks at the process itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+QUICK = {
+    "heartbeat.interval_s": 1, "heartbeat.tolerable_misses": 2, "lock.lease_s": 3, "lock.renew_s": 1, "lock.poll_s": 0.05,
+    "retry.attempts": 1, "retry.first_wait_s": 0.05, "retry.longest_wait_s": 0.5,
+}  # fmt: skip
+PATIENT = {**QUICK, "heartbeat.interval_s": 60}
+LIMIT_S = 90
+
+
+class WriterProcess:
+    """One writer process. It is killed at the end of the `with` block if it still runs."""
+
+    def __init__(self, table: str, operation: str, argument, *, name="writer", options=QUICK, grants_everybody=False, **steps):
+        order = dict(
+            table=table, operation=operation, argument=argument, name=name, options=options, grants_everybody=grants_everybody
+        )
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        env.update({f"LAKELOCK_{kind.upper()}": step for kind, step in steps.items()})
+        command = [sys.executable, "-m", "tests.spark.writer_process", json.dumps(order)]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def __enter__(self) -> WriterProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.communicate()
+
+    def wait_until_stopped(self) -> None:
+        """Return once the process has stopped itself at its step; fail if it ends or never gets there."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise AssertionError(f"the writer ended instead of stopping: {self._process.communicate()}")
+            state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state == "T":
+                return
+            time.sleep(0.02)
+        raise AssertionError("the writer never reached its step")
+
+    def go_on(self) -> None:
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def answer(self) -> dict:
+        """What became of its operation."""
+        out, err = self._process.communicate(timeout=LIMIT_S)
+        lines = [line for line in out.splitlines() if line.startswith("{")]
+        assert lines, f"no answer; exit status {self._process.returncode}\n{out}\n{err[-3000:]}"
+        return json.loads(lines[-1])
+
+    def died(self) -> bool:
+        """Wait for the end; True if it was killed."""
+        self._process.communicate(timeout=LIMIT_S)
+        return self._process.returncode == -signal.SIGKILL

@@ -1,0 +1,85 @@
+"""One writer as a process of its own, with its own Spark session: `python -m tests.spark.writer_process '<json>'`.
+
+Prints one line of JSON last: what became of the operation. Steps at which it dies or stops come in by `LAKELOCK_CRASH_AT`
+and `LAKELOCK_STOP_AT`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakelock.errors import LakelockError
+from lakelock.spark_plugin import LakeTable
+
+COLUMNS = "id string, v bigint, month string"
+
+
+def session() -> SparkSession:
+    made = (
+        SparkSession.builder.master("local[1]")
+        .appName("writer")
+        .config("spark.driver.memory", "512m")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+def run(spark: SparkSession, order: dict) -> dict:
+    table = LakeTable.for_path(spark, order["table"], options=order["options"], application=order["name"])
+    if order.get("grants_everybody"):
+        _grant_everybody(table)
+    result = perform(table, spark, order["operation"], order["argument"])
+    return {"outcome": "committed", "instant": result.instant, "attempts": result.attempts}
+
+
+def perform(table: LakeTable, spark: SparkSession, operation: str, argument):
+    """One write, named and with plain values, so that a test and a process can do the same."""
+    if operation == "delete_where":
+        return table.delete(argument)
+    if operation == "transfer":
+        with table.transaction() as tx:
+            total = tx.read(f"id = '{argument['from']}'").agg(F.sum("v")).collect()[0][0]
+            tx.upsert(frame(spark, [[argument["to"], total + 1, argument["month"]]]))
+        return tx.result
+    return getattr(table, operation)(frame(spark, argument))
+
+
+def frame(spark: SparkSession, rows: list[list]) -> DataFrame:
+    return spark.createDataFrame([tuple(row) for row in rows], COLUMNS)
+
+
+def _grant_everybody(table: LakeTable) -> None:
+    """A broken lock service: whoever asks is told that it holds the lock."""
+    from contextlib import contextmanager
+
+    from lakelock.occ.open_table import OpenTable
+
+    @contextmanager
+    def locked(self, instant: str = "", operation: str = ""):
+        yield None
+
+    OpenTable.locked = locked  # type: ignore[method-assign]
+
+
+def main() -> None:
+    order = json.loads(sys.argv[1])
+    spark = session()
+    try:
+        answer = run(spark, order)
+    except LakelockError as error:
+        conflict = error.details.get("conflict")
+        answer = {"outcome": error.code.value, "message": str(error), "conflict": conflict and asdict(conflict)}
+    print(json.dumps(answer, default=str), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
