@@ -157,6 +157,7 @@ def _positions(keys: pa.Array, hashes: int, size: int) -> Iterator[tuple[Any, It
     offsets, data = _string_buffers(keys)
     lengths = np.diff(offsets)
     longest = int(lengths.max())
+    order: Any
     if longest == int(lengths.min()):
         order, groups = np.arange(len(lengths)), [(longest, 0, len(lengths))]
     else:
@@ -203,7 +204,7 @@ def _blocks(data: Any, starts: Any, length: int) -> list[Any]:
     if length < 4:
         return []
     # A little-endian word at every byte of the data, so that one gather fetches a block of each key.
-    words = np.ndarray(len(data) - 3, _LITTLE, data.data, strides=(1,))
+    words: Any = np.ndarray(len(data) - 3, _LITTLE, data.data, strides=(1,))
     blocks = []
     for start in range(0, length // 4 * 4, 4):
         block = words[starts + start].astype(np.uint32)

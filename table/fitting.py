@@ -7,8 +7,10 @@ more patience (`read_as`): INT96 and nanosecond timestamps, columns added later,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -154,7 +156,7 @@ def _rebuilt_map(
     return pa.MapArray.from_arrays(pa.array(starts, pa.int32(), mask=nulls), keys, items).cast(target)
 
 
-def _offsets(lengths: np.ndarray) -> pa.Array:
+def _offsets(lengths: npt.NDArray[Any]) -> pa.Array:
     return pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, SchemaError
@@ -97,7 +99,7 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
-def _distinct(rows: pa.Table | pa.RecordBatch, field: str) -> tuple[np.ndarray, list[str | None]]:
+def _distinct(rows: pa.Table | pa.RecordBatch, field: str) -> tuple[npt.NDArray[Any], list[str | None]]:
     """For each row a code, and for each code its value as text; the last code is for nulls."""
     index = rows.schema.get_field_index(field)
     if index < 0:
