@@ -1,0 +1,25 @@
+"""lakelock for PySpark: `from lakelock.spark_plugin import LakeTable`.
+
+Nothing is imported before it is used: Spark imports the data source in every Python worker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakelock.spark_plugin.datasource import LakelockDataSource
+    from lakelock.spark_plugin.lake_table import LakeTable
+    from lakelock.spark_plugin.results import WriteResult
+
+__all__ = ["LakeTable", "LakelockDataSource", "WriteResult"]
+
+_HOMES = {"LakeTable": "lake_table", "LakelockDataSource": "datasource", "WriteResult": "results"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

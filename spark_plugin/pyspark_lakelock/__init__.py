@@ -1,0 +1,8 @@
+"""Makes `format("lakelock")` known to Spark, which imports every top-level `pyspark_*` module and looks for `DefaultSource`.
+
+One such module that fails to import disables all data sources of a session, so this one imports almost nothing.
+"""
+
+from lakelock.spark_plugin.datasource import LakelockDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

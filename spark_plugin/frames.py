@@ -1,0 +1,82 @@
+"""Between Spark's types and Arrow's, and the few facts about a session that writes need."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakelock.errors import InputError, SchemaError
+
+CONF_PREFIX = "spark.lakelock."
+
+
+@cache
+def _to_arrow_arguments() -> Mapping[str, Any]:
+    """Spark 4.3 asks for the time zone of timestamps, earlier ones take UTC by themselves."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema of a Spark schema, timestamps in UTC; `SchemaError` for a type that Arrow cannot carry."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(schema, **_to_arrow_arguments())
+    except PySparkException as error:
+        raise SchemaError(
+            f"a column has a type that a table cannot hold: {error}", hint="cast it, for example to string, before writing"
+        ) from error
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema of an Arrow schema, all columns nullable. Timestamps without a zone are TIMESTAMP_NTZ."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    found: StructType = from_arrow_schema(pa.schema([field.with_nullable(True) for field in schema]))
+    return found
+
+
+def spark_conf(spark: SparkSession) -> dict[str, str]:
+    """What the session sets under `spark.lakelock.`, without that prefix being taken off."""
+    found = spark.conf.getAll
+    values: Mapping[str, str] = found() if callable(found) else found
+    return {key: str(value) for key, value in values.items() if key.startswith(CONF_PREFIX)}
+
+
+def require_batch(df: object, verb: str) -> DataFrame:
+    """`df` if it can be written in one go, else an error that says what to use."""
+    from pyspark.sql import DataFrame as AnyFrame
+
+    if not isinstance(df, AnyFrame):
+        raise InputError(
+            f"{verb} needs a Spark DataFrame, not {type(df).__name__}", hint="make one with spark.createDataFrame(...)"
+        )
+    if df.isStreaming:
+        raise InputError(
+            f"{verb} was given a streaming DataFrame",
+            hint="use df.writeStream.foreachBatch(table.upsert_batch) or table.insert_batch",
+        )
+    return df
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks the cluster can run at once, as far as Spark tells."""
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
+def require_classic(spark: SparkSession) -> None:
+    """`InputError` on Spark Connect, which has neither job tags of our kind nor a driver process to commit in."""
+    if not hasattr(spark, "_jsparkSession"):
+        raise InputError(
+            "LakeTable needs the driver's own Spark session, this one is a Spark Connect client",
+            hint='run in the driver, or append through df.write.format("lakelock"), which works with Connect',
+        )

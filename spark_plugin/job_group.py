@@ -1,0 +1,99 @@
+"""The Spark jobs of one write: named in the Spark UI, cancelled together, and failing with one readable error.
+
+Job tags rather than job groups: a streaming query keeps its own group, so that stopping the query still stops our jobs.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from lakelock.clock import Runtime
+from lakelock.errors import LakelockError, WriteFailed
+
+WATCH_INTERVAL_S = 0.5
+_TYPED = re.compile(r"\[lakelock-error ([A-Za-z0-9+/=]+)\]")
+_MISSING = re.compile(r"No module named '([\w.]+)'")
+_SHIPPED = {"lakelock", "pyarrow", "numpy", "obstore", "fastavro"}
+_CAUSE = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
+_DESCRIPTION, _INTERRUPT = "spark.job.description", "spark.job.interruptOnCancel"
+
+
+@contextmanager
+def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Callable[[], None]) -> Iterator[None]:
+    """Run Spark jobs as one cancellable group. `check` is called all the while; what it raises cancels them at once.
+
+    Leaves by the error of `check`, by the typed error of a task, or by `WriteFailed` with the cause in one line.
+    """
+    context = spark.sparkContext
+    tag = f"lakelock-{runtime.uuid()}"
+    before = {name: context.getLocalProperty(name) for name in (_DESCRIPTION, _INTERRUPT)}
+    context.addJobTag(tag)
+    context.setJobDescription(f"lakelock: {description}")
+    context.setInterruptOnCancel(True)
+    causes: list[LakelockError] = []
+
+    def watch() -> None:
+        try:
+            check()
+        except LakelockError as error:
+            causes.append(error)
+            context.cancelJobsWithTag(tag)
+
+    watcher = runtime.every(WATCH_INTERVAL_S, watch, name="job-watch")
+    try:
+        yield
+    except LakelockError:
+        raise
+    except Exception as error:
+        if causes:
+            raise causes[0] from error
+        raise readable(error) from error
+    except BaseException:
+        context.cancelJobsWithTag(tag)
+        raise
+    finally:
+        watcher.stop()
+        context.removeJobTag(tag)
+        for name, value in before.items():
+            context.setLocalProperty(name, value)  # type: ignore[arg-type]
+    if causes:
+        raise causes[0]
+
+
+def in_task_text(error: LakelockError) -> str:
+    """The error in a form that survives inside the text of a Spark exception."""
+    return f"{error.message} [lakelock-error {base64.b64encode(pickle.dumps(error)).decode()}]"
+
+
+def readable(error: Exception) -> Exception:
+    """What to raise for an exception that Spark raised: the task's own lakelock error, or one line instead of a JVM trace."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    text = str(error)
+    if typed := _TYPED.search(text):
+        found = pickle.loads(base64.b64decode(typed[1]))
+        if isinstance(found, LakelockError):
+            return found
+    if (missing := _MISSING.search(text)) and missing[1].partition(".")[0] in _SHIPPED:
+        return WriteFailed(
+            f"the Spark executors cannot import {missing[1]!r}",
+            hint="pip install lakelock in the Python of every worker (spark.pyspark.python), "
+            "or pass the release's zip with --py-files; the wheel does not work there",
+            module=missing[1],
+        )
+    if isinstance(error, (AnalysisException, ParseException)) and "PYTHON" not in text[:40]:
+        return error
+    causes = [
+        line for line in _CAUSE.findall(text) if not line.startswith(("Py4JJavaError", "SparkException", "PythonException"))
+    ]
+    first = causes[0] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return WriteFailed(
+        f"a Spark job of this write failed: {first.strip()[:500]}",
+        hint="the whole Spark error is the cause of this one (error.__cause__); correct it and run the write again",
+    )

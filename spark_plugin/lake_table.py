@@ -1,0 +1,278 @@
+"""A lake table in a Spark session: write, read, look back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import fields, replace
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakelock.clock import SystemRuntime
+from lakelock.errors import InputError
+from lakelock.events import Listener
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.history import HistoryEntry
+from lakelock.occ.retrying import with_retries
+from lakelock.occ.transaction import Committed, Transaction
+from lakelock.settings import Settings, WriteSettings
+from lakelock.spark_plugin import creating, deleting, inserting, overwriting, streaming, upserting
+from lakelock.spark_plugin.attempt import Attempt, Write
+from lakelock.spark_plugin.frames import require_batch, require_classic, spark_conf, spark_schema
+from lakelock.spark_plugin.locations import spark_path
+from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.transactions import LakeTransaction
+from lakelock.storage_open import StorageLocation
+from lakelock.table.changes import read_changes
+from lakelock.table.instants import as_of_time
+from lakelock.table.schema import COMMIT_TIME
+
+Duplicates = Literal["error", "any"]
+
+
+class LakeTable:
+    """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
+
+    Writes that lose a conflict are run again (`retry.*`) where that is sound. Values of `options` and of the file `config`
+    are settings, such as `{"lock.provider": "zookeeper://..."}`; so are Spark confs that start with `spark.lakelock.`.
+
+    >>> table = LakeTable.for_path(spark, "s3://lake/flights")       # doctest: +SKIP
+    >>> table.upsert(corrections)                                    # doctest: +SKIP
+    UPSERT 20261121092737397: 12 inserted, 3,401 updated (12 files, 40.2 MB) in 1.9 s
+    """
+
+    def __init__(self, spark: SparkSession, coordinator: Coordinator, root: str) -> None:
+        self._spark, self._coordinator, self._root = spark, coordinator, root
+        self._runtime = coordinator.table.runtime
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        path: str | Path,
+        *,
+        schema: StructType | DataFrame,
+        key: str | Sequence[str],
+        partition_by: str | Sequence[str] = (),
+        order_by: str | None = None,
+        name: str | None = None,
+        hive_style: bool = True,
+        config: str | Path | None = None,
+        options: Mapping[str, object] | None = None,
+        application: str = "",
+        listeners: Sequence[Listener] = (),
+    ) -> LakeTable:
+        """Make an empty table and open it; `TableError` if there is one.
+
+        `key`: the columns that identify a row within its partition. `order_by`: of two versions of a row the one with the
+        greater value wins; without it the later write does. `hive_style`: partition folders read `column=value`.
+        """
+        require_classic(spark)
+        settings = _settings(spark, config, options)
+        location = StorageLocation.of(path, settings.storage)
+        creating.create(
+            location,
+            schema.schema if isinstance(schema, DataFrame) else schema,
+            key=_names(key),
+            partition_by=_names(partition_by),
+            order_by=order_by,
+            name=name,
+            hive_style=hive_style,
+            runtime=SystemRuntime(),
+        )
+        return cls._open(spark, path, location, settings, application, listeners)
+
+    @classmethod
+    def for_path(
+        cls,
+        spark: SparkSession,
+        path: str | Path,
+        *,
+        config: str | Path | None = None,
+        options: Mapping[str, object] | None = None,
+        application: str = "",
+        listeners: Sequence[Listener] = (),
+    ) -> LakeTable:
+        """Open a table, also one that Java Hudi made; `TableError` says why a table cannot be read.
+
+        `application` is the name under which others see this writer (default: Spark's application name). `listeners`
+        are called with each event, in the thread that writes.
+        """
+        require_classic(spark)
+        settings = _settings(spark, config, options)
+        return cls._open(spark, path, StorageLocation.of(path, settings.storage), settings, application, listeners)
+
+    @classmethod
+    def _open(
+        cls,
+        spark: SparkSession,
+        path: str | Path,
+        location: StorageLocation,
+        settings: Settings,
+        application: str,
+        listeners: Sequence[Listener],
+    ) -> LakeTable:
+        name = application or spark.sparkContext.appName or ""
+        coordinator = Coordinator.open(location, settings, application=name, listeners=listeners)
+        return cls(spark, coordinator, spark_path(spark, path, location.uri))
+
+    def insert(self, df: DataFrame, *, merge_schema: bool | None = None, tag: str = "") -> WriteResult:
+        """Append the rows. Keys are not looked up: a key that the table has already is then there twice."""
+        write = partial(inserting.insert, df=require_batch(df, "insert"))
+        return self._write("INSERT", write, merge_schema=merge_schema, tag=tag)
+
+    def upsert(
+        self, df: DataFrame, *, merge_schema: bool | None = None, duplicates: Duplicates | None = None, tag: str = ""
+    ) -> WriteResult:
+        """Insert the rows whose keys the table lacks, replace the others; the newest by `order_by` wins.
+
+        A key that comes more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
+        """
+        write = partial(upserting.upsert, df=require_batch(df, "upsert"))
+        return self._write("UPSERT", write, merge_schema=merge_schema, duplicates=duplicates, tag=tag)
+
+    def delete(self, what: str | Column | DataFrame, *, tag: str = "") -> WriteResult:
+        """Delete the rows that satisfy a condition, or those whose key and partition columns are in a data frame."""
+        if isinstance(what, str | Column):
+            return self._write("DELETE", partial(deleting.delete_where, condition=what), tag=tag)
+        write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
+        return self._write("DELETE", write, tag=tag)
+
+    def overwrite_partitions(self, df: DataFrame, *, merge_schema: bool | None = None, tag: str = "") -> WriteResult:
+        """Replace the whole content of every partition that `df` has rows for; the others stay as they are."""
+        write = partial(overwriting.overwrite_partitions, df=require_batch(df, "overwrite_partitions"))
+        return self._write("INSERT_OVERWRITE", write, merge_schema=merge_schema, tag=tag)
+
+    def overwrite(
+        self, df: DataFrame, where: str | Column | None = None, *, merge_schema: bool | None = None, tag: str = ""
+    ) -> WriteResult:
+        """Replace the rows that satisfy `where` by `df`, whose rows must all satisfy it; without `where` the whole table."""
+        require_batch(df, "overwrite")
+        if where is None:
+            write: Write = partial(overwriting.overwrite_table, df=df)
+            return self._write("INSERT_OVERWRITE_TABLE", write, merge_schema=merge_schema, tag=tag)
+        write = partial(overwriting.overwrite_where, df=df, condition=where)
+        return self._write("UPSERT", write, merge_schema=merge_schema, tag=tag)
+
+    def read(self, *, as_of: str | datetime | None = None, include_meta: bool = False) -> DataFrame:
+        """The table as it is now, or was: the frame keeps to this state, whatever is committed later.
+
+        `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). Columns in the table's order;
+        `include_meta` adds Hudi's five in front.
+        """
+        snapshot = self._coordinator.snapshot(None if as_of is None else _instant(as_of))
+        schema = self._coordinator.schema()
+        columns = schema.file_schema if include_meta else schema.arrow
+        return read_files(self._spark, self._root, snapshot.files, spark_schema(columns))
+
+    def changes(self, since: str | datetime, *, until: str | datetime | None = None) -> DataFrame:
+        """The rows, in their newest version, that commits changed which completed after the instant or time `since`.
+
+        With Hudi's five columns in front: `_hoodie_commit_time` is the instant of the change. Deleted rows do not appear.
+        """
+        table = self._coordinator.table
+        timeline = table.timeline()
+        begin, end = (None if moment is None else _instant(moment) for moment in (since, until))
+        started = timeline.write_at(begin or "")
+        changes = read_changes(table.storage, timeline, (started.completion if started else None) or begin or "", end)
+        frame = read_files(self._spark, self._root, changes.files, spark_schema(self._coordinator.schema().file_schema))
+        return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
+
+    def history(self, limit: int = 1000) -> DataFrame:
+        """The newest commits, newest first: who, when, what, how much, how long."""
+        rows = [tuple(getattr(entry, f.name) for f in fields(HistoryEntry)) for entry in self._coordinator.history(limit)]
+        return self._spark.createDataFrame(rows, HISTORY)
+
+    def transaction(self, operation: str = "UPSERT") -> LakeTransaction:
+        """Read, compute and write as one: `with table.transaction() as tx:`. Committed when the block ends without error."""
+        return LakeTransaction(lambda: self._coordinator.begin(operation), self._attempt)
+
+    def upsert_batch(self, df: DataFrame, batch_id: int) -> None:
+        """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it."""
+        self._write("UPSERT", partial(upserting.upsert, df=df), application=streaming.micro_batch(df, batch_id))
+
+    def insert_batch(self, df: DataFrame, batch_id: int) -> None:
+        """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""
+        self._write("INSERT", partial(inserting.insert, df=df), application=streaming.micro_batch(df, batch_id))
+
+    @property
+    def schema(self) -> StructType:
+        """The table's columns now."""
+        return spark_schema(self._coordinator.schema().arrow)
+
+    @property
+    def path(self) -> str:
+        return self._coordinator.table.storage.uri
+
+    def close(self) -> None:
+        """Let go of the lock service. Reads that were made stay usable."""
+        self._coordinator.close()
+
+    def __enter__(self) -> LakeTable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"LakeTable({self.path!r})"
+
+    def _write(
+        self,
+        operation: str,
+        write: Write,
+        *,
+        merge_schema: bool | None = None,
+        duplicates: Duplicates | None = None,
+        tag: str = "",
+        application: AppTransaction | None = None,
+    ) -> WriteResult:
+        settings = _changed(self._coordinator.table.settings.write, merge_schema, duplicates)
+
+        def work(tx: Transaction) -> Committed:
+            with closing(replace(self._attempt(tx), settings=settings)) as attempt:
+                written = write(attempt)
+                return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
+
+        return WriteResult.of(with_retries(self._coordinator, operation, work, application=application, tag=tag))
+
+    def _attempt(self, tx: Transaction) -> Attempt:
+        table = self._coordinator.table
+        return Attempt(self._spark, tx, table.storage, self._root, self._runtime, table.settings.write)
+
+
+HISTORY = (
+    "instant string, completion string, decision bigint, operation string, action string, writer string, application string, "
+    "tag string, files int, partitions int, rows_inserted bigint, rows_updated bigint, rows_deleted bigint, size_bytes bigint, "
+    "took_s double"
+)
+
+
+def _settings(spark: SparkSession, config: str | Path | None, options: Mapping[str, object] | None) -> Settings:
+    return Settings.resolve(options or {}, spark_conf(spark), config).settings
+
+
+def _changed(settings: WriteSettings, merge_schema: bool | None, duplicates: Duplicates | None) -> WriteSettings:
+    if duplicates not in (None, "error", "any"):
+        raise InputError(f"duplicates is {duplicates!r}", hint='use duplicates="error" or duplicates="any"')
+    merge_schema = settings.merge_schema if merge_schema is None else merge_schema
+    return replace(settings, merge_schema=merge_schema, duplicates=duplicates or settings.duplicates)
+
+
+def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def _instant(moment: str | datetime) -> str:
+    if isinstance(moment, datetime):
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+        return as_of_time(aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f"))
+    return as_of_time(moment)

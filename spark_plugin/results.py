@@ -1,0 +1,71 @@
+"""What a write did, for people and programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from lakelock.conflict import Conflict
+from lakelock.occ.transaction import Committed
+
+
+@dataclass(frozen=True, repr=False)
+class WriteResult:
+    """A committed write. `instant` names it in `table.read(as_of=...)` and `table.changes(since=...)`.
+
+    Counts are rows. `rows_inserted` are new rows, `rows_updated` replaced ones; rows that were only carried over into a new
+    file count nowhere. `redone` counts the attempts that a conflict cost, `conflicts` says with whom.
+    """
+
+    operation: str
+    instant: str
+    completion: str
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+    files: int
+    size_bytes: int
+    lock_wait_s: float
+    took_s: float
+    attempts: int
+    conflicts: tuple[Conflict, ...]
+    already_applied: bool
+
+    @classmethod
+    def of(cls, done: Committed) -> WriteResult:
+        return cls(**{field.name: getattr(done, field.name) for field in fields(cls)})
+
+    @property
+    def redone(self) -> int:
+        return self.attempts - 1
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, for logs and JSON."""
+        values: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "conflicts": [conflict.as_dict() for conflict in self.conflicts]}
+
+    def __repr__(self) -> str:
+        if self.already_applied:
+            return f"{self.operation} {self.instant}: applied before, nothing changed"
+        changes = [
+            f"{count:,} {what}"
+            for count, what in (
+                (self.rows_inserted, "inserted"),
+                (self.rows_updated, "updated"),
+                (self.rows_deleted, "deleted"),
+            )
+            if count
+        ]
+        rows = ", ".join(changes) or "no rows changed"
+        waited = f", waited {self.lock_wait_s:.1f} s for the lock" if self.lock_wait_s >= 0.05 else ""
+        again = f", attempt {self.attempts}" if self.attempts > 1 else ""
+        files = f"{self.files} file{'s' if self.files != 1 else ''}, {_size(self.size_bytes)}"
+        return f"{self.operation} {self.instant}: {rows} ({files}) in {self.took_s:.1f} s{waited}{again}"
+
+
+def _size(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

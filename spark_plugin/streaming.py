@@ -1,0 +1,26 @@
+"""Structured Streaming: the numbering of micro-batches that makes a replayed one harmless."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from lakelock.errors import InputError
+from lakelock.occ.footprint import AppTransaction
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+
+
+def micro_batch(df: DataFrame, batch_id: int) -> AppTransaction:
+    """The application transaction of a micro-batch: the query's id, which its checkpoint keeps, and the batch's number."""
+    query = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    if not query:
+        raise InputError(
+            "this is not running inside foreachBatch: Spark does not say which streaming query it is",
+            hint="use it as df.writeStream.foreachBatch(table.upsert_batch); elsewhere call table.upsert(df)",
+        )
+    return application_of(query, batch_id)
+
+
+def application_of(query: str, batch_id: int) -> AppTransaction:
+    return AppTransaction(f"spark-stream:{query}", batch_id)

@@ -1,0 +1,109 @@
+"""A transaction that reads, computes and writes, validated as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+
+from pyspark.sql import Column, DataFrame
+
+from lakelock.errors import TransactionStateError
+from lakelock.occ.reads import WholeTable
+from lakelock.occ.transaction import Transaction
+from lakelock.spark_plugin import deleting, inserting, upserting
+from lakelock.spark_plugin.attempt import Attempt, Write
+from lakelock.spark_plugin.frames import require_batch
+from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.row_reads import RowsRead
+
+
+class LakeTransaction:
+    """`with table.transaction() as tx:` — reads see the table as it was at the beginning, writes are committed together.
+
+    It is rejected (`ConflictError`) if somebody commits what its reads would have seen. It is never run again by itself,
+    because only its author can compute anew. Leaving the block by an exception withdraws everything. `result` tells after
+    the block what was committed.
+
+    Its reads do not see its own writes, so a write that looks keys or rows up must not follow one that touched the same
+    partitions: such a second write is refused.
+    """
+
+    def __init__(self, begin: Callable[[], Transaction], attempt: Callable[[Transaction], Attempt]) -> None:
+        self._begin, self._make_attempt = begin, attempt
+        self._attempt: Attempt | None = None
+        self.result: WriteResult | None = None
+
+    def __enter__(self) -> LakeTransaction:
+        if self._attempt is not None:
+            raise TransactionStateError("this transaction was used before", hint="call table.transaction() for a new one")
+        self._attempt = self._make_attempt(self._begin())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        attempt = self._open()
+        with closing(attempt), attempt.tx as tx:
+            if error is not None:
+                tx.abort(str(error) or type(error).__name__)
+                return
+            written = attempt.earlier
+            self.result = WriteResult.of(tx.commit(written.stats, schema=written.schema, replaced=written.replaced))
+
+    @property
+    def instant(self) -> str:
+        return self._open().tx.instant
+
+    def read(self, where: str | Column | None = None, *, include_meta: bool = False) -> DataFrame:
+        """The rows (that satisfy `where`) as of the transaction's beginning. Say in `where` all that the result depends on:
+        only what satisfies it is watched."""
+        attempt = self._open()
+        frame = attempt.read(attempt.tx.snapshot().files, meta=include_meta)
+        if where is None:
+            attempt.tx.reads(WholeTable())
+            return frame
+        attempt.tx.reads(RowsRead(where, attempt.read))
+        return frame.where(where)
+
+    def insert(self, df: DataFrame) -> None:
+        """Append the rows at the commit."""
+        self._write(partial(inserting.insert, df=require_batch(df, "insert")), looks_up=False)
+
+    def upsert(self, df: DataFrame) -> None:
+        """Insert or replace the rows by key at the commit."""
+        self._write(partial(upserting.upsert, df=require_batch(df, "upsert")), looks_up=True)
+
+    def delete(self, what: str | Column | DataFrame) -> None:
+        """Delete by condition, or by a data frame of keys, at the commit."""
+        if isinstance(what, str | Column):
+            self._write(partial(deleting.delete_where, condition=what), looks_up=True, anywhere=True)
+        else:
+            self._write(partial(upserting.delete_keys, df=require_batch(what, "delete")), looks_up=True)
+
+    def _write(self, write: Write, *, looks_up: bool, anywhere: bool = False) -> None:
+        attempt = self._open()
+        earlier = {stat.partition_path or "" for stat in attempt.earlier.stats}
+        if anywhere and earlier:
+            raise TransactionStateError(
+                "a delete by condition must be the first write of its transaction: it would not see the rows written before it",
+                hint="delete first, or filter the rows before writing them",
+            )
+        try:
+            written = write(attempt)
+        except BaseException as error:
+            attempt.tx.abort(str(error) or type(error).__name__)
+            raise
+        again = sorted(earlier & {stat.partition_path or "" for stat in written.stats}) if looks_up else []
+        if again:
+            attempt.tx.abort("two writes of one transaction met")
+            raise TransactionStateError(
+                f"two writes of this transaction touch the partition {again[0]!r}, and the second cannot see the first",
+                hint="unite the data frames and write them once",
+            )
+        self._attempt = replace(attempt, earlier=attempt.earlier + written)
+
+    def _open(self) -> Attempt:
+        if self._attempt is None:
+            raise TransactionStateError("the transaction has not begun", hint="use it as `with table.transaction() as tx:`")
+        return self._attempt

@@ -1,0 +1,57 @@
+"""One real Spark session for all tests of the plugin, and tables in temporary folders."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("lakelock-tests")
+        .config("spark.driver.memory", "1g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+        .config("spark.default.parallelism", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Where a table of the test may be."""
+    return str(tmp_path / "table")
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Callable[[str], str]:
+    """Unpack a table that real Java Hudi wrote; its path."""
+
+    def unpack(name: str) -> str:
+        archive = GOLDEN / f"{name}.tar.gz"
+        if not archive.exists():
+            pytest.skip(f"{archive.name} is not in tests/golden")
+        with tarfile.open(archive) as tar:
+            tar.extractall(tmp_path, filter="data")
+        return str(tmp_path / name)
+
+    return unpack
