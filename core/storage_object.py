@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import obstore
     from obstore.store import ObjectStore
 
-_DELETE_BATCH = 1000
+PAGE = 1000
+"""Keys that are looked at together in a listing: what one answer of the service holds."""
+
 _CLIENT_OPTIONS = (
     "allow_http",
     "allow_invalid_certificates",
@@ -104,9 +106,9 @@ class ObjectStorage:
         import obstore
 
         gone = [checked(key) for key in keys]
-        for start in range(0, len(gone), _DELETE_BATCH):
-            with translated(self._uri, gone[start], self._options):
-                obstore.delete(self._store, gone[start : start + _DELETE_BATCH])
+        if gone:
+            with translated(self._uri, gone[0], self._options):
+                obstore.delete(self._store, gone)
 
     def open_input(self, key: str) -> IO[bytes]:
         return ObjectReader.open(self._store, checked(key), self._uri, self._options)
@@ -130,7 +132,7 @@ class ObjectStorage:
         while True:
             jump = False
             with translated(self._uri, folder, self._options):
-                for page in obstore.list(self._store, folder or None, offset=offset, chunk_size=1000):
+                for page in obstore.list(self._store, folder or None, offset=offset, chunk_size=PAGE):
                     for meta in page:
                         yield Listed(meta["path"], meta["size"], _ms(meta["last_modified"]))
                     if not folder and page and page[-1]["path"].startswith(f"{METADATA_FOLDER}/"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,10 @@ S3_OPTIONS = {
     "region": "us-east-1",
     "allow_http": "true",
 }
+
+
+S3_PAGE = 100
+"""Keys in one page of a listing: a tenth of what S3 gives, so that a test sees several pages."""
 
 
 class OneAtATime:
@@ -45,6 +50,7 @@ def s3_server() -> Iterator[str]:
 
         def log(self, *_: Any) -> None: ...
 
+    os.environ["MOTO_S3_DEFAULT_MAX_KEYS"] = str(S3_PAGE)
     app = OneAtATime(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     server.daemon_threads = True
