@@ -1,14 +1,16 @@
-"""Rules for all tests: what starts Spark, and what happens where Java is missing."""
+"""Rules for all tests: what starts Spark, and what happens where something that a test needs is missing."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
+_IN_CI = bool(os.environ.get("CI"))
 
 
 def _java_is_there() -> bool:
@@ -17,11 +19,22 @@ def _java_is_there() -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in tests/spark starts Spark: `make tests` runs it alone. It is skipped without Java, except in CI."""
+    """Everything in tests/spark starts Spark: `make tests` runs it alone. Without Java it is skipped."""
     skip = pytest.mark.skip(reason="needs Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
-    without_java = not _java_is_there() and not os.environ.get("CI")
+    without_java = not _java_is_there()
     for item in items:
         if _SPARK_FOLDER in item.path.parents:
             item.add_marker(pytest.mark.spark)
         if without_java and item.get_closest_marker("spark"):
             item.add_marker(skip)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What is missing on a laptop skips a test; in CI it must be there, or green would mean nothing."""
+    report = yield
+    if _IN_CI and report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if "needs " in reason or "could not import" in reason:
+            report.outcome, report.longrepr = "failed", f"{reason}; a test that cannot run fails in CI"
+    return report
