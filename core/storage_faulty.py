@@ -141,9 +141,19 @@ class FaultyStorage(Wrapped):
 
     def __init__(self, inner: Storage, plan: Plan | Sequence[Rule] = ()) -> None:
         super().__init__(inner)
-        self.plan = plan
+        self._plan = plan
         self._counts = _Counts()
         self._late: list[_Late] = []
+
+    @property
+    def plan(self) -> Plan | Sequence[Rule]:
+        """What fails. A new plan counts its matching requests anew."""
+        return self._plan
+
+    @plan.setter
+    def plan(self, plan: Plan | Sequence[Rule]) -> None:
+        self._plan = plan
+        self._counts.by_rule.clear()
 
     def deliver(self) -> int:
         """Let every late request arrive now; how many there were."""
@@ -176,9 +186,9 @@ class FaultyStorage(Wrapped):
             waiting.request()
 
     def _rule_for(self, call: Call) -> Rule | None:
-        if callable(self.plan):
-            return self.plan(call)
-        for number, rule in enumerate(self.plan):
+        if callable(self._plan):
+            return self._plan(call)
+        for number, rule in enumerate(self._plan):
             if fnmatchcase(call.op, rule.op) and fnmatchcase(call.key, rule.key):
                 self._counts.by_rule[number] += 1
                 if rule.nth is None or rule.nth == self._counts.by_rule[number]:

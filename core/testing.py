@@ -95,9 +95,8 @@ class _Scheduled:
     running: bool = False
 
     def run(self) -> None:
-        """Run once; time that passes inside does not start the same action again."""
+        """Run once; the next run is due one interval after this one has ended."""
         self.running = True
-        self.due_s += self.interval_s
         try:
             self.action()
         except BaseException:
@@ -105,6 +104,7 @@ class _Scheduled:
             raise
         finally:
             self.running = False
+            self.due_s = self.runtime.monotonic_s() + self.interval_s
 
     def stop(self) -> None:
         self.runtime._stop(self)
