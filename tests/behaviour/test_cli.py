@@ -30,6 +30,7 @@ from lakelock.errors import (
     SettingsError,
     TableError,
 )
+from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
 from lakelock.storage import Storage
@@ -38,7 +39,8 @@ from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, insert, leftovers, new_table, put_file, writer
+from tests.behaviour import tables
+from tests.behaviour.tables import insert, leftovers, new_table, put_file
 
 
 @dataclass
@@ -75,6 +77,11 @@ def path(storage: LocalStorage) -> str:
 
 def everything(storage: Storage) -> set[str]:
     return {entry.key for prefix in ("", ".hoodie") for entry in storage.list(prefix)}
+
+
+def writer(storage: Storage, *, name: str = "w") -> Coordinator:
+    """A writer that a busy machine cannot take for dead."""
+    return tables.writer(storage, Settings(), name=name)
 
 
 def left_by_a_dead_writer(storage: LocalStorage) -> Transaction:
@@ -307,7 +314,7 @@ class TestCommits:
 class TestLocks:
     @pytest.fixture
     def held(self, storage: LocalStorage) -> Iterator[int]:
-        provider = writer(storage, QUICK, name="backfill").table.provider
+        provider = writer(storage, name="backfill").table.provider
         assert provider is not None
         lease = provider.acquire(wait_s=1)
         yield lease.token
@@ -368,7 +375,7 @@ class TestMarkers:
 
     def test_live_and_dead_writers_are_told_apart(self, storage: LocalStorage, path: str) -> None:
         dead = left_by_a_dead_writer(storage)
-        with writer(storage, Settings(), name="live").begin("UPSERT") as tx:
+        with writer(storage, name="live").begin("UPSERT") as tx:
             put_file(tx, storage, "month=1", "a")
             # Beginning reaps, so a second one dies meanwhile.
             second = left_by_a_dead_writer(storage)
