@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakelock.occ.file_tasks import WriteContext, rewrite_group, write_new_files
@@ -60,10 +62,10 @@ def rewrite_stage(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Itera
             yield from write_new_files(plan.context, target[0], [mine.rows], task)
 
 
-def _by_target(plan: RewritePlan, keyed: Keyed, routes: np.ndarray) -> dict[Target, np.ndarray]:
+def _by_target(plan: RewritePlan, keyed: Keyed, routes: npt.NDArray[Any]) -> dict[Target, npt.NDArray[Any]]:
     """The positions of the rows of each target, in their order."""
     files = len(plan.files)
-    found: dict[Target, list[np.ndarray]] = {}
+    found: dict[Target, list[npt.NDArray[Any]]] = {}
     order = np.argsort(routes, kind="stable")
     ordered = routes[order]
     bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]

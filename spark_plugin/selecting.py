@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -72,7 +74,7 @@ def select_stage(numbers: Mapping[str, int], batches: Iterator[pa.RecordBatch]) 
 class AtPositions:
     """Dooms the rows at some positions of a file whose batches it is asked about from the first to the last."""
 
-    def __init__(self, positions: np.ndarray) -> None:
+    def __init__(self, positions: npt.NDArray[Any]) -> None:
         self._positions, self._at = np.sort(positions), 0
 
     def __call__(self, batch: pa.Table) -> pa.Array:

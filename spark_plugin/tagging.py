@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakelock.occ.file_tasks import WriteContext
@@ -80,12 +82,13 @@ def chunks(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.Tab
 
 def _tagged(
     plan: TagPlan, keyed: Keyed, numbered: dict[str, list[tuple[int, DataFile]]], report: TagReport
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Positions into the chunk, ascending, and the route of each; a key that several files hold has several."""
     paths = partition_paths(keyed.rows, plan.context.properties)
     codes = np.asarray(paths.indices)
     storage = plan.context.location.open()
-    all_positions, all_routes = [], []
+    all_positions: list[npt.NDArray[Any]] = []
+    all_routes: list[npt.NDArray[Any]] = []
     for code, partition in enumerate(paths.dictionary.to_pylist()):
         at = np.flatnonzero(codes == code)
         keys = keyed.keys.combine_chunks().take(pa.array(at)) if len(paths.dictionary) > 1 else keyed.keys.combine_chunks()
@@ -112,6 +115,6 @@ def _tagged(
     return positions[order], routes[order]
 
 
-def _with_routes(rows: pa.Table, routes: np.ndarray, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _with_routes(rows: pa.Table, routes: npt.NDArray[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     columns = [*rows.columns, pa.chunked_array([pa.array(routes)]), pa.chunked_array([pa.nulls(len(routes), pa.binary())])]
     yield from pa.table(columns, schema=schema).to_batches()
