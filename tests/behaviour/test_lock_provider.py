@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderUnavailable, SettingsError
+from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderUnavailable, SettingsError, StorageUnavailable
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
@@ -322,6 +322,32 @@ def test_a_renewal_whose_reply_was_lost_does_not_lose_the_lock(storage_world: Wo
         lease.ensure_active()
     provider.release(lease)
     take(world.writer("two"))
+
+
+def test_a_release_right_after_a_renewal_whose_reply_was_lost_frees_the_lock(storage_world: World) -> None:
+    world = prepared(storage_world)
+    provider = world.writer("one", lose(world.storage, "put_if_match", nth=2))
+    lease = take(provider)
+    with pytest.raises(StorageUnavailable):
+        provider.renew(lease)
+    provider.release(lease)
+    take(world.writer("two"))
+
+
+def test_an_expired_or_released_lease_sends_no_request_for_renewal_or_a_second_release(storage_world: World) -> None:
+    world = prepared(storage_world)
+    counting = CountingStorage(world.storage)
+    provider = world.writer("one", counting)
+    lease = take(provider)
+    world.runtime.advance(LEASE_S)
+    counting.reset()
+    with pytest.raises(LeaseLost):
+        provider.renew(lease)
+    assert counting.total == 0
+    provider.release(lease)
+    counting.reset()
+    provider.release(lease)
+    assert counting.total == 0
 
 
 def test_a_release_whose_reply_was_lost_frees_the_lock_and_raises_nothing(storage_world: World) -> None:
