@@ -10,8 +10,8 @@ from lakelock.occ import footprint as keys
 from lakelock.occ.decisions import DecisionKind, decided_for
 from lakelock.occ.footprint import Other, operation_of, writer_of
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head
-from lakelock.occ.window import read_commit
+from lakelock.occ.publish import finish_head, is_rolled_back
+from lakelock.occ.window import covered_by_archive, read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State
 
@@ -87,7 +87,7 @@ def _took_s(metadata: CommitMetadata) -> float | None:
 def outcome_of(table: OpenTable, instant: str) -> Outcome:
     """What became of an instant; a decided commit that is not visible yet is published on the way.
 
-    REJECTED also for instants that never existed. An archived commit counts as committed if it is older than the timeline.
+    REJECTED also for instants that never existed. What lies within the archive counts as committed unless a rollback says otherwise.
     """
     state = table.timeline().state_of(instant)
     if state is not None and state is not State.COMPLETED:
@@ -100,4 +100,8 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
         with table.locked(instant, "publish"):
             finish_head(table, table.log.look(), table.timeline())
         state = table.timeline().state_of(instant)
-    return Outcome.COMMITTED if state is State.COMPLETED else Outcome.REJECTED
+    if state is State.COMPLETED:
+        return Outcome.COMMITTED
+    timeline = table.timeline()
+    archived = covered_by_archive(table.storage, {instant}) and not is_rolled_back(table, timeline, instant)
+    return Outcome.COMMITTED if archived else Outcome.REJECTED

@@ -56,14 +56,17 @@ def read_commit(storage: Storage, file_name: str, instant: str, completion: str)
 def possibly_archived(storage: Storage, baseline: Baseline, timeline: Timeline) -> set[str]:
     """Instants that were pending at the baseline and may have committed and been archived since.
 
-    Such a commit can no longer be judged. An instant that vanished otherwise was rolled back or given up. The archive's
-    files are named `<first instant>_<last instant>_<level>.parquet`.
+    Such a commit can no longer be judged. An instant that vanished otherwise was rolled back or given up.
     """
     then = baseline.timeline
     pending_then = {i.requested for i in (*then.pending, *then.pending_services)} - {baseline.instant}
-    vanished = {i for i in pending_then if timeline.state_of(i) is None}
-    if not vanished:
+    return covered_by_archive(storage, {i for i in pending_then if timeline.state_of(i) is None})
+
+
+def covered_by_archive(storage: Storage, instants: set[str]) -> set[str]:
+    """Those of the instants that lie within an archive file, which is named `<first instant>_<last instant>_<level>.parquet`."""
+    if not instants:
         return set()
     names = (item.key.rsplit("/", 1)[-1] for item in storage.list(layout.HISTORY))
     ranges = [name.split("_")[:2] for name in names if name.endswith(".parquet") and name.count("_") >= 2]
-    return {i for i in vanished if any(low <= i <= high for low, high in ranges)}
+    return {i for i in instants if any(low <= i <= high for low, high in ranges)}

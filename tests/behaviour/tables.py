@@ -26,7 +26,7 @@ from lakelock.table.snapshot import DataFile
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("month", pa.string())])
 QUICK = Settings(
-    heartbeat=HeartbeatSettings(interval_s=0.4, tolerable_misses=2),
+    heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
     lock=LockSettings(wait_s=20, lease_s=3, renew_s=0.5, poll_s=0.02),
     retry=RetrySettings(first_wait_s=0.01, longest_wait_s=0.1, holder_wait_s=10),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lakelock.settings import Settings
 from lakelock.storage_faulty import CountingStorage
 from lakelock.storage_memory import MemoryStorage
 from tests.behaviour.tables import insert, new_table, put_file, writer
@@ -24,11 +25,11 @@ def test_a_transaction_that_writes_one_file_needs_the_same_few_requests_at_10_an
     inner = MemoryStorage()
     new_table(inner)
     storage = CountingStorage(inner)
-    filler, counts = writer(inner), []
+    filler, counts = writer(inner, Settings()), []
     for earlier in (10, 400):
         while len(filler.table.timeline().commits) < earlier:
             insert(filler, inner, "month=1", f"f{len(filler.table.timeline().commits)}")
-        mine = writer(storage)
+        mine = writer(storage, Settings())
         if not fresh_process:
             insert(mine, storage, "month=1", f"warm{earlier}")
         counts.append(counted_insert(storage, mine, f"x{earlier}"))
@@ -38,12 +39,12 @@ def test_a_transaction_that_writes_one_file_needs_the_same_few_requests_at_10_an
 def test_claiming_a_file_group_takes_the_same_requests_with_1_and_with_100_live_writers():
     inner = MemoryStorage()
     new_table(inner)
-    insert(writer(inner), inner, "month=1", "a")
+    insert(writer(inner, Settings()), inner, "month=1", "a")
     storage, counts, live = CountingStorage(inner), [], []
     for writers in (1, 10, 100):
         while len(live) < writers:
-            live.append(writer(inner).begin("INSERT"))
-        tx = writer(storage).begin("UPSERT")
+            live.append(writer(inner, Settings()).begin("INSERT"))
+        tx = writer(storage, Settings()).begin("UPSERT")
         group = tx.snapshot().files[0].group
         storage.reset()
         tx.claim([group])
