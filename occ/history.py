@@ -87,7 +87,8 @@ def _took_s(metadata: CommitMetadata) -> float | None:
 def outcome_of(table: OpenTable, instant: str) -> Outcome:
     """What became of an instant; a decided commit that is not visible yet is published on the way.
 
-    REJECTED also for instants that never existed. What lies within the archive counts as committed unless a rollback says otherwise.
+    REJECTED also for instants that never existed. What lies within the archive counts as committed, unless a rollback
+    says otherwise.
     """
     state = table.timeline().state_of(instant)
     if state is not None and state is not State.COMPLETED:

@@ -64,7 +64,7 @@ def possibly_archived(storage: Storage, baseline: Baseline, timeline: Timeline) 
 
 
 def covered_by_archive(storage: Storage, instants: set[str]) -> set[str]:
-    """Those of the instants that lie within an archive file, which is named `<first instant>_<last instant>_<level>.parquet`."""
+    """Those of the instants that an archive file covers; it is named `<first instant>_<last instant>_<level>.parquet`."""
     if not instants:
         return set()
     names = (item.key.rsplit("/", 1)[-1] for item in storage.list(layout.HISTORY))

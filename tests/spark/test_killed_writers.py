@@ -1,0 +1,110 @@
+"""A real Spark process is killed at every step of a commit, of a rollback and of a collection; the others go on by themselves."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+from lakelock.spark_plugin import LakeTable
+from lakelock.storage_local import LocalStorage
+from tests.behaviour.tables import leftovers
+from tests.spark.processes import QUICK, WriterProcess
+from tests.spark.test_writers_at_once import START, content, hudi_content, with_rows
+from tests.spark.writer_process import COLUMNS, frame
+
+UPSERT = [["a", 10, "1"], ["new", 11, "2"]]
+DONE = with_rows(("a", 10, "1"), ("new", 11, "2"))
+NEXT = ("next", 7, "3")
+BEYOND_HEARTBEAT_S = 3.5
+
+# step -> whether the commit was decided when the writer died
+COMMIT_STEPS = {
+    "heartbeat-started": False, "requested": False, "begun": False, "claimed": False, "inflight": False,
+    "data-written": False, "reconciled": False, "locked": False, "validated": False,
+    "decided": True, "published": True, "unlocked": True, "cleaned": True,
+}  # fmt: skip
+ROLLBACK_STEPS = [
+    "rollback-decided", "rollback-data-deleted", "rollback-markers-deleted", "rollback-pending-deleted", "rollback-recorded",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def template(spark, tmp_path_factory) -> str:
+    """A table to copy for each test, so that each begins with the same files."""
+    path = str(tmp_path_factory.mktemp("template") / "table")
+    schema = spark.createDataFrame([], COLUMNS).schema
+    with LakeTable.create(spark, path, schema=schema, key="id", partition_by="month", options=QUICK) as table:
+        table.insert(frame(spark, START))
+    return path
+
+
+@pytest.fixture
+def path(template, tmp_path) -> str:
+    copy = str(tmp_path / "table")
+    shutil.copytree(template, copy)
+    return copy
+
+
+def next_writer(spark, path: str) -> LakeTable:
+    """Another writer begins at once and commits; nobody helps it."""
+    table = LakeTable.for_path(spark, path, options=QUICK, application="next")
+    table.insert(frame(spark, [list(NEXT)]))
+    return table
+
+
+def check_readers_agree(spark, path: str) -> list[tuple]:
+    rows = content(LakeTable.for_path(spark, path, options=QUICK))
+    assert hudi_content(path) == rows
+    return rows
+
+
+def check_settled(spark, path: str, expected: list[tuple]) -> None:
+    """Once the dead writer's heartbeat has run out, one more write leaves the right rows and nothing else."""
+    time.sleep(BEYOND_HEARTBEAT_S)
+    LakeTable.for_path(spark, path, options=QUICK).delete("id = 'nobody'")
+    assert check_readers_agree(spark, path) == sorted([*expected, NEXT])
+    assert leftovers(LocalStorage(path)) == []
+
+
+@pytest.mark.parametrize(("step", "decided"), COMMIT_STEPS.items())
+def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_next(spark, path, step, decided):
+    with WriterProcess(path, "upsert", UPSERT, crash_at=step) as victim:
+        assert victim.died()
+    assert check_readers_agree(spark, path) in (with_rows(), DONE)
+    next_writer(spark, path)
+    assert check_readers_agree(spark, path) == sorted([*(DONE if decided else with_rows()), NEXT])
+    check_settled(spark, path, DONE if decided else with_rows())
+
+
+def test_an_executor_killed_while_it_writes_leaves_no_file(spark, path):
+    with WriterProcess(path, "upsert", UPSERT, crash_at="marked") as victim:
+        answer = victim.answer()
+    assert answer["outcome"] == "write-failed"
+    next_writer(spark, path)
+    check_settled(spark, path, with_rows())
+
+
+@pytest.mark.parametrize("step", ROLLBACK_STEPS)
+def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_next(spark, path, step):
+    with WriterProcess(path, "upsert", UPSERT, crash_at="reconciled") as victim:
+        assert victim.died()
+    time.sleep(BEYOND_HEARTBEAT_S)
+    with WriterProcess(path, "insert", [["x", 1, "1"]], crash_at=step) as reaper:
+        assert reaper.died()
+    assert check_readers_agree(spark, path) == with_rows()
+    next_writer(spark, path)
+    check_settled(spark, path, with_rows())
+
+
+@pytest.mark.parametrize("step", ["boundary-raised", "collected"])
+def test_a_writer_killed_while_it_collects_decisions_leaves_a_table_that_works(spark, path, step):
+    collecting = {**QUICK, "decisions.collect_above": 2}
+    table = LakeTable.for_path(spark, path, options=QUICK)
+    for value in (1, 2, 3):
+        table.upsert(frame(spark, [["a", value, "1"]]))
+    with WriterProcess(path, "insert", [["x", 1, "1"]], options=collecting, crash_at=step) as victim:
+        assert victim.died()
+    next_writer(spark, path)
+    check_settled(spark, path, with_rows(("a", 3, "1")))
