@@ -20,6 +20,9 @@ class Step:
     """False for steps that only a live view shows in passing."""
 
 
+Told = tuple[str, str, bool]
+
+
 @dataclass
 class Cast:
     """Who is who: process ids and instants by writer, learnt from the feed."""
@@ -27,13 +30,17 @@ class Cast:
     began_ms: int
     pids: dict[int, str] = field(default_factory=dict)
     instants: dict[str, str] = field(default_factory=dict)
+    told: dict[str, Told] = field(default_factory=dict)
 
     def step(self, line: Line) -> Step | None:
-        """The sentence for a line; None for what is not worth telling."""
+        """The sentence for a line; None for what is not worth telling, or was the writer's last sentence already."""
         if line.kind == "began":
             self.instants[line.instant] = line.writer
         told = _told(line, self)
-        return None if told is None else Step((line.at_ms - self.began_ms) / 1000, line.writer, *told)
+        if told is None or self.told.get(line.writer) == told:
+            return None
+        self.told[line.writer] = told
+        return Step((line.at_ms - self.began_ms) / 1000, line.writer, *told)
 
     def of_pid(self, text: object) -> str:
         """The writer that a text form of an identity speaks of."""
@@ -43,8 +50,6 @@ class Cast:
     def of_instant(self, instant: str) -> str:
         return self.instants.get(instant, "another writer")
 
-
-Told = tuple[str, str, bool]
 
 _PLAIN: Mapping[str, Told] = {
     "starting": ("start Spark", "wait", False),
@@ -95,7 +100,8 @@ def _waiting_for_lock(line: Line, cast: Cast) -> Told:
 
 
 def _committed(line: Line, cast: Cast) -> Told:
-    return f"commit #{line.facts.get('decision')}, {_count(line, 'rows', 'row')} written", "good", True
+    what = _count(line, "rows", "row") if line.facts.get("rows") else _count(line, "files", "file")
+    return f"commit #{line.facts.get('decision')}, {what} written", "good", True
 
 
 def _rejected(line: Line, cast: Cast) -> Told:

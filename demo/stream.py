@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STOP_AFTER = CHUNKS // 2
 """Batches that are committed before the stream is stopped."""
 
-WITHIN_S = 150.0
+WITHIN_S = 400.0
 PAUSE_S = 0.5
 
 

@@ -32,10 +32,10 @@ from lakelock.spark_plugin import LakeTable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PATIENCE_S = 150.0
+PATIENCE_S = 400.0
 """How long a writer waits for its turn before it gives up."""
 
-COLLISION_S = 60.0
+COLLISION_S = 120.0
 """How long the first correction holds its claims for the second one to run into."""
 
 

@@ -91,6 +91,13 @@ def test_no_event_is_too_bare_to_be_told(cast: Cast, kind: EventKind):
     said(cast, str(kind))
 
 
+def test_what_is_said_again_and_again_is_told_once(cast: Cast):
+    assert said(cast, "waiting-for-lock", holder=f"late-feed ({B})") == "wait for the lock of correction-a"
+    assert said(cast, "waiting-for-lock", holder=f"late-feed ({B})") is None
+    assert said(cast, "committed", "1", decision=3, files=2) == "commit #3, 2 files written"
+    assert said(cast, "waiting-for-lock", holder=f"late-feed ({B})") is not None
+
+
 def test_a_kind_that_is_not_known_is_left_out(cast: Cast):
     assert said(cast, "something-new") is None
 
