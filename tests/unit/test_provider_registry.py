@@ -1,0 +1,71 @@
+"""Lock providers of third parties, found through their entry points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakelock.errors import ProviderUnavailable, SettingsError
+from lakelock.identity import WriterIdentity
+from lakelock.providers import LockProvider, open_provider, provider_names
+from lakelock.settings import LockSettings
+from lakelock.storage_memory import MemoryStorage
+from lakelock.testing import ManualRuntime
+
+MODULE = """
+from lakelock.providers.memory import MemoryLockProvider
+
+class Doors(MemoryLockProvider):
+    def __init__(self, opening):
+        super().__init__(opening)
+        self.uri = opening.uri
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package with two providers, one of which lacks a dependency."""
+    info = tmp_path / "doors-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: doors\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[lakelock.lock_providers]\ndoors = doors_lock:Doors\nbroken = doors_lock_broken:Doors\nmemory = doors_lock:Doors\n"
+    )
+    (tmp_path / "doors_lock.py").write_text(MODULE)
+    (tmp_path / "doors_lock_broken.py").write_text("import a_driver_that_is_not_installed\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def open_named(uri: str) -> LockProvider:
+    runtime = ManualRuntime()
+    writer = WriterIdentity.of_this_process(runtime)
+    return open_provider(LockSettings(provider=uri), MemoryStorage(runtime.now_ms, name=uri), runtime, writer)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_provider_opens_by_its_name_and_gets_the_whole_uri() -> None:
+    provider = open_named("DOORS://host:1/path?x=1")
+    assert type(provider).__name__ == "Doors"
+    assert provider.uri == "DOORS://host:1/path?x=1"  # type: ignore[attr-defined]
+    provider.release(provider.acquire(wait_s=0))
+    assert provider_names() == ["storage", "memory", "broken", "doors"]
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_built_in_name_cannot_be_taken_over() -> None:
+    assert type(open_named("memory:")).__name__ == "MemoryLockProvider"
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_provider_that_lacks_its_driver_says_what_is_missing() -> None:
+    with pytest.raises(ProviderUnavailable, match="a_driver_that_is_not_installed") as refused:
+        open_named("broken:")
+    assert "install" in refused.value.hint
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_misspelt_name_is_answered_with_what_is_there() -> None:
+    with pytest.raises(SettingsError) as refused:
+        open_named("dors://host")
+    assert "did you mean doors:" in refused.value.hint and "storage:" in refused.value.hint
