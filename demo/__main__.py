@@ -11,17 +11,21 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.demo.flights import FLIGHTS, SMALLEST, DemoError, parse_size
+from lakelock.demo.flights import FLIGHTS, SMALLEST, DemoError, UsageError, parse_size
 from lakelock.demo.run import Request, run_demo
 from lakelock.demo.verdict import Verdict
+from lakelock.errors import LakelockError
+from lakelock.identity import WriterIdentity
+from lakelock.providers import open_provider, provider_name
+from lakelock.settings import Settings
+from lakelock.storage_open import StorageLocation
 
 OK, DIFFERENT, USAGE, FAILED = 0, 1, 2, 3
 
@@ -47,51 +51,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     seed = int(runtime.random() * 1_000_000) if asked.seed is None else asked.seed
     try:
         size = parse_size(asked.size)
-        with folder(asked.path, keep=asked.keep) as home:
-            verdict = carry_out(asked, seed, size, home, console, runtime)
+        check_provider(asked.provider, runtime)
+        home, keep = folder(asked.path), asked.keep or asked.path is not None
+        good = False
+        try:
+            (home / "work").mkdir()
+            request = Request(seed, size, asked.provider, home / "flights", home / "work", asked.plain)
+            verdict = run_demo(request, console, runtime)
             tell(verdict, seed, console)
-            if asked.path or asked.keep:
+            good = verdict.good
+        finally:
+            if keep or not good:
                 _say(console, f"kept: table {home / 'flights'}, inputs and logs {home / 'work'}")
-            return OK if verdict.good else DIFFERENT
+            else:
+                shutil.rmtree(home, ignore_errors=True)
+        return OK if good else DIFFERENT
     except UsageError as error:
-        Console(stderr=True).print(str(error), markup=False, highlight=False)
-        return USAGE
+        return _failed(str(error), USAGE)
     except DemoError as error:
-        Console(stderr=True).print(f"the demo failed (seed {seed}): {error}", markup=False, highlight=False)
-        return FAILED
+        return _failed(f"the demo failed (seed {seed}): {error}", FAILED)
     except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; no process is left behind")
-        return FAILED
+        return _failed("stopped; no process is left behind", FAILED)
 
 
-class UsageError(DemoError):
-    """The arguments cannot be used."""
-
-
-def carry_out(asked: argparse.Namespace, seed: int, size: int, home: Path, console: Console, runtime: Runtime) -> Verdict:
-    if asked.provider.startswith("memory"):
-        raise UsageError("--provider memory: works within one process only, and each writer is its own; use storage:")
-    (home / "work").mkdir()
-    request = Request(seed, size, asked.provider, home / "flights", home / "work", asked.plain)
-    return run_demo(request, console, runtime)
-
-
-@contextmanager
-def folder(path: Path | None, *, keep: bool) -> Iterator[Path]:
-    """The folder for everything: the user's own, which is kept, or a temporary one."""
-    if path is not None:
-        path = path.absolute()
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError(f"--path {path} is not an empty folder; name a new one")
-        path.mkdir(parents=True, exist_ok=True)
-        yield path
-        return
-    home = Path(tempfile.mkdtemp(prefix="lakelock-demo-"))
+def check_provider(uri: str, runtime: Runtime) -> None:
+    """Raise `UsageError` unless the writers' processes can lock with this provider; before any of them starts."""
+    if provider_name(uri) == "memory":
+        raise UsageError(f"--provider {uri} works within one process only, and each writer is its own; use storage:")
     try:
-        yield home
-    finally:
-        if not keep:
-            shutil.rmtree(home, ignore_errors=True)
+        settings = Settings.resolve({"lock.provider": uri}).settings
+        with tempfile.TemporaryDirectory(prefix="lakelock-demo-") as empty:
+            storage = StorageLocation.of(empty).open()
+            provider = open_provider(settings.lock, storage, runtime, WriterIdentity.of_this_process(runtime, "demo"))
+            try:
+                provider.probe()
+            finally:
+                provider.close()
+    except LakelockError as error:
+        raise UsageError(f"--provider {uri}: {error}") from error
+
+
+def folder(path: Path | None) -> Path:
+    """The folder for everything: the user's own if it is empty or new, or a temporary one."""
+    if path is None:
+        return Path(tempfile.mkdtemp(prefix="lakelock-demo-"))
+    path = path.absolute()
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"--path {path} is not an empty folder; name a new one")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def tell(verdict: Verdict, seed: int, console: Console) -> None:
@@ -109,6 +117,11 @@ def tell(verdict: Verdict, seed: int, console: Console) -> None:
 
 def _say(console: Console, text: str, style: str = "") -> None:
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _failed(text: str, code: int) -> int:
+    _say(Console(stderr=True), text)
+    return code
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -50,10 +50,12 @@ class DemoError(Exception):
     """The demo cannot go on, or did not show what it promises; the message says what to do."""
 
 
+class UsageError(DemoError):
+    """The arguments cannot be used."""
+
+
 def load(size: int = FLIGHTS) -> pa.Table:
     """`size` flights in order of departure; above 336,776 the year is repeated as 2014, 2015 and so on."""
-    if size < SMALLEST:
-        raise DemoError(f"--size {size:,} is too small: {SMALLEST:,} flights or more, so that every writer has some to work on")
     year = _stamped(_read_csv())
     whole, rest = divmod(size, year.num_rows)
     copies = [_in_year(year, n) for n in range(whole)]
@@ -67,12 +69,15 @@ def parse_size(text: str) -> int:
     """`0.1` is a share of the 336,776 flights, `50000` a number of flights, `3x` three years of them."""
     try:
         if text.endswith("x"):
-            return int(float(text[:-1]) * FLIGHTS)
-        return int(float(text) * FLIGHTS) if "." in text else int(text.replace(",", "").replace("_", ""))
-    except ValueError:
-        raise DemoError(
-            f"--size {text!r} is not a size: write a share (0.1), a number of flights (50000) or years (3x)"
-        ) from None
+            size = int(float(text[:-1]) * FLIGHTS)
+        else:
+            size = int(float(text) * FLIGHTS) if "." in text else int(text.replace(",", "").replace("_", ""))
+    except (ValueError, OverflowError):
+        hint = "write a share (0.1), a number of flights (50000) or years (3x)"
+        raise UsageError(f"--size {text!r} is not a size: {hint}") from None
+    if size < SMALLEST:
+        raise UsageError(f"--size {text} is too small: {SMALLEST:,} flights or more, so that every writer has some to work on")
+    return size
 
 
 def _read_csv() -> pa.Table:

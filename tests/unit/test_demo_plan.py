@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakelock.demo.flights import FLIGHTS, KEY, SCHEMA, DemoError, load, parse_size
+from lakelock.demo.flights import FLIGHTS, KEY, SCHEMA, UsageError, load, parse_size
 from lakelock.demo.plan import (
     CHUNKS,
     CORRECTION_A,
@@ -60,10 +60,10 @@ def test_a_size_is_a_share_a_number_or_years(text: str, size: int):
 
 
 def test_a_size_that_is_none_or_too_small_is_explained():
-    with pytest.raises(DemoError, match="write a share"):
+    with pytest.raises(UsageError, match="write a share"):
         parse_size("many")
-    with pytest.raises(DemoError, match="too small"):
-        load(100)
+    with pytest.raises(UsageError, match="too small"):
+        parse_size("100")
 
 
 @pytest.mark.parametrize("seed", range(6))
