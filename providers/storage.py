@@ -2,7 +2,7 @@
 
 The same object and rules as Java Hudi's StorageBasedLockProvider, so that its writers are excluded and exclude us. Better in
 what only the reader decides: see `lock_file` for taking over and `tokens` for the token. Taking the lock and giving it back
-costs two requests when this writer was the last to hold it, else three.
+costs two requests while this writer is the only one, three where writers take turns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STRENGTH = Strength(
     failover="that of the storage: strongly consistent object stores and POSIX file systems",
     clock_assumption="equal rates between lakelock writers; a Java peer compares validUntil with its own clock (0.5 s)",
     fairness="in order of arrival within a process; jittered polling between processes",
-    cost="2 storage requests for acquire and release, 3 after another holder",
+    cost="2 storage requests for acquire and release by a lone writer, 3 where writers take turns",
 )
 
 _GIVE_BACK_ATTEMPTS = 3
@@ -52,6 +52,7 @@ class StorageLockProvider(PollingProvider):
         super().__init__(opening)
         self._storage = opening.storage
         self._own_release: tuple[LockFile, str] | None = None
+        self._alone = True
         self._watched: Sighting | None = None
 
     @property
@@ -64,13 +65,15 @@ class StorageLockProvider(PollingProvider):
 
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         remembered, self._own_release = self._own_release, None
-        if remembered is not None:
+        if remembered is not None and self._alone:
             lease = self._take(attempt, *remembered)
             if lease is not None:
                 return lease
+            self._alone = False
         found = self._storage.get(LOCK_KEY)
         if found is None:
             return self._take(attempt, None, "")
+        self._alone = self._alone or (remembered is not None and remembered[1] == found.etag)
         now_s = self.runtime.monotonic_s()
         seen = self._watched = Sighting.of(found, now_s, self._watched)
         if seen.file.owner == attempt.grant and not seen.file.expired:

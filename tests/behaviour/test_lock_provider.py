@@ -385,20 +385,23 @@ def test_storage_that_does_not_answer_is_lost_at_the_deadline_and_called_unreach
         take(world.writer("two", storage), wait_s=1.0)
 
 
-def test_taking_and_giving_back_costs_two_requests_for_the_last_holder_and_three_after_another(storage_world: World) -> None:
+def test_taking_and_giving_back_costs_two_requests_alone_and_three_in_turns(storage_world: World) -> None:
     world = prepared(storage_world)
     counting = CountingStorage(world.storage)
     provider, other = world.writer("one", counting), world.writer("two")
-    provider.release(take(provider))
-    assert counting.total == 3
-    for _ in range(3):
+
+    def cost() -> int:
         counting.reset()
         provider.release(take(provider))
-        assert counting.total == 2, counting.calls
-    other.release(take(other))
-    counting.reset()
-    provider.release(take(provider))
-    assert counting.total == 4, "the remembered version is tried first"
+        return counting.total
+
+    assert [cost() for _ in range(4)] == [3, 2, 2, 2]
+    costs = []
+    for _ in range(3):
+        other.release(take(other))
+        costs.append(cost())
+    assert costs == [4, 3, 3], "the version of one's own release is tried first until that fails"
+    assert [cost() for _ in range(3)] == [3, 2, 2]
 
 
 @pytest.mark.parametrize("skew_s", [3600, -3600])
