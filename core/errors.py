@@ -16,7 +16,7 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   ├── LeaseLost                 held once, not any more; carries the reason
 │   ├── ProviderUnavailable       service not reachable, driver not installed, permission missing
 │   └── ProviderMismatch          the table is guarded by another provider or key
-├── TransactionError
+├── TransactionError              the transaction ended, and not by a commit that is known
 │   ├── ConflictError             rejected; carries `conflict` with both sides
 │   │   └── EarlyConflictError    the same, found before the data was written
 │   ├── RolledBackError           rejected; somebody rolled this transaction back

@@ -1,0 +1,235 @@
+"""Write the reference pages from the code: `python docs/generate.py`. With `--check` fail if one of them is stale."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import reference_frames as frames
+import reference_texts as texts
+
+from lakelock import errors, settings_hudi
+from lakelock.cli.output import Exit, exit_of
+from lakelock.conflict import ConflictRule
+from lakelock.errors import LakelockError
+from lakelock.events import Event, EventKind, log_event
+from lakelock.occ.rules import PROFILES
+from lakelock.providers.base import LossReason, Strength
+from lakelock.providers.registry import BUILT_IN
+from lakelock.settings import SECTIONS
+from lakelock.settings_fields import SettingRow, section_rows
+
+DOCS = Path(__file__).parent
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def code(text: object) -> str:
+    return f"`{text}`"
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital letter at the start and a full stop at the end."""
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else text + "."
+
+
+# Settings
+
+
+def settings_page() -> str:
+    parts = [frames.SETTINGS_INTRO]
+    for section in SECTIONS:
+        parts += [f"## {section.section}", sentence(inspect.getdoc(section) or "")]
+        parts.append(table(("setting", "default", "allowed", "meaning"), map(_setting, section_rows(section))))
+        if section.section in texts.SECTION_NOTES:
+            parts.append(texts.SECTION_NOTES[section.section])
+    parts += [frames.SETTINGS_STORAGE, frames.HUDI_INTRO]
+    parts.append(table(("key of Java Hudi", "setting here"), _hudi_keys()))
+    parts += ["Lock classes that lakelock can share:", table(("class", "becomes"), _hudi_classes()), frames.HUDI_REST]
+    return "\n\n".join(parts)
+
+
+def _setting(row: SettingRow) -> tuple[str, ...]:
+    allowed = ", ".join(code(json.dumps(choice)) for choice in row.choices) or row.bounds or row.type_name
+    return code(row.key), code(_toml(row.default)), allowed, sentence(row.doc)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool | str):
+        return json.dumps(value)
+    return f"{value:_}" if isinstance(value, int) else f"{value:g}" if value else str(value)
+
+
+def _hudi_keys() -> list[tuple[str, str]]:
+    rows = [(key, ours) for key, (ours, _) in settings_hudi._DIRECT.items()]
+    for lease, renew in settings_hudi._LEASE_KEYS.values():
+        rows += [(key, ours) for key, ours in ((lease, "lock.lease_s"), (renew, "lock.renew_s")) if key]
+    merged: dict[str, list[str]] = {}
+    for key, ours in [("hoodie.write.concurrency.mode", "concurrency.mode"), *rows]:
+        merged.setdefault(key, []).append(code(ours))
+    return [(code(key), ", ".join(dict.fromkeys(ours))) for key, ours in merged.items()]
+
+
+def _hudi_classes() -> list[tuple[str, str]]:
+    found = [(name.rpartition(".")[2], code(f"{scheme}:")) for name, scheme in settings_hudi._PROVIDERS.items()]
+    missing = {code(f"{scheme}:") for scheme in settings_hudi._PROVIDERS.values() if scheme not in BUILT_IN}
+    rows = [
+        (code(name), f"{uri}, which this release does not have: it is refused" if uri in missing else uri)
+        for name, uri in found
+    ]
+    return rows + [(code(name), f"refused: {why}") for name, why in settings_hudi._UNSHARED.items()]
+
+
+# Errors, rules, events, exit codes
+
+
+def errors_page() -> str:
+    classes = [LakelockError, *_below(LakelockError)]
+    parts = [frames.ERRORS_INTRO, table(("error", "code", "is a", "again?", "exit", "meaning"), map(_error, classes))]
+    parts += [frames.ERRORS_NOTES, "## What each error wants from you"]
+    for cls in classes[1:]:
+        advice = texts.ADVICE[cls]
+        parts += [f"### {cls.__name__}", f"**Why:** {advice.causes}", f"**Next:** {advice.what_to_do}"]
+    parts += [
+        frames.RULES_INTRO,
+        table(("rule", "the other …", "for example", "does running again help?", "profiles"), _rules()),
+    ]
+    parts += [frames.LOSSES_INTRO, table(("reason", "meaning"), [(code(r), texts.LOSSES[r]) for r in get_args(LossReason)])]
+    parts += [frames.EXITS_INTRO, table(("code", "name", "meaning"), [(e.value, e.name, texts.EXITS[e]) for e in Exit])]
+    parts += [
+        frames.EVENTS_INTRO,
+        table(("event", "level", "meaning"), [(code(k), _level(k), texts.EVENTS[k]) for k in EventKind]),
+    ]
+    return "\n\n".join(parts)
+
+
+def _below(cls: type[LakelockError]) -> list[type[LakelockError]]:
+    """The subclasses in the order of their definition, each before its own."""
+    return [found for child in cls.__subclasses__() if child.__module__ == errors.__name__ for found in (child, *_below(child))]
+
+
+def _error(cls: type[LakelockError]) -> tuple[str, ...]:
+    parent = cls.__mro__[1].__name__
+    name = code(cls.__name__) if cls is LakelockError else f"[{cls.__name__}](#{cls.__name__.lower()})"
+    code_of_exit = exit_of(cls.__new__(cls))
+    return name, code(cls.code.value), parent, "yes" if cls.retryable else "", str(code_of_exit.value), meanings()[cls.__name__]
+
+
+def meanings() -> dict[str, str]:
+    """What the tree in the docstring of `lakelock.errors` says of each class."""
+    lines = re.findall(r"^[│├└─ ]*([A-Z]\w+)(?: \(\w+\))? {2,}(\S.*)$", errors.__doc__ or "", re.MULTILINE)
+    return dict(lines)
+
+
+def _rules() -> Iterable[tuple[str, ...]]:
+    for rule in ConflictRule:
+        text = texts.RULES[rule]
+        yield code(rule), text.rejects, text.example, text.retry, _profiles(rule)
+
+
+def _profiles(rule: ConflictRule) -> str:
+    """The profiles that check a rule; what none of them names is checked always."""
+    by_read = rule in (ConflictRule.APPEND, ConflictRule.DELETE_READ, ConflictRule.KEY)
+    named = [
+        name
+        for name, profile in PROFILES.items()
+        if (by_read and profile.reads_matter) or rule.name.lower() in {function.__name__ for function in profile.rules}
+    ]
+    return ", ".join(named) or "all"
+
+
+class _Levels(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen = record.levelname
+
+
+def _level(kind: EventKind) -> str:
+    """The level at which the event is logged, found by logging one."""
+    handler, logger = _Levels(), logging.getLogger("lakelock")
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    try:
+        log_event(Event(kind, ""))
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+    return handler.seen.lower()
+
+
+# Providers
+
+
+def providers_page() -> str:
+    names = sorted(BUILT_IN, key=list(BUILT_IN).index)
+    strengths = {name: strength_of(name) for name in names}
+    parts = [frames.PROVIDERS_INTRO, _strengths(strengths, ("exclusion", "token", "crash_release"))]
+    parts.append(_strengths(strengths, ("failover", "clock_assumption", "fairness", "cost")))
+    described = [(name.replace("_", " "), texts.STRENGTHS[name]) for name in (field.name for field in fields(Strength))]
+    parts += ["What the columns say:", "\n".join(f"* **{name}**: {text}" for name, text in described)]
+    parts += [
+        frames.JAVA_INTRO,
+        table(("provider", "the same lock in Java Hudi"), [(code(f"{n}:"), texts.JAVA_PEERS[n]) for n in names]),
+    ]
+    return "\n\n".join([*parts, frames.PROVIDERS_REST])
+
+
+def strength_of(name: str) -> Strength:
+    """What a built-in provider declares, without opening it: a provider keeps it in its module, as `STRENGTH`."""
+    module = inspect.getmodule(BUILT_IN[name])
+    strength = getattr(module, "STRENGTH", None)
+    if not isinstance(strength, Strength):
+        raise TypeError(f"the module of the provider {name} has no STRENGTH")
+    return strength
+
+
+def _strengths(strengths: Mapping[str, Strength], columns: Sequence[str]) -> str:
+    rows = [(code(f"{name}:"), *(getattr(strength, column) for column in columns)) for name, strength in strengths.items()]
+    return table(("provider", *(column.replace("_", " ") for column in columns)), rows)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference-settings.md": settings_page,
+    "reference-errors.md": errors_page,
+    "reference-providers.md": providers_page,
+}
+
+
+def stale() -> list[str]:
+    """The names of the pages that do not say what the code says."""
+    found = {name: (DOCS / name).read_text() if (DOCS / name).exists() else "" for name in PAGES}
+    return [name for name, page in PAGES.items() if found[name] != page() + "\n"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    if "--check" in arguments:
+        old = stale()
+        if old:
+            sys.stderr.write(f"stale: {', '.join(old)}; next: python docs/generate.py\n")
+        return 1 if old else 0
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

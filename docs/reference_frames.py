@@ -1,0 +1,126 @@
+"""What stands around the tables of the reference pages, as Markdown."""
+
+from __future__ import annotations
+
+NOTE = (
+    "<!-- Written by docs/generate.py from the code. Do not edit: change the code or docs/reference_texts.py, and run it. -->"
+)
+
+SETTINGS_INTRO = f"""# Settings
+
+{NOTE}
+
+A value comes from the first of: option of the call, Spark conf (`spark.lakelock.<setting>`), file, default. The file is
+TOML, or the properties file of a Java Hudi writer as it is. It is named by the argument `config`, else the option
+`config`, else the Spark conf `spark.lakelock.config`. `lakelock config explain PATH` shows each value in effect and
+where it came from.
+
+* In options a setting may be written `lock.wait_s` or `lock_wait_s`, in any case. In TOML it is `wait_s` under `[lock]`.
+* An unknown setting is an error that names the nearest known one. So is a value out of bounds. Both come before any work.
+* Secrets are never shown.
+* `format("lakelock")` takes options and a file only: Spark does not hand its conf to data sources that are written in Python.
+
+`configs/default.toml` has every setting with its default, `configs/storage.toml` is a short example."""
+
+SETTINGS_STORAGE = """## storage
+
+Everything under `[storage]`, or as an option `storage.<name>`, is handed to the object store as obstore names it:
+`aws_region`, `aws_endpoint`, `google_service_account`, `azure_storage_account_name`, and so on. What is left out comes
+from the environment."""
+
+HUDI_INTRO = """## From a properties file of Java Hudi
+
+Name the file that your Java writers use (`.properties` or `.conf`). These keys are translated:"""
+
+HUDI_REST = """Every other key that begins with `hoodie.` has no effect here, and each is named in a warning. A lock
+that others cannot take part in is an error, unless something stronger sets `lock.provider`. A file that does not
+mention early conflict detection leaves it on here; in Java it is off."""
+
+ERRORS_INTRO = f"""# Errors
+
+{NOTE}
+
+Every error has a `message`, a `hint` (the next step), a stable `code`, `retryable`, and `details` with plain values.
+`error.as_dict()` gives all of it for logs. Errors can be pickled. **An error never contradicts the table:** after any
+error but [CommitOutcomeUnknown](#commitoutcomeunknown) the transaction is not in it, and its files are removed or will
+be by the next writer.
+
+```python
+from lakelock.errors import CommitOutcomeUnknown, ConflictError, InputError, LakelockError
+
+try:
+    table.upsert(corrections)
+except ConflictError as error:          # rejected, also after the automatic retries
+    print(error.conflict.rule, error.conflict.other.writer, error.conflict.overlap)
+except CommitOutcomeUnknown as error:   # ask before running it again
+    print(error.details["instant"], error.hint)
+except InputError as error:             # the call is wrong; nothing was begun
+    raise
+except LakelockError as error:
+    if not error.retryable:
+        raise
+    table.upsert(corrections)           # once more; better: let your scheduler do it
+```"""
+
+ERRORS_NOTES = """"Again?" says that the same call may succeed later. It does not say that lakelock runs it again by
+itself: that is told in [concepts](concepts.md#what-is-run-again-and-what-never-is). "Exit" is the exit code of the
+command line."""
+
+RULES_INTRO = """## Conflict rules
+
+A transaction is rejected by a rule when another one, which committed after mine had begun, … In `error.conflict.rule`
+and in logs a rule has the name in the first column. The profile is the setting `concurrency.profile`; "all" are checked
+in every profile."""
+
+LOSSES_INTRO = """## Why a lease was lost
+
+`LeaseLost.details["reason"]`, and the fact `reason` of the event `lease-lost`:"""
+
+EXITS_INTRO = """## Exit codes of `lakelock`
+
+With `--json` the result goes to stdout as JSON, an error to stderr as `{"error": {...}}`, and the exit code is the same."""
+
+EVENTS_INTRO = """## Events
+
+Each is one line in the logger `lakelock`, with its facts as extra fields `lakelock_<name>`. A program can listen, too:
+`LakeTable.for_path(..., listeners=[function])`. A listener that raises is reported and never fails a write."""
+
+PROVIDERS_INTRO = f"""# Lock providers
+
+{NOTE}
+
+A table has one lock. A writer holds it for milliseconds, while it validates and publishes. The setting `lock.provider`
+names it by one URI. The first writer records it in the table, and a writer that names another one is refused
+([ProviderMismatch](reference-errors.md#providermismatch)).
+
+**Between lakelock writers the lock is not what keeps the table right.** The decision log does that, also when a lease
+runs out, a process sleeps through it, or a broken provider grants everybody. The lock makes commits cheap and orderly,
+and it keeps Java Hudi writers apart from lakelock's: with a Java writer in the mix everything rests on it.
+
+## Which one
+
+| you have | use |
+|---|---|
+| the table on S3, Google Cloud Storage, Azure, or a POSIX file system | `storage:` (the default; no server) |
+| Java Hudi writers on the same table on S3 or GCS | `storage:`, and `StorageBasedLockProvider` in Java |
+| one process that alone writes, ever | `concurrency.mode = "SINGLE_WRITER"`: no lock is taken |
+| threads of one program in a test | `memory:` |
+
+## What each one promises
+
+As each provider declares it in its code:"""
+
+JAVA_INTRO = "## Together with Java Hudi"
+
+PROVIDERS_REST = """A lock that Java and lakelock share needs equal settings on both sides: see
+[tables of Java Hudi](howto-tables-of-java-hudi.md).
+
+## A provider of your own
+
+A package adds one through the entry point group `lakelock.lock_providers`: the name is the scheme of the URI, the value
+a callable that takes a `lakelock.providers.Opening` and returns a `lakelock.providers.LockProvider`.
+
+```toml
+[project.entry-points."lakelock.lock_providers"]
+etcd = "our_package.etcd_lock:EtcdLockProvider"
+```"""

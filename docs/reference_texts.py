@@ -1,0 +1,245 @@
+"""What the reference pages say beyond what the code says itself: one text for each thing that has a name there.
+
+`generate.py` fails when a name has no text here, so a new error, rule, event, exit code or provider cannot stay undocumented.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakelock import errors as e
+from lakelock.cli.output import Exit
+from lakelock.conflict import ConflictRule
+from lakelock.events import EventKind
+
+
+@dataclass(frozen=True)
+class Advice:
+    """For one error: what leads to it, and what to do, each as sentences."""
+
+    causes: str
+    what_to_do: str
+
+
+@dataclass(frozen=True)
+class RuleText:
+    """For one conflict rule: what the other did, an example, and whether running again helps."""
+
+    rejects: str
+    example: str
+    retry: str
+
+
+ADVICE: dict[type[e.LakelockError], Advice] = {
+    e.LakelockError: Advice(
+        "Never raised itself.",
+        "Catch it where you want every error of lakelock and none of anybody else's.",
+    ),
+    e.InputError: Advice(
+        "The call cannot be right: a table without a key, a streaming frame given to `upsert`, a Spark Connect session.",
+        "Correct the call. Nothing was changed.",
+    ),
+    e.SettingsError: Advice(
+        "A key with a slip in it, a value out of bounds, values that contradict each other, an unknown lock provider.",
+        "The message names the key, where the value came from, and the nearest known one: [settings](reference-settings.md).",
+    ),
+    e.SchemaError: Advice(
+        "A key, partition or ordering column is missing or null; a column has another type; a column is new and "
+        "`write.merge_schema` is off.",
+        "Cast or add the column. For new nullable columns pass `merge_schema=True`.",
+    ),
+    e.DuplicateKeyError: Advice(
+        "One upsert holds a key twice, and `order_by` does not say which row is newer (or the table has no `order_by`).",
+        'Remove the duplicates before the upsert, give the table an `order_by`, or pass `duplicates="any"`.',
+    ),
+    e.TableError: Advice(
+        "No table at the path, a table there already, or a table that must not be read or written. A table that another engine "
+        "wrote is the usual case.",
+        "The hint names the setting of the other writer. See [tables of Java Hudi](howto-tables-of-java-hudi.md).",
+    ),
+    e.CorruptTableError: Advice(
+        "A timeline file, decision, marker or property file is torn, or somebody edited or removed files under `.hoodie/`.",
+        "`lakelock doctor PATH` names the file. Restore it from a backup or an older object version. Do not delete decisions.",
+    ),
+    e.StorageError: Advice(
+        "Storage said no: the disk is full, the file system is read-only, there is no permission, the bucket does not exist.",
+        "Remove the cause, then run the operation again. The transaction is not in the table.",
+    ),
+    e.StorageUnavailable: Advice(
+        "Storage gave no definite answer: time-outs, dropped connections, 5xx.",
+        "Run the operation again when storage answers. It is not run again by itself.",
+    ),
+    e.StorageUnsafe: Advice(
+        "The service accepts a second create of one object, or overwrites a changed one, although told not to. Some "
+        "S3-compatible services do this without a word.",
+        "Use storage that honours conditional writes. There is no switch to go on without them.",
+    ),
+    e.LockError: Advice(
+        "An operator's `locks break` does not fit the lock as it is now: another grant has followed, or the lease still runs.",
+        "Look again with `lakelock locks ls PATH`. See [a stuck lock](howto-stuck-lock.md).",
+    ),
+    e.LockTimeout: Advice(
+        "Another writer held the table's lock for longer than `lock.wait_s`. It is named.",
+        "Run the operation again. If it happens often, raise `lock.wait_s`; if the lock is stuck, see "
+        "[a stuck lock](howto-stuck-lock.md). It is not run again by itself.",
+    ),
+    e.LeaseLost: Advice(
+        "This process was paused for longer than `lock.lease_s`, or the lock service could not be reached, or an operator "
+        "broke the lock. The reason is in `error.details`.",
+        "Run the operation again. A commit first tries a few times by itself. If it persists, look for long pauses "
+        "(memory, overloaded machine) or raise `lock.lease_s`.",
+    ),
+    e.ProviderUnavailable: Advice(
+        "The lock service cannot be reached, its Python driver is not installed, or a permission is missing.",
+        "The message says which. `lakelock doctor PATH` tries the lock once.",
+    ),
+    e.ProviderMismatch: Advice(
+        "The table's first lakelock writer recorded which lock guards it, and this writer is set to another.",
+        "Set `lock.provider` to the recorded one. To move a table to another lock: stop every writer, delete "
+        "`.hoodie/.lakelock/lock.json`, start them with the new setting.",
+    ),
+    e.TransactionError: Advice(
+        "Others were faster in every one of many attempts (to begin, to take a decision number, to look at what changed).",
+        "Run again when it is quieter. If it persists, `lakelock doctor PATH` checks the lock and the clock.",
+    ),
+    e.ConflictError: Advice(
+        "Somebody committed, after this transaction had begun, what cannot stand beside it. `error.conflict` has the rule, "
+        "both sides, and the first five things that both touch.",
+        "`error.conflict.retry_helps` says whether running again can succeed. Writes of `LakeTable` were already run again "
+        "`retry.attempts` times. See the rules below.",
+    ),
+    e.EarlyConflictError: Advice(
+        "The same, found before the data was written: another live writer is rewriting one of the same file groups, or has "
+        "just committed it.",
+        "As above. Long backfills that hold many file groups are best cut into smaller ones, one partition at a time.",
+    ),
+    e.RolledBackError: Advice(
+        "Others took this writer for dead, because its heartbeat was older than `heartbeat.interval_s` x "
+        "`heartbeat.tolerable_misses`; or a Java Hudi writer with the EAGER policy rolled it back; or storage gave no answer "
+        "to the commit and it was withdrawn.",
+        "Run the operation again. Where long pauses are normal, raise `heartbeat.tolerable_misses`. In Java writers set "
+        "`hoodie.clean.failed.writes.policy=LAZY`.",
+    ),
+    e.TransactionStateError: Advice(
+        "A transaction was used after it had ended, or in the wrong order, or writes twice into a partition.",
+        "A bug in the program: begin a new transaction, or unite the data frames and write once.",
+    ),
+    e.CommitOutcomeUnknown: Advice(
+        "Storage stopped answering in the moment of the decision. The commit may or may not be there. Nothing was cleaned up.",
+        "Do not run the operation again yet. Ask `lakelock commits show PATH INSTANT` until it says committed (exit code 0) or "
+        "rejected (4). Only then go on, or run it again.",
+    ),
+    e.WriteFailed: Advice(
+        "A Spark task failed, an executor lacks a package, or something removed marker files while the write ran.",
+        "The cause is in the first line; the rest is in Spark's log. The transaction was rolled back.",
+    ),
+}
+
+RULES: dict[ConflictRule, RuleText] = {
+    ConflictRule.PROTOCOL: RuleText(
+        "changed `hoodie.properties` in something that matters to a writer",
+        "a Java writer upgraded the table, or switched its metadata table on",
+        "yes, if the table may still be written",
+    ),
+    ConflictRule.METADATA: RuleText(
+        "changed the table's schema, and so do I",
+        "two writers add columns at the same time",
+        "yes",
+    ),
+    ConflictRule.APPLICATION_TRANSACTION: RuleText(
+        "carries my application's version, or a later one",
+        "one streaming query was started twice from one checkpoint",
+        "the second run finds that the batch is applied, and writes nothing",
+    ),
+    ConflictRule.APPEND: RuleText(
+        "added rows that match a condition that I read",
+        "an erasure `tail_number = 'N14228'` and an append that brings a flight of N14228",
+        "yes",
+    ),
+    ConflictRule.DELETE_READ: RuleText(
+        "rewrote or replaced a file group, and a row that I read is or was in it",
+        "a transaction sums up January, another one corrects a flight of January",
+        "yes, but only the author can compute the result anew",
+    ),
+    ConflictRule.FILE_GROUP: RuleText(
+        "rewrote or replaced a file group that I rewrite or replace",
+        "two corrections touch rows that live in one file",
+        "yes",
+    ),
+    ConflictRule.KEY: RuleText(
+        "wrote a record key that I looked up and did not find",
+        "two upserts bring the same new order: without the rule it would be there twice",
+        "yes: the second one updates the row of the first",
+    ),
+    ConflictRule.PARTITION_OVERWRITE: RuleText(
+        "wrote into a partition that I overwrite, or overwrote one that I write into",
+        "a nightly overwrite of a day, and a late append to that day",
+        "yes",
+    ),
+    ConflictRule.PENDING_TABLE_SERVICE: RuleText(
+        "plans to cluster a file group that I rewrite or replace",
+        "Java Hudi has scheduled clustering and not executed it",
+        "no: execute or roll back the plan first, its execution would undo the write",
+    ),
+}
+
+EVENTS: dict[EventKind, str] = {
+    EventKind.BEGAN: "a transaction has its instant and its baseline",
+    EventKind.WRITING: "the first data file may be written now",
+    EventKind.CLAIMED: "file groups are claimed for rewriting",
+    EventKind.EARLY_CONFLICT: "a conflict was found before the data was written; says with whom",
+    EventKind.CONFLICT: "a conflict was found at commit; says with whom",
+    EventKind.WAITING_FOR_LOCK: "once a second while waiting; says for whom",
+    EventKind.LOCKED: "the table's lock is held; says after how long",
+    EventKind.LEASE_LOST: "a held lock was lost; says why",
+    EventKind.DECIDED: "the decision is there: the transaction will be committed",
+    EventKind.PUBLISHED: "the transaction is visible to every reader",
+    EventKind.COMMITTED: "done; says rows, files, decision",
+    EventKind.REJECTED: "the transaction is withdrawn; says why",
+    EventKind.OUTCOME_UNKNOWN: "storage does not say whether the transaction is committed",
+    EventKind.RETRY: "a rejected operation is run again",
+    EventKind.FINISHED_FOR_ANOTHER: "a commit was published whose writer had decided it and died",
+    EventKind.ROLLED_BACK: "the files of a withdrawn or dead transaction are removed",
+    EventKind.COLLECTED: "old decisions were deleted",
+    EventKind.ALERT: "something went wrong that does not change the outcome, such as files that could not be removed yet",
+}
+
+EXITS: dict[Exit, str] = {
+    Exit.OK: "done; for `commits show`: this instant is committed",
+    Exit.ERROR: "an error of the table, the storage or the lock service; for `doctor`: something is wrong",
+    Exit.USAGE: "the command line or a setting is wrong; nothing was done",
+    Exit.LOCK_HELD: "somebody else holds the lock",
+    Exit.CONFLICT: "a conflict; for `commits show`: this instant was rejected",
+    Exit.OUTCOME_UNKNOWN: "not known; for `commits show`: this instant is still pending",
+}
+
+LOSSES: dict[str, str] = {
+    "expired": "it was not renewed in time, usually because the process was paused",
+    "taken-over": "another writer holds the lock now, or an operator broke it",
+    "unreachable": "the lock service gave no answer until the lease was over",
+    "session-lost": "the connection that the lock belongs to is gone, or the process was forked",
+    "released": "it was given back; no loss",
+}
+
+STRENGTHS: dict[str, str] = {
+    "exclusion": "who is kept apart, and when two could hold the lock all the same",
+    "token": "the number that grows with every grant and tells an old holder from a new one",
+    "crash_release": "when the lock of a dead holder is free again",
+    "failover": "what a change of the service's leader does to a held lock",
+    "clock_assumption": "what has to be true of clocks",
+    "fairness": "who is next",
+    "cost": "what one lock and unlock costs",
+}
+
+JAVA_PEERS: dict[str, str] = {
+    "storage": "`StorageBasedLockProvider`, on S3 and GCS (Java has it for no other storage)",
+    "memory": "none: nobody outside this process takes part",
+}
+
+SECTION_NOTES: dict[str, str] = {
+    "concurrency": "`PESSIMISTIC` is a known word, and refused: locks held for a whole write are not in this release.",
+    "lock": "The providers are described in [lock providers](reference-providers.md).",
+    "heartbeat": "A writer is dead when its heartbeat is older than `interval_s` x `tolerable_misses`: 120 s by default. A "
+    "shorter limit frees sooner what a dead writer left, and sooner costs a paused one its work.",
+    "retry": "Which operations are run again is told in [concepts](concepts.md#what-is-run-again-and-what-never-is).",
+}

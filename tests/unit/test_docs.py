@@ -1,0 +1,120 @@
+"""What the documents say is still so: generated pages are fresh, links lead somewhere, code compiles, names are known."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lakelock.cli.main import app
+from lakelock.occ.steps import Step
+from lakelock.settings import settings_reference
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+SETTING = re.compile(r"`((?:concurrency|lock|heartbeat|retry|decisions|listing|write)\.[a-z_]+)`")
+INLINE = re.compile(r"`([^`\n]+)`")
+
+
+class Block(NamedTuple):
+    """A fenced block of a page; `line` is that of its first line of text."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in FENCE.finditer(text):
+        yield Block(page, text.count("\n", 0, found.start()) + 2, found[1], found[2])
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a Markdown page has, one for each heading."""
+    headings = HEADING.findall(FENCE.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_generated_pages_say_what_the_code_says() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_page_that_was_edited_by_hand_is_stale(tmp_path: Path) -> None:
+    for file in (ROOT / "docs").glob("*.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    page = tmp_path / "reference-errors.md"
+    page.write_text(page.read_text().replace("yes", "perhaps", 1))
+    done = subprocess.run([sys.executable, tmp_path / "generate.py", "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "stale: reference-errors.md; next: python docs/generate.py" in done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    dead = []
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        path, _, anchor = link.partition("#")
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+    assert not dead
+
+
+@pytest.mark.parametrize(
+    "block", [b for page in PAGES for b in blocks(page) if b.language == "python"], ids=lambda b: f"{b.page.name}:{b.line}"
+)
+def test_every_python_example_compiles(block: Block) -> None:
+    compile("\n" * (block.line - 1) + block.text, str(block.page), "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_code_block_is_closed(page: Path) -> None:
+    assert FENCE.sub("", page.read_text()).count("```") == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_setting_that_a_page_names_exists(page: Path) -> None:
+    assert set(SETTING.findall(page.read_text())) <= {row.key for row in settings_reference()}
+
+
+def commands() -> set[str]:
+    """`doctor`, `commits ls` and so on: every command that there is."""
+    found = {str(command.callback.__name__ if command.name is None else command.name) for command in app.registered_commands}
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        found |= {f"{group.name} {command.name}" for command in group.typer_instance.registered_commands}
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_command_that_a_page_shows_exists(page: Path) -> None:
+    text = page.read_text()
+    shown = [line for block in blocks(page) for line in block.text.splitlines()] + INLINE.findall(FENCE.sub("", text))
+    words = [line.split()[1:3] for line in shown if re.match(r"lakelock [a-z]", line)]
+    groups = {str(group.name) for group in app.registered_groups}
+    named = {first if first not in groups else f"{first} {' '.join(rest)}".strip() for first, *rest in words}
+    assert named - groups <= commands()
+
+
+def test_the_concepts_tell_what_follows_from_a_crash_after_every_step() -> None:
+    text = (ROOT / "docs" / "concepts.md").read_text()
+    table = text[text.index("| killed after |") :].split("\n\n")[0]
+    told = re.findall(r"`([a-z-]+)`", " ".join(row.split("|")[1] for row in table.splitlines()[2:]))
+    assert sorted(told) == sorted(step.value for step in Step)
