@@ -8,7 +8,7 @@ import typer
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, iso, reporting
-from lakelock.errors import SettingsError
+from lakelock.errors import CorruptTableError, SettingsError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers import Holder, LockProvider, LockState
@@ -75,22 +75,33 @@ def break_lock(
     """
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         provider = _provider(coordinator)
-        holder = provider.inspect().holder
-        if holder is not None and not yes:
+        holder = _holder_to_break(provider, force=force)
+        if holder and not yes:
             if as_json:
                 raise SettingsError("--json does not ask", hint="add --yes")
-            typer.confirm(f"Break the lock that {holder} holds with token {holder.token}?", abort=True, err=True)
+            typer.confirm(f"Break the lock that {holder} holds with token {token}?", abort=True, err=True)
         provider.break_lock(token, force=force)
         values = {
             "table": coordinator.table.storage.uri,
             "provider": provider.identity,
-            "broken": holder is not None,
+            "broken": bool(holder),
             "token": token,
         }
         out.show(
             values,
             lambda o: o.line(f"broken: {holder} no longer holds the lock" if holder else "nothing to break: the lock is free"),
         )
+
+
+def _holder_to_break(provider: LockProvider, *, force: bool) -> str:
+    """Who would lose the lock, empty when it is free. With `force` a lock that cannot be read counts as held."""
+    try:
+        holder = provider.inspect().holder
+    except CorruptTableError:
+        if not force:
+            raise
+        return "somebody unknown"
+    return str(holder) if holder else ""
 
 
 def _provider(coordinator: Coordinator) -> LockProvider:

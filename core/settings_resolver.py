@@ -158,5 +158,5 @@ def _unknown(given: str, origin: str, name: str, rows: Mapping[str, SettingRow])
     full = next((key for key in rows if key.partition(".")[2] == short), None)
     guess = guess.replace(f'"{short}"', f'"{full}"') if full else guess
     return SettingsError(
-        f'unknown setting "{given}" ({origin}){guess}', hint="`lakelock config explain` lists every setting", key=name
+        f'unknown setting "{given}" ({origin}){guess}', hint="`lakelock config explain PATH` lists every setting", key=name
     )

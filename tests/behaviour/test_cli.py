@@ -356,6 +356,13 @@ class TestLocks:
         assert (ended.code, ended.json["broken"]) == (Exit.OK, True)
         assert run("locks", "ls", path, "--json").json["state"] == "free"
 
+    def test_a_lock_that_cannot_be_read_is_broken_by_force_only(self, storage: LocalStorage, path: str, held: int) -> None:
+        storage.put(layout.LOCK, b"torn")
+        assert run("locks", "break", path, "--token", str(held), "--yes").code == Exit.ERROR
+        ended = run("locks", "break", path, "--token", str(held), "--force", "--yes")
+        assert (ended.code, ended.out.strip()) == (Exit.OK, "broken: somebody unknown no longer holds the lock")
+        assert run("locks", "ls", path, "--json").json["state"] == "free"
+
     def test_programs_must_say_yes(self, path: str, held: int) -> None:
         ended = run("locks", "break", path, "--token", str(held), "--force", "--json")
         assert ended.code == Exit.USAGE
