@@ -90,7 +90,8 @@ class SystemRuntime:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        return time.monotonic()
+        # Unlike time.monotonic() this goes on while the machine sleeps, and so do other machines' leases.
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(max(0.0, seconds))
