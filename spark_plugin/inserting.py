@@ -21,6 +21,8 @@ from lakelock.table.properties import TableProperties
 
 FITS = "_lakelock_fits"
 """A boolean column that says whether the row may be written at all; the writer leaves it out."""
+GATHERED_ROWS, GATHERED_BYTES = 1_000_000, 256 << 20
+"""How much a task that gets its rows in no order holds to bring each partition's together."""
 
 
 def insert(attempt: Attempt, df: DataFrame) -> Written:
@@ -43,10 +45,15 @@ def write_rows(attempt: Attempt, frame: DataFrame, context: WriteContext, what: 
     return attempt.written(frame.mapInArrow(stage, REPORTS_ONLY), what)
 
 
-def insert_stage(context: WriteContext, batches: Iterator[pa.RecordBatch]) -> Iterator[object]:
-    """On an executor: write the rows of one task, partition after partition, and report the files."""
+def insert_stage(context: WriteContext, batches: Iterator[pa.RecordBatch], *, in_order: bool = True) -> Iterator[WriteStat]:
+    """On an executor: write the rows of one task, partition after partition, and report the files.
+
+    Unless the rows come with each partition's together (`in_order`), they are brought together here, in bounded memory.
+    """
     task = this_task()
     rows = (conform(_checked(batch), context.schema.arrow) for batch in batches if batch.num_rows)
+    if not in_order and context.properties.partition_fields:
+        rows = gathered(rows, context.properties)
     for partition, pieces in groupby(by_partition(rows, context.properties), key=lambda piece: piece[0]):
         yield from write_new_files(context, partition, (piece for _, piece in pieces), task)
 
@@ -62,6 +69,27 @@ def by_partition(rows: Iterator[pa.Table], properties: TableProperties) -> Itera
         bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
         for start, end in pairwise(bounds):
             yield paths.dictionary[int(codes[start])].as_py(), table.slice(start, end - start)
+
+
+def gathered(rows: Iterator[pa.Table], properties: TableProperties) -> Iterator[pa.Table]:
+    """The rows, as many at once as memory allows, in an order in which those of each partition are together."""
+    pending: list[pa.Table] = []
+    count = size_bytes = 0
+    for table in rows:
+        pending.append(table)
+        count, size_bytes = count + table.num_rows, size_bytes + table.nbytes
+        if count >= GATHERED_ROWS or size_bytes >= GATHERED_BYTES:
+            yield _together(pa.concat_tables(pending), properties)
+            pending, count, size_bytes = [], 0, 0
+    if pending:
+        yield _together(pa.concat_tables(pending), properties)
+
+
+def _together(rows: pa.Table, properties: TableProperties) -> pa.Table:
+    paths = partition_paths(rows, properties)
+    if len(paths.dictionary) == 1:
+        return rows
+    return rows.take(pa.array(np.argsort(np.asarray(paths.indices), kind="stable")))
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:

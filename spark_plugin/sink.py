@@ -83,7 +83,7 @@ class Sink:
                 hint="run the write again; if tasks wait long for a free slot, raise heartbeat.interval_s",
             )
         try:
-            stats = tuple(stat for stat in insert_stage(begun.context, iterator) if isinstance(stat, WriteStat))
+            stats = tuple(insert_stage(begun.context, iterator, in_order=False))
             heartbeat.ensure_alive()
         finally:
             heartbeat.stop(delete=False)

@@ -52,7 +52,8 @@ class LakelockReader(DataSourceReader):
         return [FilePartition(file) for file in self._files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, FilePartition)
+        if not isinstance(partition, FilePartition):
+            return  # Spark asks for the one partition None where there are none.
         storage = self._location.open()
         with BaseFile(storage.open_input(partition.file.key), partition.file.key) as file:
             for table in file.batches(TableSchema(self._columns)):
