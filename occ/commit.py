@@ -6,8 +6,8 @@ same section loses at the put-if-absent of the next decision number and starts o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import (
@@ -23,6 +23,7 @@ from lakelock.events import EventKind
 from lakelock.occ import footprint as keys
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
+from lakelock.occ.draft import Draft
 from lakelock.occ.footprint import Footprint, Other
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
@@ -32,7 +33,7 @@ from lakelock.occ.window import commits_since, possibly_archived
 from lakelock.providers.base import Lease
 from lakelock.storage import Created
 from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import State, later_than
 from lakelock.table.layout import FileGroupId
@@ -43,23 +44,6 @@ from lakelock.table.timeline import Timeline
 
 LOOK_ROUNDS = 5
 """How often a commit steps out of the lock to look into files before it looks under the lock instead."""
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A commit that is ready but for its number and completion time."""
-
-    footprint: Footprint
-    stats: Mapping[str, tuple[WriteStat, ...]]
-    replaced: Mapping[str, tuple[str, ...]] | None
-    operation: str
-    schema_json: str
-    extra: Mapping[str, str] = field(default_factory=dict)
-
-    def payload(self, number: int, write_id: str, schema_json: str) -> bytes:
-        """The bytes of the completed instant, if it is decided as `number`."""
-        extra = {**self.extra, keys.DECISION: str(number), keys.WRITE_ID: write_id, keys.SCHEMA: schema_json}
-        return CommitMetadata(self.stats, self.operation, extra, self.replaced).to_bytes()
 
 
 class Commit:
@@ -81,7 +65,6 @@ class Commit:
         self._others: dict[str, Other] = {}
         self.may_be_decided = False
         self.lock_wait_s = 0.0
-        self.live_decisions = 0
 
     def run(self) -> Decision:
         """Commit and return the published decision, or raise: `ConflictError`, `RolledBackError`, `CommitOutcomeUnknown`."""
@@ -135,7 +118,6 @@ class Commit:
             reached(Step.VALIDATED)
             decided = self._decide(view, timeline, decisions, others)
             if decided is not None:
-                self.live_decisions = view.head + 1 - view.boundary
                 return self._publish(decided, timeline, lease)
         raise TransactionError(
             f"{baseline.instant}: others took the decision number in each of {table.settings.decisions.slot_attempts} attempts",

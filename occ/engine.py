@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 
 from lakelock.clock import Runtime
 from lakelock.occ.arrow_reads import KeysRead, RowsRead
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.file_tasks import TaskToken, WriteContext, rewrite_group, write_new_files
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.retrying import with_retries
-from lakelock.occ.transaction import Committed, Transaction
+from lakelock.occ.transaction import Transaction
 from lakelock.storage import Storage
 from lakelock.table.base_reader import BaseFile
 from lakelock.table.commit_metadata import WriteStat

@@ -7,13 +7,13 @@ is judged conservatively.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from lakelock.conflict import Party
 from lakelock.identity import WriterIdentity
 from lakelock.occ.reads import Read
-from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 
@@ -72,10 +72,17 @@ class Footprint:
     def written_partitions(self) -> frozenset[str]:
         return frozenset(g.partition for g in self.added | self.rewritten)
 
-    @property
-    def is_blind(self) -> bool:
-        """It only added rows and read nothing: it commutes with every other blind one."""
-        return not self.reads and not self.touched and not self.overwritten_partitions
+    def wrote(
+        self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None, *, changes_schema: bool
+    ) -> Footprint:
+        """This footprint with the files that were written in the end instead of those that were announced."""
+        return replace(
+            self,
+            added=frozenset(s.group for s in stats if s.is_new_group),
+            rewritten=frozenset(s.group for s in stats if not s.is_new_group),
+            replaced=frozenset(FileGroupId(p, f) for p, ids in (replaced or {}).items() for f in ids),
+            changes_schema=changes_schema,
+        )
 
 
 @dataclass(frozen=True)

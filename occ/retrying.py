@@ -12,9 +12,10 @@ from dataclasses import replace
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.errors import ConflictError, EarlyConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import AppTransaction
-from lakelock.occ.transaction import Committed, Transaction
+from lakelock.occ.transaction import Transaction
 from lakelock.retry import Backoff
 from lakelock.table.instants import State
 

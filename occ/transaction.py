@@ -11,9 +11,8 @@ begin ──► open ──► commit ──► committed          visible to ev
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 
@@ -34,8 +33,10 @@ from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ import footprint as keys
 from lakelock.occ.baseline import Baseline, inflight_key
-from lakelock.occ.commit import Commit, Draft, planned_clustering
+from lakelock.occ.commit import Commit, planned_clustering
+from lakelock.occ.committed import Committed
 from lakelock.occ.decisions import Decision
+from lakelock.occ.draft import Draft
 from lakelock.occ.early import window_conflict
 from lakelock.occ.file_tasks import WriteContext
 from lakelock.occ.footprint import AppTransaction, Footprint
@@ -58,28 +59,6 @@ class TransactionState(Enum):
     COMMITTED = "committed"
     REJECTED = "rejected"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What a committed transaction did. Counts are rows unless named otherwise; `attempts` counts begun transactions."""
-
-    instant: str
-    completion: str
-    decision: int
-    operation: str
-    rows_written: int = 0
-    rows_inserted: int = 0
-    rows_updated: int = 0
-    rows_deleted: int = 0
-    files: int = 0
-    size_bytes: int = 0
-    lock_wait_s: float = 0.0
-    took_s: float = 0.0
-    attempts: int = 1
-    conflicts: tuple[Conflict, ...] = field(default_factory=tuple)
-    already_applied: bool = False
-    """True when the application transaction had been committed before: this call changed nothing."""
 
 
 @dataclass(frozen=True)
@@ -172,14 +151,14 @@ class Transaction:
         )
         refused = [r for r in results if isinstance(r, Refusal)]
         self._claimed.update(r.group for r in results if not isinstance(r, Refusal))
-        mine = self._footprint({}, None, rewritten=frozenset(self._claimed))
+        mine = self._work()
         conflict = (
             (conflict_of(refused, self.party) if refused else None)
             or window_conflict(table, self.baseline, mine)
             or planned_clustering(table, self.baseline.timeline, mine)
         )
         if conflict is not None:
-            self._emit(EventKind.EARLY_CONFLICT, rule=str(conflict.rule), other=str(conflict.other), over=conflict.overlap)
+            self._tell(EventKind.EARLY_CONFLICT, conflict)
             raise EarlyConflictError(conflict)
         reached(Step.CLAIMED)
         self._emit(EventKind.CLAIMED, groups=len(fresh))
@@ -248,11 +227,13 @@ class Transaction:
                 self.state = TransactionState.UNKNOWN
                 self._heartbeat.stop(delete=False)
             else:
+                if isinstance(error, ConflictError):
+                    self._tell(EventKind.CONFLICT, error.conflict)
                 self.abort(str(error))
             raise
         self.state = TransactionState.COMMITTED
-        self._tidy_up(stats)
-        result = self._result(decision, stats, commit.lock_wait_s)
+        self._tidy_up()
+        result = Committed.of(decision, stats, lock_wait_s=commit.lock_wait_s, took_s=self._took_s())
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
         return result
 
@@ -264,23 +245,19 @@ class Transaction:
         self._markers = direct.listed(table.storage, self.instant)
         table.storage.delete(files_to_delete(self._markers, stats))
         reached(Step.RECONCILED)
-        by_partition: dict[str, list[WriteStat]] = defaultdict(list)
-        for stat in stats:
-            by_partition[stat.partition_path or ""].append(stat)
-        draft = Draft(
-            footprint=self._footprint(by_partition, replaced, changes_schema=schema is not None and schema != self.schema),
-            stats={p: tuple(s) for p, s in sorted(by_partition.items())},
-            replaced=None if replaced is None and not self._overwritten else {p: tuple(g) for p, g in (replaced or {}).items()},
-            operation=self.operation,
-            schema_json=(schema or self.schema).to_avro_json(self.baseline.properties.name),
-            extra=self._extra(schema is not None and schema != self.schema),
+        changes_schema = schema is not None and schema != self.schema
+        draft = Draft.of(
+            self._work().wrote(stats, replaced, changes_schema=changes_schema),
+            stats,
+            (replaced or {}) if self.baseline.action == Action.REPLACE_COMMIT.value else None,
+            (schema or self.schema).to_avro_json(self.baseline.properties.name),
+            {keys.TAG: self._tag, keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)})},
         )
         commit = Commit(table, self.baseline, draft, before=self._file_before, ensure_alive=self.check_alive)
         try:
             return commit.run(), commit
         finally:
             self._may_be_decided = commit.may_be_decided
-            self._live_decisions = commit.live_decisions
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
         return self.snapshot().group(group)
@@ -316,43 +293,20 @@ class Transaction:
                 hint="begin a new transaction",
             )
 
-    def _footprint(
-        self,
-        stats: Mapping[str, Sequence[WriteStat]],
-        replaced: Mapping[str, Sequence[str]] | None,
-        *,
-        rewritten: frozenset[FileGroupId] = frozenset(),
-        changes_schema: bool = False,
-    ) -> Footprint:
-        written = {s.group: s for group in stats.values() for s in group}
+    def _work(self) -> Footprint:
+        """What is known so far of what this transaction touches."""
         return Footprint(
             party=self.party,
-            added=frozenset(g for g, s in written.items() if s.is_new_group),
-            rewritten=rewritten | frozenset(g for g, s in written.items() if not s.is_new_group),
-            replaced=frozenset(FileGroupId(p, f) for p, ids in (replaced or {}).items() for f in ids),
+            rewritten=frozenset(self._claimed),
             overwritten_partitions=frozenset(self._overwritten),
             reads=tuple(self._reads),
             application=self._application,
-            changes_schema=changes_schema,
         )
 
-    def _extra(self, changes_schema: bool) -> dict[str, str]:
-        extra = {
-            keys.WRITER: json.dumps(self._table.writer.as_dict()),
-            keys.OPERATION: self.operation,
-            keys.COMMIT_INFO: json.dumps({"took_s": round(self._table.runtime.monotonic_s() - self._began_s, 3)}),
-        }
-        if self._reads:
-            extra[keys.READS] = json.dumps([{"kind": r.kind.value, "what": r.description} for r in self._reads])
-        if self._application is not None:
-            extra[keys.APPLICATION] = self._application.to_json()
-        if self._tag:
-            extra[keys.TAG] = self._tag
-        if changes_schema:
-            extra[keys.CHANGES_SCHEMA] = "true"
-        return extra
+    def _took_s(self) -> float:
+        return self._table.runtime.monotonic_s() - self._began_s
 
-    def _tidy_up(self, stats: Sequence[WriteStat]) -> None:
+    def _tidy_up(self) -> None:
         """After the commit: heartbeat, markers and claims go in one request; what stays is swept by the next writer."""
         self._heartbeat.stop(delete=False)
         leftovers = [layout.heartbeat(self.instant), *self._markers.keys, *map(layout.claim, sorted(self._claimed))]
@@ -362,21 +316,8 @@ class Transaction:
             self._emit(EventKind.ALERT, problem=f"committed, but its markers could not be removed: {error.message}")
         reached(Step.CLEANED)
 
-    def _result(self, decision: Decision, stats: Sequence[WriteStat], lock_wait_s: float) -> Committed:
-        return Committed(
-            instant=self.instant,
-            completion=decision.completion,
-            decision=decision.number,
-            operation=self.operation,
-            rows_written=sum((s.num_inserts or 0) + (s.num_update_writes or 0) for s in stats),
-            rows_inserted=sum(s.num_inserts or 0 for s in stats),
-            rows_updated=sum(s.num_update_writes or 0 for s in stats),
-            rows_deleted=sum(s.num_deletes or 0 for s in stats),
-            files=len(stats),
-            size_bytes=sum(s.file_size_bytes or 0 for s in stats),
-            lock_wait_s=round(lock_wait_s, 3),
-            took_s=round(self._table.runtime.monotonic_s() - self._began_s, 3),
-        )
+    def _tell(self, kind: EventKind, conflict: Conflict) -> None:
+        self._emit(kind, rule=str(conflict.rule), other=str(conflict.other), over=conflict.overlap)
 
     def _emit(self, kind: EventKind, **facts: object) -> None:
         self._table.emit(kind, self.instant, self.operation, **facts)

@@ -17,11 +17,12 @@ from pyspark.sql.types import StructType
 from lakelock.clock import SystemRuntime
 from lakelock.errors import InputError
 from lakelock.events import Listener
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.history import HistoryEntry
 from lakelock.occ.retrying import with_retries
-from lakelock.occ.transaction import Committed, Transaction
+from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings, WriteSettings
 from lakelock.spark_plugin import creating, deleting, inserting, overwriting, streaming, upserting
 from lakelock.spark_plugin.attempt import Attempt, Write

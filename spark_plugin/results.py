@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from lakelock.conflict import Conflict
-from lakelock.occ.transaction import Committed
+from lakelock.occ.committed import Committed
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,10 +11,11 @@ from lakelock.clock import SystemRuntime
 from lakelock.events import Event
 from lakelock.markers import direct
 from lakelock.markers.names import MarkerKind
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
 from lakelock.occ.reads import ReadKind
-from lakelock.occ.transaction import Committed, Transaction
+from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, RetrySettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage_memory import MemoryStorage

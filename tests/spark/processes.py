@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +23,11 @@ LIMIT_S = 90
 class WriterProcess:
     """One writer process. It is killed at the end of the `with` block if it still runs."""
 
-    def __init__(self, table: str, operation: str, argument, *, name="writer", options=QUICK, grants_everybody=False, **steps):
-        order = dict(
-            table=table, operation=operation, argument=argument, name=name, options=options, grants_everybody=grants_everybody
-        )
+    def __init__(
+        self, table: str, operation: str, argument, *, name="writer", options=QUICK, grants_everybody=False, **steps: str
+    ):
+        order = {"table": table, "operation": operation, "argument": argument, "name": name, "options": options}
+        order["grants_everybody"] = grants_everybody
         env = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         env.update({f"LAKELOCK_{kind.upper()}": step for kind, step in steps.items()})
         command = [sys.executable, "-m", "tests.spark.writer_process", json.dumps(order)]
@@ -37,10 +39,8 @@ class WriterProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.communicate()
 
     def wait_until_stopped(self) -> None:

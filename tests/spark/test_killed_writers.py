@@ -1,4 +1,4 @@
-"""A real Spark process is killed at every step of a commit, of a rollback and of a collection; the others go on by themselves."""
+"""A real Spark process is killed at every step of a commit, a rollback and a collection; the others go on by themselves."""
 
 from __future__ import annotations
 
