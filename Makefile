@@ -23,7 +23,7 @@ results  = --junitxml=$(RESULTS)/$(1).xml --cov
 # 5 is pytest's "no test was selected", which is fine when only some are asked for.
 OR_NONE := || [ $$? -eq 5 ]
 
-.PHONY: help demo test lint types layers tests format java clean
+.PHONY: help demo test lint types layers tests docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -51,6 +51,9 @@ tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 	$(BIN)/pytest tests -m "not spark" -n $(JOBS) --dist loadfile $(call results,alone) --cov-report= $(ARGS) $(OR_NONE)
 	$(BIN)/pytest tests -m spark $(call results,spark) --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
 	@$(BIN)/python .ci/total $(RESULTS)/*.xml
+
+docs: $(VENV)/.test ## write the reference pages from the code
+	$(BIN)/python docs/generate.py
 
 format: $(VENV)/.test ## rewrite the code as the linter wants it
 	$(BIN)/ruff check --fix .
