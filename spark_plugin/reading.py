@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -25,14 +26,25 @@ def read_files(spark: SparkSession, root: str, files: Sequence[DataFile], schema
     """
     if not files:
         return spark.createDataFrame([], schema)
+    try:
+        frame = _frame(spark, root, files, schema)
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise _gone(files, [], str(error)) from error
+    found = {path.rpartition("/")[2] for path in frame.inputFiles()}
+    missing = [file.key for file in files if file.name not in found]
+    if missing:
+        raise _gone(files, missing)
+    return frame
+
+
+def _frame(spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> DataFrame:
     reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
     if len(files) <= FEW_FILES or len(files) > MANY_FILES:
-        frame = reader.parquet(*(_escaped(f"{root}/{file.key}") for file in files))
-    else:
-        names = "{" + ",".join(file.name for file in files) + "}"
-        frame = reader.option("pathGlobFilter", names).parquet(*(_escaped(path) for path in _folders(root, files)))
-    _ensure_complete(frame, files)
-    return frame
+        return reader.parquet(*(_escaped(f"{root}/{file.key}") for file in files))
+    names = "{" + ",".join(file.name for file in files) + "}"
+    return reader.option("pathGlobFilter", names).parquet(*(_escaped(path) for path in _folders(root, files)))
 
 
 def _folders(root: str, files: Sequence[DataFile]) -> list[str]:
@@ -50,13 +62,11 @@ def _escaped(path: str) -> str:
     return _GLOB.sub(r"\\\1", path)
 
 
-def _ensure_complete(frame: DataFrame, files: Sequence[DataFile]) -> None:
-    """Spark silently leaves out files that are gone, and a cleaner may have removed one: rows must never vanish so."""
-    found = {path.rpartition("/")[2] for path in frame.inputFiles()}
-    missing = [file.key for file in files if file.name not in found]
-    if missing:
-        raise StorageError(
-            f"{len(missing)} of the {len(files)} files of this snapshot are gone, the first is {missing[0]}",
-            hint="read again; for reads as of old times let the cleaner keep more commits",
-            missing=missing[:5],
-        )
+def _gone(files: Sequence[DataFile], missing: Sequence[str], problem: str = "") -> StorageError:
+    """Spark leaves out files that it does not find, and a cleaner may have removed one: rows must never vanish so."""
+    what = f"{len(missing)} of the {len(files)} files of this snapshot are gone, the first is {missing[0]}" if missing else ""
+    return StorageError(
+        what or f"a file of this snapshot is gone: {problem.splitlines()[0]}",
+        hint="read again; for reads as of old times let the cleaner keep more commits",
+        missing=list(missing[:5]),
+    )

@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     session = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,3]")
         .appName("lakelock-tests")
         .config("spark.driver.memory", "1g")
         .config("spark.ui.enabled", "false")

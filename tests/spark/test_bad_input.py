@@ -9,7 +9,15 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.errors import InputError, ProviderMismatch, SchemaError, SettingsError, TableError, TransactionStateError, WriteFailed
+from lakelock.errors import (
+    InputError,
+    ProviderMismatch,
+    SchemaError,
+    SettingsError,
+    TableError,
+    TransactionStateError,
+    WriteFailed,
+)
 from lakelock.spark_plugin import LakeTable
 
 COLUMNS = "id long, p string, v long, ts long"
@@ -30,9 +38,9 @@ def table(spark: SparkSession, path: str) -> LakeTable:
 def untouched(table: LakeTable) -> object:
     """After the test the table is as it was, with nothing pending and no stray file."""
     folder = Path(table.path.removeprefix("file://"))
-    before = {file for file in folder.rglob("*.parquet")}
+    before = set(folder.rglob("*.parquet"))
     yield
-    assert {file for file in folder.rglob("*.parquet")} == before
+    assert set(folder.rglob("*.parquet")) == before
     assert [tuple(row) for row in table.read().collect()] == [(1, "a", 10, 5)]
     assert list((folder / ".hoodie/.heartbeat").glob("*")) == []
 
@@ -80,9 +88,7 @@ def test_a_table_with_a_wrong_definition_is_not_made(
         ("id, p, v, ts, 1 V", "cannot tell apart"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(
-    spark: SparkSession, table: LakeTable, verb: str, select: str, problem: str
-) -> None:
+def test_rows_that_do_not_fit_are_refused(spark: SparkSession, table: LakeTable, verb: str, select: str, problem: str) -> None:
     with pytest.raises(SchemaError, match=problem):
         getattr(table, verb)(rows(spark, (2, "a", 1, 1)).selectExpr(*select.split(", ")))
 

@@ -19,7 +19,8 @@ TYPES = """
     m map<string,bigint>, deep array<struct<a:string,b:array<double>>>
 """
 ROW = (
-    "k1", True, -128, 32767, -(2**31), 2**62, 1.5, 0.1, Decimal("1234567.89"), Decimal("12345678901234567890.123456789012345678"),
+    "k1", True, -128, 32767, -(2**31), 2**62, 1.5, 0.1, Decimal("1234567.89"),
+    Decimal("12345678901234567890.123456789012345678"),
     "naïve 💧 'quoted'", bytearray(b"\x00\xff"), date(1899, 12, 31), datetime(2026, 3, 8, 7, 30, 0, 123456),
     datetime(1, 1, 1, 0, 0, 0, 1), (1, ("deep",)), [1, None, 3], {"a": 1, "b": None}, [("x", [1.0, None]), None],
 )  # fmt: skip
@@ -68,7 +69,24 @@ def test_a_type_that_a_table_cannot_hold_is_refused_before_anything_is_made(spar
     assert not Path(path).exists() or not any(Path(path).iterdir())
 
 
-PLACES = ["plain", "a b", "a/b", "100%", "x=y", "ünï/çödé", "a:b", "_hidden", ".dot", "{a,b}", "[z]*?", "'q'\"", "a\\b", "..", None, ""]
+PLACES = [
+    "plain",
+    "a b",
+    "a/b",
+    "100%",
+    "x=y",
+    "ünï/çödé",
+    "a:b",
+    "_hidden",
+    ".dot",
+    "{a,b}",
+    "[z]*?",
+    "'q'\"",
+    "a\\b",
+    "..",
+    None,
+    "",
+]
 
 
 @pytest.mark.parametrize("hive_style", [True, False])
@@ -97,7 +115,13 @@ def test_every_partition_value_is_written_found_and_read(spark: SparkSession, tm
 
 @pytest.mark.parametrize("kind", ["int", "date", "timestamp", "boolean", "decimal(5,2)"])
 def test_partition_columns_of_other_types_work(spark: SparkSession, path: str, kind: str) -> None:
-    value = {"int": "-5", "date": "2026-02-28", "timestamp": "2026-02-28 10:11:12.5", "boolean": "true", "decimal(5,2)": "1.50"}[kind]
+    value = {
+        "int": "-5",
+        "date": "2026-02-28",
+        "timestamp": "2026-02-28 10:11:12.5",
+        "boolean": "true",
+        "decimal(5,2)": "1.50",
+    }[kind]
     frame = spark.sql(f"select 1 id, cast('{value}' as {kind}) p, 1 v union all select 2, cast(null as {kind}), 1")
     table = LakeTable.create(spark, path, schema=frame, key="id", partition_by="p")
     table.insert(frame)

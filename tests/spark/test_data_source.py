@@ -1,0 +1,112 @@
+"""`format("lakelock")`: what Spark's own readers and writers can do with a table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakelock.errors import SettingsError
+from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin.data_source_options import SourceOptions
+
+COLUMNS = "id long, p string, v long"
+
+
+def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
+    return spark.createDataFrame(list(values), COLUMNS)
+
+
+@pytest.fixture
+def table(spark: SparkSession, path: str) -> LakeTable:
+    spark.dataSource.register(LakelockDataSource)
+    return LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p")
+
+
+def content(frame: DataFrame) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def test_append_overwrite_and_read(spark: SparkSession, table: LakeTable, path: str) -> None:
+    assert spark.read.format("lakelock").load(path).collect() == []
+    many = spark.range(200).select("id", (F.col("id") % 4).cast("string").alias("p"), F.lit(0).cast("long").alias("v"))
+    many.coalesce(2).write.format("lakelock").mode("append").option("tag", "first").save(path)
+    assert len(list(Path(path).glob("p=*/*.parquet"))) == 8
+    assert content(spark.read.format("lakelock").load(path)) == content(many)
+    first = table.history().head()
+    assert (first["operation"], first["rows_inserted"], first["tag"]) == ("INSERT", 200, "first")
+
+    rows(spark, (1, "0", 9)).write.format("lakelock").option("overwrite", "partitions").mode("overwrite").save(path)
+    assert content(table.read()) == sorted([*content(many.where("p <> '0'")), (1, "0", 9)])
+    rows(spark, (7, "z", 7)).write.format("lakelock").mode("overwrite").save(path)
+    assert content(table.read()) == [(7, "z", 7)]
+    then = spark.read.format("lakelock").option("as_of", first["instant"]).load(path)
+    assert then.count() == 200
+    meta = spark.read.format("lakelock").option("include_meta", "true").load(path)
+    assert [tuple(row) for row in meta.select("_hoodie_record_key", "_hoodie_partition_path", "v").collect()] == [
+        ("7", "p=z", 7)
+    ]
+
+
+def test_sql_reaches_tables_through_temporary_views(spark: SparkSession, table: LakeTable, path: str) -> None:
+    table.insert(rows(spark, (1, "a", 1)))
+    spark.sql(f"create or replace temporary view stock using lakelock options (path '{path}')")
+    try:
+        assert spark.sql("select sum(v) from stock").head()[0] == 1
+        spark.sql("insert into stock select 2, 'b', 5")
+    finally:
+        spark.catalog.dropTempView("stock")
+    assert content(table.read()) == [(1, "a", 1), (2, "b", 5)]
+
+
+@pytest.mark.parametrize(
+    ("options", "frame", "problem"),
+    [
+        ({"as_off": "x"}, COLUMNS, r'unknown option "as_off"; did you mean "as_of"'),
+        ({"lock.wait": "1"}, COLUMNS, r'did you mean "lock.wait_s"'),
+        ({"operation": "upsert"}, COLUMNS, "upsert and delete need the driver"),
+        ({}, "id long, v long", "key and partition columns p are missing"),
+        ({}, "id long, p string, w long", "w: not a column of the table"),
+        ({}, "id string, p string, v long", "id: string does not fit int64"),
+        ({"overwrite": "everything"}, COLUMNS, "use table or partitions"),
+    ],
+)
+def test_bad_options_and_columns_are_told_before_any_work(
+    spark: SparkSession, table: LakeTable, path: str, options: dict[str, str], frame: str, problem: str
+) -> None:
+    with pytest.raises(AnalysisException, match=problem):
+        spark.createDataFrame([], frame).write.format("lakelock").mode("append").options(**options).save(path)
+    assert list(Path(path).glob(".hoodie/timeline/*")) == []
+
+
+def test_a_path_is_needed() -> None:
+    with pytest.raises(SettingsError, match="needs a path"):
+        SourceOptions.parse({})
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore"])
+def test_other_save_modes_are_refused(spark: SparkSession, table: LakeTable, path: str, mode: str) -> None:
+    with pytest.raises(AnalysisException, match="SAVE_MODE"):
+        rows(spark, (1, "a", 1)).write.format("lakelock").mode(mode).save(path)
+
+
+def test_a_failed_write_leaves_nothing(spark: SparkSession, table: LakeTable, path: str) -> None:
+    mixed = rows(spark, *((n, "a", 1) for n in range(50)), (None, "b", 1))
+    with pytest.raises(PySparkException, match="key column id is null"):
+        mixed.coalesce(1).write.format("lakelock").mode("append").save(path)
+    assert table.read().collect() == []
+    assert list(Path(path).glob("**/*.parquet")) == []
+    assert list(Path(path).glob(".hoodie/.heartbeat/[!.]*")) == []
+
+
+def test_the_shim_imports_without_optional_drivers_and_without_arrow() -> None:
+    blocked = ["boto3", "kazoo", "redis", "thrift", "obstore", "fastavro", "pyarrow", "numpy", "lakelock.occ", "lakelock.table"]
+    program = f"import sys; sys.modules.update(dict.fromkeys({blocked!r}))\n"
+    program += "import pyspark_lakelock; print(pyspark_lakelock.DefaultSource.name())"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "lakelock", done.stderr

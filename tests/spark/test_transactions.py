@@ -1,0 +1,210 @@
+"""Transactions that read, compute and write; and what happens when another commit comes between."""
+
+# ruff: noqa: PT012 - a transaction is a block
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakelock.conflict import ConflictRule
+from lakelock.errors import ConflictError, EarlyConflictError, TransactionStateError, WriteFailed
+from lakelock.spark_plugin import LakeTable, deleting, key_reads, upserting
+
+COLUMNS = "id long, p string, v long"
+
+
+def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
+    return spark.createDataFrame(list(values), COLUMNS)
+
+
+def content(table: LakeTable) -> list[tuple[object, ...]]:
+    return sorted((tuple(row) for row in table.read().collect()), key=str)
+
+
+@pytest.fixture
+def table(spark: SparkSession, path: str) -> LakeTable:
+    made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", options={"retry.attempts": 1})
+    made.insert(rows(spark, (1, "a", 10), (2, "a", 20), (3, "b", 30)))
+    return made
+
+
+@pytest.fixture
+def other(spark: SparkSession, table: LakeTable) -> LakeTable:
+    """The same table, opened by somebody else."""
+    return LakeTable.for_path(spark, table.path, application="other")
+
+
+def test_reads_and_writes_of_a_transaction_are_one(spark: SparkSession, table: LakeTable) -> None:
+    with table.transaction() as tx:
+        stock = tx.read("p = 'a'")
+        total = stock.agg(F.sum("v")).head()[0]
+        tx.upsert(stock.withColumn("v", F.lit(total)))
+        tx.upsert(rows(spark, (9, "b", total)))
+        tx.insert(rows(spark, (10, "c", 0)))
+        assert len(content(table)) == 3
+    assert content(table) == [(1, "a", 30), (10, "c", 0), (2, "a", 30), (3, "b", 30), (9, "b", 30)]
+    assert tx.result is not None and (tx.result.rows_inserted, tx.result.rows_updated) == (2, 2)
+    assert table.history().count() == 2
+
+
+def test_an_exception_in_the_block_withdraws_everything(spark: SparkSession, table: LakeTable) -> None:
+    with pytest.raises(ZeroDivisionError), table.transaction() as tx:
+        tx.insert(rows(spark, (4, "a", 1)))
+        raise ZeroDivisionError
+    folder = Path(table.path.removeprefix("file://"))
+    assert len(content(table)) == 3
+    assert list(folder.glob(f"**/*{tx.instant}.parquet")) == []
+
+
+def test_what_another_changed_in_rows_that_were_read_rejects_the_transaction(
+    spark: SparkSession, table: LakeTable, other: LakeTable
+) -> None:
+    with pytest.raises(ConflictError) as caught, table.transaction() as tx:
+        high = tx.read("v > 15")
+        tx.insert(rows(spark, (100, "sum", high.agg(F.sum("v")).head()[0])))
+        other.insert(rows(spark, (4, "b", 16)))
+    assert caught.value.conflict.rule is ConflictRule.APPEND
+    assert '"id":4' in caught.value.conflict.overlap[0]
+    assert "other" in str(caught.value)
+    assert (100, "sum", 50) not in content(table)
+
+
+def test_what_another_changed_elsewhere_rejects_nothing(spark: SparkSession, table: LakeTable, other: LakeTable) -> None:
+    with table.transaction() as tx:
+        some = tx.read("p = 'a' and v > 15")
+        tx.insert(rows(spark, (100, "sum", some.agg(F.sum("v")).head()[0])))
+        other.insert(rows(spark, (4, "a", 15)))
+        other.upsert(rows(spark, (3, "b", 31)))
+    assert (100, "sum", 20) in content(table)
+
+
+def test_a_read_of_everything_is_broken_by_any_row(spark: SparkSession, table: LakeTable, other: LakeTable) -> None:
+    with pytest.raises(ConflictError), table.transaction() as tx:
+        tx.insert(rows(spark, (100, "n", tx.read().count())))
+        other.insert(rows(spark, (4, "z", 1)))
+
+
+@pytest.mark.parametrize("few_keys", [0, 1000])
+def test_two_upserts_of_one_new_key_do_not_both_insert_it(
+    spark: SparkSession, table: LakeTable, other: LakeTable, monkeypatch: pytest.MonkeyPatch, few_keys: int
+) -> None:
+    monkeypatch.setattr(key_reads, "FEW_KEYS", few_keys)
+    with pytest.raises(ConflictError) as caught, table.transaction() as tx:
+        tx.upsert(rows(spark, (50, "new", 1)))
+        other.upsert(rows(spark, (50, "new", 2)))
+    assert caught.value.conflict.rule is ConflictRule.KEY
+    assert caught.value.conflict.overlap == ("p=new: 50",)
+    with table.transaction() as tx:
+        tx.upsert(rows(spark, (51, "new", 1)))
+        other.upsert(rows(spark, (52, "new", 2)))
+    assert [row[0] for row in content(table) if row[1] == "new"] == [50, 51, 52]
+
+
+def test_an_erasure_meets_a_stream_of_appends_only_where_a_row_matches(
+    spark: SparkSession, table: LakeTable, other: LakeTable
+) -> None:
+    with table.transaction() as tx:
+        tx.delete("id = 1")
+        other.insert(rows(spark, (7, "a", 1)))
+    assert [row[0] for row in content(table)] == [2, 3, 7]
+    with pytest.raises(ConflictError), table.transaction() as tx:
+        tx.delete("id = 2")
+        other.insert(rows(spark, (2, "z", 1)))
+    assert [row[0] for row in content(table)] == [2, 2, 3, 7]
+
+
+def test_a_retry_sees_the_other_commit_and_succeeds(spark: SparkSession, table: LakeTable, other: LakeTable) -> None:
+    patient = LakeTable.for_path(spark, table.path, options={"retry.attempts": 3})
+    done: list[object] = []
+
+    @F.udf("long")
+    def slow(value: int) -> int:
+        return value
+
+    frame = rows(spark, (1, "a", 99)).withColumn("v", slow("v"))
+    original = upserting._rewritten
+
+    def disturbed(*arguments: object) -> object:
+        if not done:
+            done.append(other.insert(rows(spark, (1, "a", -1))))
+        return original(*arguments)  # type: ignore[arg-type]
+
+    upserting._rewritten = disturbed  # type: ignore[assignment]
+    try:
+        result = patient.upsert(frame)
+    finally:
+        upserting._rewritten = original
+    assert (result.attempts, result.rows_updated, len(result.conflicts)) == (2, 2, 1)
+    assert [row for row in content(table) if row[0] == 1] == [(1, "a", 99), (1, "a", 99)]
+    assert "attempt 2" in repr(result)
+
+
+def test_the_second_writer_of_a_file_group_learns_it_before_it_writes(
+    spark: SparkSession, table: LakeTable, other: LakeTable
+) -> None:
+    impatient = LakeTable.for_path(spark, table.path, options={"retry.attempts": 1}, application="second")
+    folder = Path(table.path.removeprefix("file://"))
+    with table.transaction() as tx:
+        tx.upsert(rows(spark, (1, "a", 11)))
+        for attempt in (lambda: impatient.upsert(rows(spark, (2, "a", 21))), lambda: impatient.delete("id = 2")):
+            with pytest.raises(EarlyConflictError) as caught:
+                attempt()
+            conflict = caught.value.conflict
+            assert conflict.early and conflict.other.instant == tx.instant and conflict.mine.writer.application == "second"
+            assert list(folder.glob(f"**/*{conflict.mine.instant}.parquet")) == []
+        other.upsert(rows(spark, (3, "b", 31)))
+    assert content(table) == [(1, "a", 11), (2, "a", 20), (3, "b", 31)]
+
+
+def test_a_lost_transaction_cancels_its_spark_jobs_at_once(
+    spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    @F.udf("long")
+    def forever(value: int) -> int:
+        time.sleep(60)
+        return value
+
+    def lost(_: object) -> None:
+        raise ConflictError(_conflict())
+
+    began = time.monotonic()
+    with pytest.raises(ConflictError, match="rule file-group"), table.transaction() as tx:
+        monkeypatch.setattr(type(tx._open().tx), "check_alive", lost)
+        tx.insert(rows(spark, (5, "a", 1), (6, "a", 1)).withColumn("v", forever("v")))
+    assert time.monotonic() - began < 20
+    assert spark.range(3).count() == 3
+
+
+def _conflict() -> object:
+    from lakelock.conflict import Conflict, Party
+
+    return Conflict(ConflictRule.FILE_GROUP, Party("1", "INSERT"), Party("2", "INSERT"))
+
+
+@pytest.mark.parametrize("second", ["upsert", "delete keys", "delete where"])
+def test_a_second_write_that_could_not_see_the_first_is_refused(spark: SparkSession, table: LakeTable, second: str) -> None:
+    with pytest.raises(TransactionStateError, match="see"), table.transaction() as tx:
+        tx.upsert(rows(spark, (1, "a", 11), (8, "a", 1)))
+        if second == "upsert":
+            tx.upsert(rows(spark, (8, "a", 2)))
+        else:
+            tx.delete(rows(spark, (1, "a", 0)) if second == "delete keys" else "id = 8")
+    assert len(content(table)) == 3
+
+
+def test_rows_that_change_while_they_are_written_are_caught(
+    spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upserting, "pack_of", lambda routes, route: F.col("v"))
+    monkeypatch.setattr(deleting, "pack_of", lambda routes, route: F.col("v"))
+    monkeypatch.setattr(upserting, "TASK_ROWS", 1)
+    changing = rows(spark, *((1, "a", v) for v in range(20)), (2, "a", 1), (3, "b", 5))
+    with pytest.raises(WriteFailed, match="persist or checkpoint"):
+        table.upsert(changing, duplicates="any")
+    assert len(content(table)) == 3
