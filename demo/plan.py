@@ -88,7 +88,7 @@ def make_plan(flights: pa.Table, seed: int, work: Path) -> Plan:
     # An aircraft that is erased goes on flying in one chunk only, so that the erasure meets the stream there or nowhere.
     is_erased = _in_tails(later, tails)
     plain = later.filter(pc.invert(pc.or_(is_late, is_erased)))
-    meets = int(_seeded([str(n) for n in range(CHUNKS)], seed, "meeting")[0])
+    meets = int(_seeded([str(n) for n in (1, CHUNKS - 3, CHUNKS - 2)], seed, "meeting")[0])
     chunks = {f"stream-{n:02}": rows for n, rows in enumerate(_slices(plain, CHUNKS))}
     chunks[f"stream-{meets:02}"] = pa.concat_tables([chunks[f"stream-{meets:02}"], later.filter(is_erased)])
 

@@ -7,7 +7,7 @@ from shutil import copyfile
 from typing import TYPE_CHECKING
 
 from lakelock.demo.flights import DemoError
-from lakelock.demo.plan import CHUNKS
+from lakelock.demo.plan import CHUNKS, CORRECTION_A, ERASURE, RECOUNT
 from lakelock.demo.signals import POLL_S
 from lakelock.events import Event, EventKind
 
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 STOP_AFTER = CHUNKS // 2
 """Batches that are committed before the stream is stopped."""
+
+GATES = {
+    STOP_AFTER: ("a-claimed", f"{CORRECTION_A} to hold its claims"),
+    CHUNKS - 3: (f"{RECOUNT}-killed", f"{ERASURE} to begin"),
+    CHUNKS - 1: ("others-done", "the others, to be the last"),
+}
+"""What these chunks wait for, so that the stream appends beside each of the others and comes last."""
 
 WITHIN_S = 400.0
 PAUSE_S = 0.5
@@ -37,8 +44,8 @@ def run_stream(desk: Desk) -> None:
     query = _start(desk, checkpoint)
     desk.feed.say("restarted")
     for number in range(STOP_AFTER, CHUNKS):
-        if number == CHUNKS - 1:
-            desk.wait_for("others-done", "the others, to be the last")
+        if number in GATES:
+            desk.wait_for(*GATES[number])
         _land(desk, number)
         _until_committed(desk, query, checkpoint, number + 1)
     query.stop()
