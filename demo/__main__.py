@@ -52,26 +52,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         size = parse_size(asked.size)
         check_provider(asked.provider, runtime)
-        home, keep = folder(asked.path), asked.keep or asked.path is not None
-        good = False
-        try:
-            (home / "work").mkdir()
-            request = Request(seed, size, asked.provider, home / "flights", home / "work", asked.plain)
-            verdict = run_demo(request, console, runtime)
-            tell(verdict, seed, console)
-            good = verdict.good
-        finally:
-            if keep or not good:
-                _say(console, f"kept: table {home / 'flights'}, inputs and logs {home / 'work'}")
-            else:
-                shutil.rmtree(home, ignore_errors=True)
-        return OK if good else DIFFERENT
+        home = folder(asked.path)
+        request = Request(seed, size, asked.provider, home / "flights", home / "work", asked.plain)
+        return carry_out(request, keep=asked.keep or asked.path is not None, console=console, runtime=runtime)
     except UsageError as error:
         return _failed(str(error), USAGE)
     except DemoError as error:
         return _failed(f"the demo failed (seed {seed}): {error}", FAILED)
     except KeyboardInterrupt:
         return _failed("stopped; no process is left behind", FAILED)
+
+
+def carry_out(request: Request, *, keep: bool, console: Console, runtime: Runtime) -> int:
+    """Run the demo and tell the verdict. What went wrong is kept to be looked at, the rest only if `keep`."""
+    request.work.mkdir()
+    try:
+        verdict = run_demo(request, console, runtime)
+        tell(verdict, request.seed, console)
+        keep = keep or not verdict.good
+        return OK if verdict.good else DIFFERENT
+    except DemoError:
+        keep = True
+        raise
+    finally:
+        if keep:
+            _say(console, f"kept: table {request.table}, inputs and logs {request.work}")
+        else:
+            shutil.rmtree(request.work.parent, ignore_errors=True)
 
 
 def check_provider(uri: str, runtime: Runtime) -> None:
