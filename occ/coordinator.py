@@ -101,7 +101,10 @@ class Coordinator:
                 hint="run the operation again; if tasks have to wait long to be started, raise heartbeat.interval_s",
                 instant=detached.baseline.instant,
             )
-        return Transaction(self.table, detached.baseline, heartbeat, detached.schema, detached.application, detached.tag)
+        tx = Transaction(self.table, detached.baseline, heartbeat, detached.schema, detached.application, detached.tag)
+        # Another process of the job may have come as far as deciding it: only a decision may withdraw it.
+        tx.may_be_decided = True
+        return tx
 
     def _sweep(self, baseline: Baseline) -> None:
         """Reap when the baseline shows other pending writers, and once in the life of this object; collect when due."""

@@ -95,7 +95,7 @@ class Transaction:
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
         self._inflight = False
-        self._may_be_decided = False
+        self.may_be_decided = False
 
     @property
     def instant(self) -> str:
@@ -222,7 +222,7 @@ class Transaction:
             self._heartbeat.stop(delete=False)
             raise
         except BaseException as error:
-            if self._may_be_decided and not isinstance(error, ConflictError | RolledBackError):
+            if self.may_be_decided and not isinstance(error, ConflictError | RolledBackError):
                 # Killed or cut off after the decision may have been made: only the log knows, so nothing is removed.
                 self.state = TransactionState.UNKNOWN
                 self._heartbeat.stop(delete=False)
@@ -257,7 +257,7 @@ class Transaction:
         try:
             return commit.run(), commit
         finally:
-            self._may_be_decided = commit.may_be_decided
+            self.may_be_decided = commit.may_be_decided
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
         return self.snapshot().group(group)
@@ -272,7 +272,7 @@ class Transaction:
         victim = Victim(self.instant, Action(self.baseline.action), self.operation, evidence)
         self._emit(EventKind.REJECTED, reason=victim.evidence)
         try:
-            if self._may_be_decided:
+            if self.may_be_decided:
                 roll_back(self._table, victim)
             else:
                 clean_up(self._table, victim)

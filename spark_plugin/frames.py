@@ -41,7 +41,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
     """The Spark schema of an Arrow schema, all columns nullable. Timestamps without a zone are TIMESTAMP_NTZ."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    found: StructType = from_arrow_schema(pa.schema([field.with_nullable(True) for field in schema]))
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    found: StructType = from_arrow_schema(nullable, prefer_timestamp_ntz=True)
     return found
 
 

@@ -189,7 +189,8 @@ class LakeTable:
 
     def history(self, limit: int = 1000) -> DataFrame:
         """The newest commits, newest first: who, when, what, how much, how long."""
-        rows = [tuple(getattr(entry, f.name) for f in fields(HistoryEntry)) for entry in self._coordinator.history(limit)]
+        entries = self._coordinator.history(limit)
+        rows = [tuple(_plain(getattr(entry, f.name)) for f in fields(HistoryEntry)) for entry in entries]
         return self._spark.createDataFrame(rows, HISTORY)
 
     def transaction(self, operation: str = "UPSERT") -> LakeTransaction:
@@ -277,3 +278,8 @@ def _instant(moment: str | datetime) -> str:
         aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
         return as_of_time(aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f"))
     return as_of_time(moment)
+
+
+def _plain(value: object) -> object:
+    """An enumeration's text as a plain string: Spark 4.0 cannot take another."""
+    return str(value) if isinstance(value, str) else value
