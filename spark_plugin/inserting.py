@@ -51,7 +51,7 @@ def insert_stage(context: WriteContext, batches: Iterator[pa.RecordBatch], *, in
     Unless the rows come with each partition's together (`in_order`), they are brought together here, in bounded memory.
     """
     task = this_task()
-    rows = (conform(_checked(batch), context.schema.arrow) for batch in batches if batch.num_rows)
+    rows: Iterator[pa.Table] = (conform(_checked(batch), context.schema.arrow) for batch in batches if batch.num_rows)
     if not in_order and context.properties.partition_fields:
         rows = gathered(rows, context.properties)
     for partition, pieces in groupby(by_partition(rows, context.properties), key=lambda piece: piece[0]):

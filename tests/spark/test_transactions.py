@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import pickle
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from pyspark.sql import functions as F
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, EarlyConflictError, TransactionStateError, WriteFailed
-from lakelock.spark_plugin import LakeTable, deleting, key_reads, upserting
+from lakelock.spark_plugin import LakeTable, key_reads, upserting
+from lakelock.spark_plugin.reports import REPORTS_ONLY
+from lakelock.table.commit_metadata import WriteStat
 
 COLUMNS = "id long, p string, v long"
 
@@ -163,8 +167,6 @@ def test_the_second_writer_of_a_file_group_learns_it_before_it_writes(
 def test_a_lost_transaction_cancels_its_spark_jobs_at_once(
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import time
-
     @F.udf("long")
     def forever(value: int) -> int:
         time.sleep(60)
@@ -198,13 +200,10 @@ def test_a_second_write_that_could_not_see_the_first_is_refused(spark: SparkSess
     assert len(content(table)) == 3
 
 
-def test_rows_that_change_while_they_are_written_are_caught(
-    spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upserting, "pack_of", lambda routes, route: F.col("v"))
-    monkeypatch.setattr(deleting, "pack_of", lambda routes, route: F.col("v"))
-    monkeypatch.setattr(upserting, "TASK_ROWS", 1)
-    changing = rows(spark, *((1, "a", v) for v in range(20)), (2, "a", 1), (3, "b", 5))
-    with pytest.raises(WriteFailed, match="persist or checkpoint"):
-        table.upsert(changing, duplicates="any")
+def test_two_files_of_one_file_group_are_never_committed(spark: SparkSession, table: LakeTable) -> None:
+    """They come from a frame that gives other rows each time it is computed, when a lost part of it is computed again."""
+    stat = pickle.dumps(WriteStat(file_id="f-0", path="p=a/f-0_0-0-0_20260101000000000.parquet", partition_path="p=a"))
+    twice = spark.createDataFrame([(bytearray(stat),)] * 2, REPORTS_ONLY)
+    with pytest.raises(WriteFailed, match="persist or checkpoint"), table.transaction() as tx:
+        tx._open().written(twice, "nothing")
     assert len(content(table)) == 3
