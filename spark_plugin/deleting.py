@@ -12,11 +12,11 @@ from pyspark.sql import Column
 
 from lakelock.occ.file_tasks import WriteContext, rewrite_group
 from lakelock.spark_plugin.attempt import Attempt, Written
+from lakelock.spark_plugin.parcels import ROUTE
 from lakelock.spark_plugin.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.spark_plugin.routing import FileTarget, plan_routes
 from lakelock.spark_plugin.row_reads import RowsRead
 from lakelock.spark_plugin.selecting import POSITIONS, AtPositions, Selection, select_rows
-from lakelock.spark_plugin.tagging import ROUTE
 from lakelock.spark_plugin.upserting import pack_of
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.snapshot import DataFile

@@ -13,15 +13,14 @@ from pyspark.sql import DataFrame
 from lakelock.errors import StorageError
 from lakelock.occ.file_tasks import WriteContext
 from lakelock.occ.reads import ReadKind
+from lakelock.spark_plugin.parcels import Parcels
 from lakelock.spark_plugin.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, Batches, received, reporting
-from lakelock.spark_plugin.tagging import CHUNK_ROWS, chunks
+from lakelock.spark_plugin.tagging import CHUNK_ROWS
 from lakelock.storage import Storage
 from lakelock.table.base_reader import BaseFile
-from lakelock.table.fitting import conform
 from lakelock.table.index import held
 from lakelock.table.keyed import Keyed
 from lakelock.table.partitions import partition_paths
-from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
 FEW_KEYS = 1_000_000
@@ -32,16 +31,16 @@ KeysByPartition = Mapping[str, pa.Array]
 
 @dataclass(frozen=True)
 class LookedUp:
-    """The key and partition columns of the rows that a write looked up, as a persisted frame, and how many they are."""
+    """The key and partition columns of the rows that a write looked up, packed in a persisted frame, and how many they are."""
 
     frame: DataFrame
-    columns: TableSchema
+    parcels: Parcels
     context: WriteContext
     count: int
 
     def keys(self) -> KeysByPartition:
         """The record keys, on the driver."""
-        stage = reporting(REPORT_SCHEMA, partial(_keys_stage, self.context, self.columns))
+        stage = reporting(REPORT_SCHEMA, partial(_keys_stage, self.context, self.parcels))
         found: dict[str, list[pa.Array]] = {}
         for report in self._reports(stage):
             assert isinstance(report, tuple)
@@ -50,7 +49,7 @@ class LookedUp:
 
     def first_in(self, files: Sequence[DataFile]) -> str | None:
         """The first match, found by the executors."""
-        stage = reporting(REPORT_SCHEMA, partial(_search_stage, self.context, self.columns, tuple(files)))
+        stage = reporting(REPORT_SCHEMA, partial(_search_stage, self.context, self.parcels, tuple(files)))
         return next((str(report) for report in self._reports(stage)), None)
 
     def _reports(self, stage: Callable[[Batches], Batches]) -> list[object]:
@@ -98,17 +97,17 @@ def first_held(keys: KeysByPartition, files: Iterable[DataFile], storage: Storag
     return None
 
 
-def _keys_stage(context: WriteContext, columns: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[object]:
-    for rows in chunks(batches, CHUNK_ROWS):
-        yield from _by_partition(context, conform(rows, columns.arrow)).items()
+def _keys_stage(context: WriteContext, parcels: Parcels, batches: Iterator[pa.RecordBatch]) -> Iterator[object]:
+    for rows in parcels.unpacked_keys(batches, CHUNK_ROWS):
+        yield from _by_partition(context, rows).items()
 
 
 def _search_stage(
-    context: WriteContext, columns: TableSchema, files: Sequence[DataFile], batches: Iterator[pa.RecordBatch]
+    context: WriteContext, parcels: Parcels, files: Sequence[DataFile], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[object]:
     storage = context.location.open()
-    for rows in chunks(batches, CHUNK_ROWS):
-        found = first_held(_by_partition(context, conform(rows, columns.arrow)), files, storage)
+    for rows in parcels.unpacked_keys(batches, CHUNK_ROWS):
+        found = first_held(_by_partition(context, rows), files, storage)
         if found is not None:
             yield found
             return

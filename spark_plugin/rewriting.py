@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lakelock.occ.file_tasks import WriteContext, rewrite_group, write_new_files
+from lakelock.spark_plugin.parcels import Parcels
 from lakelock.spark_plugin.reports import this_task
 from lakelock.spark_plugin.routing import Routes
-from lakelock.spark_plugin.tagging import ROUTE
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.fitting import conform
 from lakelock.table.keyed import Keyed, dedupe
@@ -37,47 +34,44 @@ class RewritePlan:
     routes: Routes
     deletes: bool = False
 
+    @property
+    def parcels(self) -> Parcels:
+        """How the rows come."""
+        return Parcels.of(self.columns.arrow, self.context.properties)
+
 
 def rewrite_stage(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
     """Write every file group whose rows came to this task, one after the other, and report the files."""
-    received = [batch for batch in batches if batch.num_rows]
-    if not received:
-        return
-    rows = pa.Table.from_batches(received)
-    routes = rows.column(ROUTE).to_numpy()
-    keyed = Keyed.of(conform(rows, plan.columns.arrow), plan.context.properties)
-    del rows, received
-    task, settings = this_task(), plan.context.settings.write
-    ordering = plan.context.properties.ordering_field
-    for target, positions in _by_target(plan, keyed, routes).items():
-        mine = keyed.pick(positions)
+    found: dict[Target, list[pa.Table]] = {}
+    for route, rows in plan.parcels.unpacked(batches):
+        for target, mine in _by_target(plan, route, rows):
+            found.setdefault(target, []).append(mine)
+    context, task = plan.context, this_task()
+    take_any = context.settings.write.duplicates == "any"
+    for target in list(found):
+        keyed = Keyed.of(conform(pa.concat_tables(found.pop(target)), plan.columns.arrow), context.properties)
         if plan.deletes:
             assert isinstance(target, int), "keys that no file holds were left out before"
-            yield rewrite_group(plan.context, plan.files[target], task, doomed=keys_among(mine.keys))
+            yield rewrite_group(context, plan.files[target], task, doomed=keys_among(keyed.keys))
             continue
-        mine = dedupe(mine, ordering, take_any=settings.duplicates == "any")
+        keyed = dedupe(keyed, context.properties.ordering_field, take_any=take_any)
         if isinstance(target, int):
-            yield rewrite_group(plan.context, plan.files[target], task, upserts=mine)
+            yield rewrite_group(context, plan.files[target], task, upserts=keyed)
         else:
-            yield from write_new_files(plan.context, target[0], [mine.rows], task)
+            yield from write_new_files(context, target[0], [keyed.rows], task)
 
 
-def _by_target(plan: RewritePlan, keyed: Keyed, routes: npt.NDArray[Any]) -> dict[Target, npt.NDArray[Any]]:
-    """The positions of the rows of each target, in their order."""
+def _by_target(plan: RewritePlan, route: int, rows: pa.Table) -> Iterator[tuple[Target, pa.Table]]:
+    """Where the rows of a route go: to the file that it names, or, being new, to a place for each of their partitions."""
     files = len(plan.files)
-    found: dict[Target, list[npt.NDArray[Any]]] = {}
-    order = np.argsort(routes, kind="stable")
-    ordered = routes[order]
-    bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
-    for start, end in pairwise(bounds):
-        route, positions = int(ordered[start]), order[start:end]
-        if route < files:
-            found.setdefault(route, []).append(positions)
-            continue
-        # Several partitions may share a slot.
-        paths = partition_paths(keyed.rows.take(pa.array(positions)), plan.context.properties)
-        codes = np.asarray(paths.indices)
-        for code, partition in enumerate(paths.dictionary.to_pylist()):
-            target = plan.routes.target_of(partition, route - files)
-            found.setdefault(target, []).append(positions[codes == code])
-    return {target: np.sort(np.concatenate(parts)) for target, parts in found.items()}
+    if route < files:
+        yield route, rows
+        return
+    # Several partitions may share a slot.
+    paths = partition_paths(rows, plan.context.properties)
+    if len(paths.dictionary) == 1:
+        yield plan.routes.target_of(paths.dictionary[0].as_py(), route - files), rows
+        return
+    codes = np.asarray(paths.indices)
+    for code, partition in enumerate(paths.dictionary.to_pylist()):
+        yield plan.routes.target_of(partition, route - files), rows.take(pa.array(np.flatnonzero(codes == code)))

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 
 from lakelock.spark_plugin.attempt import Attempt
 from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.parcels import ROUTE
 from lakelock.spark_plugin.reports import REPORT, reporting
-from lakelock.spark_plugin.tagging import CHUNK_ROWS, ROUTE, chunks
+from lakelock.spark_plugin.tagging import CHUNK_ROWS, chunks
 from lakelock.table.snapshot import DataFile
 
 POSITIONS = "_lakelock_positions"

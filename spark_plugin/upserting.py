@@ -16,10 +16,11 @@ from pyspark.sql import functions as F
 from lakelock.spark_plugin.attempt import Attempt, Written, column, prepared
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.key_reads import KeysRead, LookedUp
+from lakelock.spark_plugin.parcels import KEYS, PARCELS, ROUTE
 from lakelock.spark_plugin.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting
 from lakelock.spark_plugin.rewriting import RewritePlan, rewrite_stage
 from lakelock.spark_plugin.routing import FileTarget, Routes, plan_routes
-from lakelock.spark_plugin.tagging import ROUTE, TagPlan, TagReport, tag_stage
+from lakelock.spark_plugin.tagging import TagPlan, TagReport, tag_stage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema
 
@@ -37,7 +38,8 @@ def upsert(attempt: Attempt, df: DataFrame) -> Written:
 
 def delete_keys(attempt: Attempt, df: DataFrame) -> Written:
     """Delete the rows that have the keys in `df`, which needs the key and partition columns only."""
-    frame, columns = prepared(attempt, df, keys_only=True)
+    frame, schema = prepared(attempt, df, keys_only=True)
+    columns = TableSchema(pa.schema([field for field in schema.arrow if field.name in frame.columns]))
     return _by_key(attempt, frame, columns, attempt.schema, deletes=True)
 
 
@@ -45,8 +47,8 @@ def _by_key(attempt: Attempt, frame: DataFrame, columns: TableSchema, schema: Ta
     files = attempt.tx.snapshot().files
     context = attempt.context(schema)
     plan = TagPlan(context, columns, files)
-    stage = reporting(plan.schema, partial(tag_stage, plan))
-    tagged = _clustered(attempt, frame, len(files)).mapInArrow(stage, spark_schema(plan.schema))
+    stage = reporting(PARCELS, partial(tag_stage, plan))
+    tagged = _clustered(attempt, frame, len(files)).mapInArrow(stage, spark_schema(PARCELS))
     attempt.keep(tagged)
     with attempt.jobs("looking up keys"):
         reports = [report for report in attempt.collected(tagged) if isinstance(report, TagReport)]
@@ -80,11 +82,9 @@ def _routes(
 def _watch_keys(attempt: Attempt, tagged: DataFrame, plan: TagPlan, counts: Counter[tuple[str, int]], *, deletes: bool) -> None:
     """Keys were read, found or not: somebody who inserts one of them meanwhile makes this write a different one."""
     partitions = frozenset(partition for partition, _ in counts)
-    names = {*plan.context.properties.record_keys, *plan.context.properties.partition_fields}
-    looked_up = tagged.where(F.col(REPORT).isNull()).select(*[column(name) for name in plan.columns.names if name in names])
-    columns = TableSchema(pa.schema([field for field in plan.columns.arrow if field.name in names]))
+    looked_up = tagged.where(F.col(REPORT).isNull()).select(KEYS)
     what = "the keys of the delete" if deletes else "the keys of the upsert"
-    keys = LookedUp(looked_up, columns, plan.context, sum(counts.values()))
+    keys = LookedUp(looked_up, plan.parcels, plan.context, sum(counts.values()))
     attempt.tx.reads(KeysRead(what, partitions, attempt.storage, keys))
 
 

@@ -19,14 +19,17 @@ from lakelock.table.snapshot import DataFile
 _ROWS_PER_BLOOM_LOOKUP = 16
 _TOLERATED_FALSE_POSITIVES = 2.0
 _PARALLEL_FILES = 8
+_PROBED_ROWS = 500_000
+"""Stored keys that are compared at once: each comparison hashes all looked-up keys anew."""
 
 
 @dataclass(frozen=True)
 class Holding:
-    """The positions, in ascending order, of the looked-up keys that one file holds."""
+    """The positions, in ascending order, of the looked-up keys that one file of `rows` rows holds."""
 
     file: DataFile
     positions: Any
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -50,38 +53,84 @@ def tag(
 ) -> Tags:
     """Look up `keys` in `files`, which should be those of the keys' partition. Files that hold none are left out.
 
-    Memory is bounded by the keys and the record keys of one row group, or of eight with a `runtime`, which looks into
+    Memory is bounded by the keys and half a million stored ones, or eight times as many with a `runtime`, which looks into
     eight files at a time.
     """
     array = _one(keys)
     if not len(array):
         return Tags(0, ())
-    calls = [partial(_positions, array, file, storage) for file in files]
-    found = runtime.gather(calls, limit=_PARALLEL_FILES) if runtime else [call() for call in calls]
-    return Tags(len(array), tuple(Holding(file, at) for file, at in zip(files, found, strict=True) if len(at)))
+    lanes = min(_PARALLEL_FILES, len(files)) if runtime else 1
+    calls = [partial(_look_into, array, files[lane::lanes], storage) for lane in range(lanes)]
+    found = runtime.gather(calls, limit=lanes) if runtime else [call() for call in calls]
+    holdings = [found[number % lanes][number // lanes] for number in range(len(files))]
+    return Tags(len(array), tuple(holding for holding in holdings if len(holding.positions)))
 
 
 def held(keys: pa.Array | pa.ChunkedArray, base: BaseFile) -> Any:
     """For each key, as a numpy array of booleans, whether an open base file holds it."""
     array = _one(keys)
-    candidates = np.arange(len(array))
-    stated = base.key_range()
-    if not base.rows or not len(array):
-        return np.zeros(len(array), np.bool_)
-    if stated is not None:
-        candidates = candidates[stated.may_hold(array)]
-    candidates = _passing_bloom(array, candidates, base)
-    found = np.zeros(len(array), np.bool_)
-    if len(candidates):
-        looked_up = array.take(pa.array(candidates))
+    probe = _Probe(array)
+    if _may_hold(array, base):
         for stored in base.key_batches():
-            found[candidates] |= _contained(looked_up, stored)
-    return found
+            probe.add(0, stored)
+    return probe.found(0)
 
 
-def _positions(keys: pa.Array, file: DataFile, storage: Storage) -> Any:
-    with BaseFile(storage.open_input(file.key), file.key) as base:
-        return np.flatnonzero(held(keys, base))
+def _look_into(keys: pa.Array, files: Sequence[DataFile], storage: Storage) -> list[Holding]:
+    """What each of the files holds."""
+    probe, rows = _Probe(keys), []
+    for number, file in enumerate(files):
+        with BaseFile(storage.open_input(file.key), file.key) as base:
+            rows.append(base.rows)
+            if _may_hold(keys, base):
+                for stored in base.key_batches():
+                    probe.add(number, stored)
+    return [Holding(file, np.flatnonzero(probe.found(number)), rows[number]) for number, file in enumerate(files)]
+
+
+def _may_hold(keys: pa.Array, base: BaseFile) -> bool:
+    """False when the footer alone rules out that the file holds any of the keys."""
+    if not base.rows or not len(keys):
+        return False
+    stated = base.key_range()
+    candidates = np.arange(len(keys)) if stated is None else np.flatnonzero(stated.may_hold(keys))
+    return bool(len(_passing_bloom(keys, candidates, base)))
+
+
+class _Probe:
+    """Finds keys among those stored in several files. These are compared many at a time, whatever file they are of."""
+
+    def __init__(self, keys: pa.Array) -> None:
+        codes = keys.dictionary_encode()
+        self._distinct, self._codes = codes.dictionary, np.asarray(codes.indices)
+        self._known: dict[int, Any] = {}
+        self._pending: list[tuple[int, pa.ChunkedArray]] = []
+        self._pending_rows = 0
+
+    def add(self, file: int, stored: pa.ChunkedArray) -> None:
+        """Some of the keys that the file with this number holds."""
+        self._pending.append((file, stored))
+        self._pending_rows += len(stored)
+        if self._pending_rows >= _PROBED_ROWS:
+            self._compare()
+
+    def found(self, file: int) -> Any:
+        """For each looked-up key whether it is among those of the file."""
+        self._compare()
+        known = self._known.get(file)
+        return np.zeros(len(self._codes), np.bool_) if known is None else known[self._codes]
+
+    def _compare(self) -> None:
+        if not self._pending:
+            return
+        stored = pa.chunked_array([chunk for _, keys in self._pending for chunk in keys.chunks], pa.string())
+        hits = pc.fill_null(pc.index_in(stored, value_set=self._distinct), -1).to_numpy()
+        start = 0
+        for file, keys in self._pending:
+            mine = hits[start : start + len(keys)]
+            self._known.setdefault(file, np.zeros(len(self._distinct), np.bool_))[mine[mine >= 0]] = True
+            start += len(keys)
+        self._pending, self._pending_rows = [], 0
 
 
 def _passing_bloom(keys: pa.Array, candidates: Any, base: BaseFile) -> Any:
@@ -93,17 +142,6 @@ def _passing_bloom(keys: pa.Array, candidates: Any, base: BaseFile) -> Any:
         return candidates
     bloom = base.bloom()
     return candidates if bloom is None else candidates[bloom.might_contain(keys.take(pa.array(candidates)))]
-
-
-def _contained(keys: pa.Array, stored: pa.ChunkedArray) -> Any:
-    """For each key whether it is among the stored ones; the smaller side is the one that gets hashed."""
-    if len(keys) > len(stored):
-        return pc.is_in(keys, value_set=stored.combine_chunks()).to_numpy(zero_copy_only=False)
-    codes = keys.dictionary_encode()
-    hits = pc.unique(pc.index_in(stored, value_set=codes.dictionary)).drop_null()
-    known = np.zeros(len(codes.dictionary), np.bool_)
-    known[hits.to_numpy(zero_copy_only=False)] = True
-    return known[np.asarray(codes.indices)]
 
 
 def _one(keys: pa.Array | pa.ChunkedArray) -> pa.Array:
