@@ -21,9 +21,16 @@ def canonical_uri(uri: str | os.PathLike[str]) -> str:
     """The one spelling of a table's URI: equal for all names of one table, and unchanged by a second pass.
 
     Local paths become absolute `file://` URIs with symbolic links and `..` resolved, and are never percent-decoded (as in
-    Hadoop). `s3a` and `s3n` are `s3`; `abfss` is `abfs`; repeated and trailing slashes go.
+    Hadoop). `s3a` and `s3n` are `s3`; `abfss` is `abfs`; repeated and trailing slashes go. White space around `uri` is not
+    part of the name, and a name that ends with it is refused: whoever copies it would name another table.
     """
-    text = os.fspath(uri).strip()
+    canonical = _canonical(os.fspath(uri).strip())
+    if canonical != canonical.strip():
+        raise SettingsError(f"the table's path ends with white space: {canonical!r}", hint="rename the folder")
+    return canonical
+
+
+def _canonical(text: str) -> str:
     if not text or "\0" in text:
         raise SettingsError("the table's path is empty or has a NUL character", hint=_NEXT)
     match = _SCHEME.fullmatch(text)

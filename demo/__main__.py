@@ -47,7 +47,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     asked = arguments(argv)
     console, runtime = Console(), SystemRuntime()
-    signal.signal(signal.SIGTERM, _interrupted)
     seed = int(runtime.random() * 1_000_000) if asked.seed is None else asked.seed
     try:
         size = parse_size(asked.size)
@@ -132,8 +131,13 @@ def _failed(text: str, code: int) -> int:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
+    """Stop at the first signal; another one must not keep the writers from being ended."""
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, _interrupted)
     sys.exit(main())

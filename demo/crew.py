@@ -16,6 +16,8 @@ from lakelock.demo.flights import DemoError
 from lakelock.demo.plan import KILLED_AT
 
 LOG_TAIL = 15
+END_S = 5.0
+"""How long to wait for killed processes to be gone."""
 
 
 @dataclass
@@ -62,18 +64,26 @@ class Crew:
 
     def sweep(self, writer: str) -> None:
         """End what a dead writer left running: its JVM, which is in the writer's own process group."""
+        self._signal(writer, signal.SIGKILL)
+
+    def _signal(self, writer: str, number: int) -> bool:
+        """Signal all processes of a writer; False when there is none."""
         try:
-            os.killpg(self.processes[writer].pid, signal.SIGKILL)
+            os.killpg(self.processes[writer].pid, number)
         except ProcessLookupError:
-            return
+            return False
+        return True
 
     def __enter__(self) -> Crew:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for writer, process in self.processes.items():
+        for writer in self.processes:
             self.sweep(writer)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                continue
+        deadline_s = self.runtime.monotonic_s() + END_S
+        while self.runtime.monotonic_s() < deadline_s:
+            # Reap our own children first: a dead one that nobody has waited for still counts as a process.
+            self.ended()
+            if not any(self._signal(writer, 0) for writer in self.processes):
+                return
+            self.runtime.sleep(0.05)

@@ -24,7 +24,7 @@ PARALLEL_LISTINGS = 16
 
 @dataclass(frozen=True)
 class Leftovers:
-    """The objects of one instant beside its timeline files. Delete `data_files` first, then `control_files` in their order.
+    """The objects of one instant beside its timeline files. Delete `data_files` first and the heartbeat after all else.
 
     `unreadable` are entries among its markers that announce no file of this instant; because of them the whole table was
     listed for its files.
@@ -39,7 +39,7 @@ class Leftovers:
 
     @property
     def control_files(self) -> tuple[str, ...]:
-        """Markers, claims and heartbeat: once the data is gone they can go in one request."""
+        """Markers, claims and heartbeat of an instant that is not pending: once the data is gone they can go in one request."""
         return (*self.markers, *self.claims, self.heartbeat)
 
     @property

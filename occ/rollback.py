@@ -1,7 +1,8 @@
 """Rolling back: exactly one of commit and rollback wins for each instant, and only the winner's files survive.
 
-A rollback by somebody else first takes a decision in the log; only then are data files deleted, then markers, then the
-pending timeline files, and last the completed rollback is recorded. It can be killed anywhere and run again by anyone.
+A rollback by somebody else first takes a decision in the log; only then are data files deleted, then markers, the
+pending timeline files and the heartbeat, and last the completed rollback is recorded. It can be killed anywhere and run
+again by anyone.
 The instant's own transaction may skip the decision as long as it has never tried to decide: nobody else could commit it.
 """
 
@@ -105,10 +106,12 @@ def clean_up(table: OpenTable, victim: Victim) -> None:
     left = find_leftovers(table.storage, victim.instant, table.runtime)
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
-    table.storage.delete(left.control_files)
+    table.storage.delete([*left.markers, *left.claims])
     reached(Step.ROLLBACK_MARKERS_DELETED)
     table.storage.delete([inflight_key(victim.instant, victim.action)])
     table.storage.delete([requested_key(victim.instant, victim.action)])
+    # The heartbeat goes after the pending files: as long as it is there, the next writer sees at once who is dead.
+    table.storage.delete([left.heartbeat])
     reached(Step.ROLLBACK_PENDING_DELETED)
     _record(table, victim, left)
     reached(Step.ROLLBACK_RECORDED)

@@ -15,7 +15,9 @@ from lakelock.storage_local import LocalStorage
 from lakelock.storage_open import StorageLocation, canonical_uri, open_storage
 
 NAMES = st.text(
-    st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=("Zs", "Cc", "Cs")), min_size=1, max_size=12
+    st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=("Zs", "Zl", "Zp", "Cc", "Cs")),
+    min_size=1,
+    max_size=12,
 ).filter(lambda name: name not in (".", ".."))
 PATHS = st.lists(NAMES, min_size=1, max_size=5)
 SCHEMES = st.sampled_from(["s3", "s3a", "s3n", "S3A", "gs", "gcs", "az", "azure"])
@@ -49,6 +51,12 @@ def test_any_text_gives_a_canonical_uri_or_a_settings_error(text: str) -> None:
     except SettingsError:
         return
     assert canonical_uri(once) == once
+
+
+@pytest.mark.parametrize("uri", ["table\r/", "/lake/table /", "s3://bucket/table /"])
+def test_a_name_that_ends_with_white_space_is_refused(uri: str) -> None:
+    with pytest.raises(SettingsError, match="ends with white space"):
+        canonical_uri(uri)
 
 
 def test_links_lead_to_the_same_name(tmp_path: Path) -> None:
