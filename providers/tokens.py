@@ -14,7 +14,7 @@ from lakelock.errors import CorruptTableError, StorageUnavailable
 from lakelock.storage import Storage
 
 TOKEN_KEY = ".hoodie/.lakelock/lock.token"
-BLOCK = 1000
+BLOCK = 1_000_000
 _ATTEMPTS = 20
 
 
