@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tarfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,20 +15,17 @@ from lakelock.storage_local import LocalStorage
 from lakelock.table import layout
 from lakelock.table.services import RollbackMetadata
 from tests.behaviour.tables import writer
-
-GOLDEN = Path(__file__).parent.parent / "golden"
+from tests.golden_tables import unpack
 
 
 def unpacked(name: str, folder: Path) -> LocalStorage:
     """A golden table, in which everything happened an hour ago."""
-    with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    storage = LocalStorage(folder / name)
+    table = unpack(name, folder)
     (folder / "now").touch()
     then = (folder / "now").stat().st_mtime - 3600
-    for path in (folder / name).rglob("*"):
+    for path in table.rglob("*"):
         os.utime(path, (then, then))
-    return storage
+    return LocalStorage(table)
 
 
 def rows(storage: LocalStorage) -> list[tuple[object, ...]]:

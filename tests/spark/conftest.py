@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+from tests.golden_tables import unpack
 
 
 @pytest.fixture(scope="session")
@@ -45,13 +44,4 @@ def path(tmp_path: Path) -> str:
 @pytest.fixture
 def golden(tmp_path: Path) -> Callable[[str], str]:
     """Unpack a table that real Java Hudi wrote; its path."""
-
-    def unpack(name: str) -> str:
-        archive = GOLDEN / f"{name}.tar.gz"
-        if not archive.exists():
-            pytest.skip(f"{archive.name} is not in tests/golden")
-        with tarfile.open(archive) as tar:
-            tar.extractall(tmp_path, filter="data")
-        return str(tmp_path / name)
-
-    return unpack
+    return lambda name: str(unpack(name, tmp_path))
