@@ -1,13 +1,11 @@
 """What the kernels cost without Spark: CPU of writing, keys, filters, look-ups and merges, and the memory of a big merge.
 
-`python benchmarks/kernels.py [--rows 2000000] [--json]`; ratios compare within one run, so they travel between machines.
+`python -m benchmarks.kernels [--rows 2000000] [--json]`; ratios compare within one run, so they travel between machines.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
-import json
 import multiprocessing
 import tempfile
 import time
@@ -17,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.measuring import arguments, rows, show
 from lakelock.identity import WriterIdentity
 from lakelock.occ.file_tasks import TaskToken, WriteContext, rewrite_group, write_new_files
 from lakelock.settings import Settings, WriteSettings
@@ -33,26 +32,6 @@ from lakelock.table.snapshot import DataFile
 FIRST, SECOND = "20260101000000000", "20260102000000000"
 PROPERTIES = TableProperties.new("bench", ["id"], [], "ts")
 TOKEN = TaskToken(0, 0, 0)
-
-
-def rows(ids: np.ndarray, seed: int = 0) -> pa.Table:
-    """Ten columns of the usual kinds: few values, many values, numbers, times."""
-    count, rng = len(ids), np.random.default_rng(seed)
-    airports = np.array([f"A{i:03}" for i in range(300)])
-    return pa.table(
-        {
-            "id": pa.array(np.char.add("k", ids.astype("U"))),
-            "carrier": pa.array(np.array(["AA", "UA", "DL", "WN"])[rng.integers(0, 4, count)]),
-            "origin": pa.array(airports[rng.integers(0, 300, count)]),
-            "flight": pa.array(rng.integers(1, 5000, count).astype("i4")),
-            "delay": pa.array(rng.normal(size=count)),
-            "distance": pa.array(rng.integers(0, 3000, count)),
-            "ts": pa.array(1_700_000_000_000_000 + np.arange(count) * 1000, pa.timestamp("us", tz="UTC")),
-            "day": pa.array((19000 + np.arange(count) // 3000).astype("i4"), pa.date32()),
-            "tail": pa.array(np.char.add("N", rng.integers(0, 20_000, count).astype("U"))),
-            "fare": pa.array(rng.random(count) * 100),
-        }
-    )
 
 
 def cpu_s(action: Callable[[], object], repeat: int = 3) -> float:
@@ -155,18 +134,9 @@ def measured(count: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    found = measured(arguments.rows)
-    if arguments.json:
-        print(json.dumps(found, indent=2))
-        return
-    for part, numbers in found.items():
-        print(part)
-        for name, value in numbers.items():
-            print(f"  {name:28} {value:10.3f}")
+    given = arguments(__doc__, rows=2_000_000)
+    for part, numbers in measured(given.rows).items():
+        show({"part": part, **numbers}, given.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Wall time of LakeTable.upsert beside the usual way in plain Spark: full outer join, write everything anew.
 
 `python -m benchmarks.upsert [--rows 2000000] [--repeat 3] [--json]`: a tenth as many rows as the table has, nine of ten
-known and one new, over all 16 file groups. The target is 2 s where the join takes 7, a ratio of at most 2/7.
+known and one new, over all 16 file groups. The target is 2 s where the join takes 7, a ratio of at most 2/7, when both
+write the same columns, Hudi's five included. A join that drops those five, and with them the table, is shown as well.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def compare(spark: SparkSession, folder: str, table_rows: int, repeat: int) -> d
     def join(stored: DataFrame) -> None:
         joined(stored, frames[0], "20260102000000000").write.parquet(f"{folder}/joined-{next(numbers)}")
 
-    variants = {"upsert": upsert, "join": lambda: join(snapshot), "join_with_meta": lambda: join(snapshot_with_meta)}
+    variants = {"upsert": upsert, "join": lambda: join(snapshot_with_meta), "join_without_meta": lambda: join(snapshot)}
     found = alternating(variants, repeat, warm_up=2)
     table.close()
     ratio = found["upsert"].wall_s / found["join"].wall_s
@@ -82,7 +83,7 @@ def compare(spark: SparkSession, folder: str, table_rows: int, repeat: int) -> d
         "files_written": max(files),
         "ratio": ratio,
         "ratio_of_cpu": found["upsert"].cpu_s / found["join"].cpu_s,
-        "ratio_to_join_with_meta": found["upsert"].wall_s / found["join_with_meta"].wall_s,
+        "ratio_to_join_without_meta": found["upsert"].wall_s / found["join_without_meta"].wall_s,
         "target": f"ratio <= {TARGET:.2f}: {verdict(ratio, TARGET)}",
     }
 
