@@ -123,7 +123,7 @@ def check_lock(patient: Patient) -> Iterator[Check]:
             "lock", "warning", "concurrency.mode is SINGLE_WRITER: no lock is taken", "make sure there is one writer only"
         )
         return
-    short = replace(settings.lock, wait_s=min(LOCK_WAIT_S, settings.lock.wait_s))
+    short = replace(settings, lock=replace(settings.lock, wait_s=min(LOCK_WAIT_S, settings.lock.wait_s)))
     writer = WriterIdentity.of_this_process(runtime, "lakelock doctor")
     provider = open_provider(short, patient.storage, runtime, writer, Events())
     try:
@@ -138,7 +138,7 @@ def check_lock(patient: Patient) -> Iterator[Check]:
             return
         provider.probe()
         began_s = runtime.monotonic_s()
-        lease = provider.acquire(wait_s=short.wait_s)
+        lease = provider.acquire(wait_s=short.lock.wait_s)
         provider.release(lease)
         took_ms = (runtime.monotonic_s() - began_s) * 1000
         yield Check("lock", "ok", f"{provider.identity}: taken and given back in {took_ms:.0f} ms, token {lease.token}")

@@ -88,7 +88,7 @@ def check_provider(uri: str, runtime: Runtime) -> None:
         settings = Settings.resolve({"lock.provider": uri}).settings
         with tempfile.TemporaryDirectory(prefix="lakelock-demo-") as empty:
             storage = StorageLocation.of(empty).open()
-            provider = open_provider(settings.lock, storage, runtime, WriterIdentity.of_this_process(runtime, "demo"))
+            provider = open_provider(settings, storage, runtime, WriterIdentity.of_this_process(runtime, "demo"))
             try:
                 provider.probe()
             finally:

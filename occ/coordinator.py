@@ -68,7 +68,7 @@ class Coordinator:
         writer = WriterIdentity.of_this_process(runtime, application)
         events = Events(tuple(listeners))
         single = settings.concurrency.mode == "SINGLE_WRITER"
-        provider = None if single else open_provider(settings.lock, storage, runtime, writer, events)
+        provider = None if single else open_provider(settings, storage, runtime, writer, events)
         table = OpenTable(location, storage, runtime, settings, provider, writer, events, DecisionLog(storage))
         return cls(table, properties)
 

@@ -19,7 +19,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.storage import Storage
 
 if TYPE_CHECKING:
-    from lakelock.settings import LockSettings
+    from lakelock.settings import Settings
 
 LossReason = Literal["expired", "taken-over", "unreachable", "session-lost", "released"]
 
@@ -195,7 +195,7 @@ class Opening:
     """Everything that a provider is opened with; `uri` is the setting `lock.provider`."""
 
     uri: str
-    settings: LockSettings
+    settings: Settings
     storage: Storage
     runtime: Runtime
     writer: WriterIdentity

@@ -1,10 +1,9 @@
-"""The part that is common to providers whose service cannot queue waiters: take turns, try, wait, try again."""
+"""The part that is common to providers: threads take turns, and one tries, waits and tries again, within its bound."""
 
 from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from lakelock.providers.turnstile import Turnstile
 
 _FIRST_POLL_S = 0.004
 _POLL_GROWTH = 1.6
+_GROWING_POLLS = 30
 _TELL_EVERY_S = 1.0
 _LONGEST_REST_S = 0.05
 
@@ -31,6 +31,7 @@ class Attempt:
     grant: str
     sent: dict[object, float] = field(default_factory=dict)
     doubt: bool = False
+    pauses: int = 0
 
 
 class PollingProvider(LockProvider):
@@ -38,7 +39,7 @@ class PollingProvider(LockProvider):
 
     def __init__(self, opening: Opening) -> None:
         self.table = opening.storage.uri
-        self._settings, self.runtime, self._events = opening.settings, opening.runtime, opening.events
+        self._settings, self.runtime, self._events = opening.settings.lock, opening.runtime, opening.events
         self.writer = opening.writer
         self._held: Lease | None = None
         self._start_afresh()
@@ -55,8 +56,14 @@ class PollingProvider(LockProvider):
     def give_back(self, lease: Lease) -> None:
         """Release in the service if the lock is still this lease's."""
 
+    def pause(self, attempt: Attempt, at_most_s: float) -> None:
+        """Wait until it is worth trying again; a provider whose service notifies its waiters ends this early."""
+        pause_s = min(self._settings.poll_s, _FIRST_POLL_S * _POLL_GROWTH ** min(attempt.pauses, _GROWING_POLLS))
+        attempt.pauses += 1
+        self.runtime.sleep(min(pause_s * (0.5 + 0.5 * self.runtime.random()), at_most_s))
+
     def abandon(self, attempt: Attempt) -> None:
-        """Take back a grant that may have been made without our knowing."""
+        """Leave the queue, if there is one, and take back a grant that was made without our knowing (`attempt.doubt`)."""
 
     def acquire(self, *, wait_s: float) -> Lease:
         self._notice_fork()
@@ -112,8 +119,16 @@ class PollingProvider(LockProvider):
 
     def _poll(self, began_s: float, wait_s: float) -> Lease:
         attempt = Attempt(self.runtime.uuid())
+        try:
+            return self._tried(attempt, began_s, wait_s)
+        except BaseException:
+            with suppress(LakelockError):
+                self.abandon(attempt)
+            raise
+
+    def _tried(self, attempt: Attempt, began_s: float, wait_s: float) -> Lease:
         holder: Holder | None = None
-        told_s, failure, pauses = began_s - _TELL_EVERY_S, None, self._pauses()
+        told_s, failure = began_s - _TELL_EVERY_S, None
         while True:
             try:
                 result = self.attempt(attempt)
@@ -128,21 +143,12 @@ class PollingProvider(LockProvider):
             if self.runtime.monotonic_s() - told_s >= _TELL_EVERY_S:
                 told_s = self.runtime.monotonic_s()
                 self._tell(EventKind.WAITING_FOR_LOCK, holder=str(holder or "unknown"), waited_s=round(waited_s, 3))
-            self.runtime.sleep(min(next(pauses), wait_s - waited_s))
-        if attempt.doubt:
-            with suppress(*NO_ANSWER):
-                self.abandon(attempt)
+            self.pause(attempt, wait_s - waited_s)
         if failure is not None:
             raise ProviderUnavailable(
                 f"the lock of {self.table} could not be taken within {wait_s:g} s: {failure.message}", hint=failure.hint
             ) from failure
         raise self._timeout(holder, wait_s)
-
-    def _pauses(self) -> Iterator[float]:
-        pause_s = _FIRST_POLL_S
-        while True:
-            yield min(self._settings.poll_s, pause_s) * (0.5 + 0.5 * self.runtime.random())
-            pause_s = min(self._settings.poll_s, pause_s * _POLL_GROWTH)
 
     def _timeout(self, holder: Holder | None, wait_s: float) -> LockTimeout:
         who = f"held by {holder}" if holder else "contended"

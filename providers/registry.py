@@ -16,7 +16,7 @@ from lakelock.providers.storage import StorageLockProvider
 from lakelock.storage import Storage
 
 if TYPE_CHECKING:
-    from lakelock.settings import LockSettings
+    from lakelock.settings import Settings
 
 ENTRY_POINTS = "lakelock.lock_providers"
 
@@ -24,11 +24,11 @@ BUILT_IN: dict[str, OpenProvider] = {"storage": StorageLockProvider, "memory": M
 
 
 def open_provider(
-    settings: LockSettings, storage: Storage, runtime: Runtime, writer: WriterIdentity, events: Events | None = None
+    settings: Settings, storage: Storage, runtime: Runtime, writer: WriterIdentity, events: Events | None = None
 ) -> LockProvider:
-    """The lock of the table in `storage`, by the provider that `settings.provider` names (`storage:`, `memory:`, a URI)."""
-    name = provider_name(settings.provider)
-    opening = Opening(settings.provider, settings, storage, runtime, writer, events or Events())
+    """The lock of the table in `storage`, by the provider that `lock.provider` names (`storage:`, `memory:`, a URI)."""
+    name = provider_name(settings.lock.provider)
+    opening = Opening(settings.lock.provider, settings, storage, runtime, writer, events or Events())
     return _find(name)(opening)
 
 

@@ -117,6 +117,8 @@ class StorageLockProvider(PollingProvider):
                     raise
 
     def abandon(self, attempt: Attempt) -> None:
+        if not attempt.doubt:
+            return
         found = self._storage.get(LOCK_KEY)
         if found is not None:
             file = LockFile.from_bytes(found.data)

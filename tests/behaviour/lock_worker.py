@@ -15,7 +15,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.errors import LeaseLost, LockTimeout
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
-from lakelock.settings import LockSettings
+from lakelock.settings import LockSettings, Settings
 from lakelock.storage_open import open_storage
 
 
@@ -84,7 +84,7 @@ def say(**facts: object) -> None:
 def main() -> None:
     arena = json.loads(sys.argv[1])
     runtime = SystemRuntime()
-    settings = LockSettings(lease_s=arena["lease_s"], renew_s=arena["renew_s"])
+    settings = Settings(lock=LockSettings(lease_s=arena["lease_s"], renew_s=arena["renew_s"]))
     storage = open_storage(arena["uri"], arena["options"])
     writer = WriterIdentity.of_this_process(runtime, f"worker-{os.getpid()}")
     obey(open_provider(settings, storage, runtime, writer), runtime, arena)

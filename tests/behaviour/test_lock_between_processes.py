@@ -18,7 +18,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.errors import LockTimeout
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
-from lakelock.settings import LockSettings
+from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
 from tests.servers import S3_OPTIONS
 
@@ -129,7 +129,7 @@ def test_a_holder_that_was_paused_beyond_its_lease_finds_out_that_it_lost_it(sta
 def test_a_forked_child_does_not_hold_the_lock_of_its_parent(tmp_path: Path) -> None:
     runtime = SystemRuntime()
     writer = WriterIdentity.of_this_process(runtime)
-    provider = open_provider(LockSettings(), LocalStorage(tmp_path), runtime, writer)
+    provider = open_provider(Settings(), LocalStorage(tmp_path), runtime, writer)
     lease = provider.acquire(wait_s=5)
     reading, writing = os.pipe()
     child = os.fork()
@@ -158,7 +158,7 @@ def test_a_forked_child_does_not_hold_the_lock_of_its_parent(tmp_path: Path) -> 
 
 def test_threads_of_one_process_get_the_lock_in_order_of_arrival(tmp_path: Path) -> None:
     runtime = SystemRuntime()
-    provider = open_provider(LockSettings(), LocalStorage(tmp_path), runtime, WriterIdentity.of_this_process(runtime))
+    provider = open_provider(Settings(), LocalStorage(tmp_path), runtime, WriterIdentity.of_this_process(runtime))
     arrived: list[int] = []
     served: list[int] = []
     door = runtime.mutex()

@@ -12,7 +12,7 @@ from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderUnavailab
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
-from lakelock.settings import LockSettings
+from lakelock.settings import LockSettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage_faulty import CountingStorage, Fault, FaultyStorage, Rule
 from lakelock.storage_local import LocalStorage
@@ -33,7 +33,7 @@ class World:
 
     def writer(self, name: str, storage: Storage | None = None, runtime: ManualRuntime | None = None) -> LockProvider:
         identity = WriterIdentity(self.runtime.uuid(), name, "host", 1, "user")
-        settings = LockSettings(provider=self.uri, lease_s=LEASE_S)
+        settings = Settings(lock=LockSettings(provider=self.uri, lease_s=LEASE_S))
         return open_provider(settings, storage or self.storage, runtime or self.runtime, identity, Events((self.seen.append,)))
 
     def kinds(self) -> list[EventKind]:

@@ -9,7 +9,7 @@ import pytest
 from lakelock.errors import ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider, provider_names
-from lakelock.settings import LockSettings
+from lakelock.settings import LockSettings, Settings
 from lakelock.storage_memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
@@ -40,7 +40,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def open_named(uri: str) -> LockProvider:
     runtime = ManualRuntime()
     writer = WriterIdentity.of_this_process(runtime)
-    return open_provider(LockSettings(provider=uri), MemoryStorage(runtime.now_ms, name=uri), runtime, writer)
+    return open_provider(Settings(lock=LockSettings(provider=uri)), MemoryStorage(runtime.now_ms, name=uri), runtime, writer)
 
 
 @pytest.mark.usefixtures("installed")

@@ -1,4 +1,4 @@
-"""Real services for tests, started on free loopback ports of this machine."""
+"""S3 as moto answers, with conditional puts."""
 
 from __future__ import annotations
 
