@@ -6,11 +6,11 @@ import importlib
 import pkgutil
 import platform
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal
 
-from lakelock.clock import Runtime
+from lakelock.cli.contents import check_contents
+from lakelock.cli.patient import Check, Patient
 from lakelock.errors import LakelockError, LockTimeout
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
@@ -18,9 +18,7 @@ from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
 from lakelock.occ.decisions import DecisionKind, DecisionLog
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers import open_provider
-from lakelock.settings import Settings
-from lakelock.settings_resolver import Resolved
-from lakelock.storage import Storage, probe
+from lakelock.storage import probe
 from lakelock.table import layout
 from lakelock.table.eligibility import why_not_readable, why_not_writable
 from lakelock.table.instants import parse_instant
@@ -33,32 +31,6 @@ SKEW_MS = 5_000
 LOCK_WAIT_S = 5.0
 
 PACKAGES = ("lakelock", "pyspark", "pyarrow", "obstore", "fastavro", "hudi")
-
-Status = Literal["ok", "warning", "failed"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """What one check found, and what to do about it."""
-
-    name: str
-    status: Status
-    found: str
-    hint: str = ""
-
-
-@dataclass(frozen=True)
-class Patient:
-    """What the checks examine."""
-
-    path: str
-    resolved: Resolved
-    storage: Storage
-    runtime: Runtime
-
-    @property
-    def settings(self) -> Settings:
-        return self.resolved.settings
 
 
 def examine(patient: Patient) -> Iterator[Check]:
@@ -221,5 +193,6 @@ CHECKS: dict[str, Callable[[Patient], Iterator[Check]]] = {
     "lock": check_lock,
     "writers": check_writers,
     "decisions": check_decisions,
+    "contents": check_contents,
     "packages": check_packages,
 }

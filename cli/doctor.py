@@ -8,8 +8,9 @@ import typer
 from rich.text import Text
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, location_of, resolved
-from lakelock.cli.checks import Check, Patient, examine
+from lakelock.cli.checks import examine
 from lakelock.cli.output import Exit, Output, reporting
+from lakelock.cli.patient import Check, Patient
 from lakelock.clock import SystemRuntime
 from lakelock.errors import TableError
 from lakelock.storage import Storage

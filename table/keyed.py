@@ -69,9 +69,10 @@ def _refuse_ties(keyed: Keyed, codes: Any, ranks: Any, order: Any, last: Any, or
     examples = keyed.keys.take(pa.array(np.sort(order[tied[:_SHOWN]]))).to_pylist()
     more = f" and {len(tied) - len(examples)} more" if len(tied) > len(examples) else ""
     equal = f" and equal values of {ordering_field}" if ordering_field else ""
+    have = "key has" if len(tied) == 1 else "keys have"
     raise DuplicateKeyError(
-        f"{len(tied)} record keys have several rows with the same key{equal}: {', '.join(examples)}{more}",
-        hint="remove the duplicates, give the table an ordering column, or set write.duplicates=any to keep the last row",
+        f"{len(tied)} record {have} several rows with the same key{equal}: {', '.join(examples)}{more}",
+        hint="remove the duplicates, give the table an ordering column, or set write.duplicates=any to keep any one of them",
         keys=examples,
         count=len(tied),
     )

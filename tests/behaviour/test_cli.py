@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lakelock.cli.checks import Check, Patient, broken_neighbours, examine
+from lakelock.cli.checks import broken_neighbours, examine
 from lakelock.cli.main import app
 from lakelock.cli.output import Exit, exit_of, size
+from lakelock.cli.patient import Check, Patient
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import (
     CommitOutcomeUnknown,
@@ -103,7 +104,7 @@ class TestDoctor:
         assert "refuses a second create" in ended.out
         assert "1 commits in the timeline" in ended.out
         names = [check["name"] for check in run("doctor", path, "--json").json["checks"]]
-        assert names == ["settings", "table", "storage", "clock", "lock", "writers", "decisions", "packages"]
+        assert names == ["settings", "table", "storage", "clock", "lock", "writers", "decisions", "contents", "packages"]
 
     def test_it_leaves_nothing_behind_but_the_locks_own_files(self, storage: LocalStorage, path: str) -> None:
         insert(writer(storage), storage, "month=1", "a")
@@ -154,6 +155,24 @@ class TestDoctor:
         assert ended.code == Exit.ERROR
         assert layout.decision(1) in ended.out
 
+    def test_a_torn_commit_a_lost_file_and_a_short_one_fail_and_are_named(self, storage: LocalStorage, path: str) -> None:
+        torn, lost, short = (insert(writer(storage), storage, "month=1", name) for name in ("torn", "lost", "short"))
+        assert "3 commits can be read, and their 3 files are there" in run("doctor", path).out
+        commit = layout.timeline(f"{torn.instant}_{torn.completion}.commit")
+        metadata = storage.get(commit)
+        assert metadata is not None
+        storage.put(commit, metadata.data[:-20])
+        files = {entry.key for entry in storage.list("month=1")}
+        (gone,) = (key for key in files if lost.instant in key)
+        (cut,) = (key for key in files if short.instant in key)
+        storage.delete([gone])
+        storage.put(cut, b"P")
+        ended = run("doctor", path)
+        assert ended.code == Exit.ERROR
+        assert f"{torn.instant}_{torn.completion}.commit is cut off" in ended.out
+        assert f"{gone} is missing" in ended.out
+        assert f"{cut} has 1 bytes, but its commit wrote" in ended.out
+
     def test_a_decided_commit_that_is_not_visible_is_a_warning(self, storage: LocalStorage, path: str) -> None:
         done = insert(writer(storage), storage, "month=1", "a")
         storage.delete([layout.timeline(f"{done.instant}_{done.completion}.commit")])
@@ -178,7 +197,7 @@ class TestDoctor:
     def test_one_broken_thing_does_not_hide_the_others(self) -> None:
         broken = FaultyStorage(self._table(), [Rule(op="list", nth=None, fault=Fault.FAIL)])
         checks = self._examined(broken)
-        assert {check.name for check in checks if check.status == "failed"} == {"clock", "writers", "decisions"}
+        assert {check.name for check in checks if check.status == "failed"} == {"clock", "writers", "decisions", "contents"}
         assert {check.name for check in checks} >= {"settings", "table", "storage", "lock", "packages"}
 
     @pytest.mark.parametrize(("skew_ms", "word"), [(3_600_000, "ahead of"), (-3_600_000, "behind")])

@@ -53,7 +53,7 @@ def test_a_tie_below_the_winner_does_not_matter() -> None:
 
 def test_without_an_ordering_column_any_duplicate_is_an_error_unless_told_otherwise() -> None:
     rows = keyed({"id": ["a", "b", "a"], "v": [1, 2, 3]})
-    with pytest.raises(DuplicateKeyError, match="1 record keys have several rows with the same key: a"):
+    with pytest.raises(DuplicateKeyError, match="1 record key has several rows with the same key: a"):
         dedupe(rows, None)
     assert dedupe(rows, None, take_any=True).rows["v"].to_pylist() == [2, 3]
 

@@ -1,0 +1,60 @@
+"""What `lakelock doctor` says of a table's contents: every commit can be read, and the files it names are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+
+from lakelock.cli.patient import Check, Patient
+from lakelock.errors import LakelockError
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Instant
+from lakelock.table.layout import FileGroupId
+from lakelock.table.timeline import read_instant, read_timeline
+
+NEWEST_COMMITS = 1_000
+"""How many commits are read: a table that nobody archives may have any number."""
+SHOWN = 5
+
+
+def check_contents(patient: Patient) -> Iterator[Check]:
+    """The newest commits can be read, and the newest file of each file group is as long as its commit says."""
+    commits = sorted(read_timeline(patient.storage).commits)[-NEWEST_COMMITS:]
+    calls = [partial(_read, patient, instant) for instant in commits]
+    found = patient.runtime.gather(calls, limit=patient.settings.listing.parallel_requests)
+    broken = [error for error in found if isinstance(error, LakelockError)]
+    for error in broken[:SHOWN]:
+        yield Check("contents", "failed", error.message, error.hint)
+    newest = newest_files(metadata for metadata in found if isinstance(metadata, CommitMetadata))
+    sizes = {item.key: item.size_bytes for item in patient.storage.list("")}
+    wrong = [_wrong(path, size, sizes) for path, size in newest if sizes.get(path) != size]
+    hint = "readers fail or miss rows: restore the file from a backup or an older version of the object"
+    for text in wrong[:SHOWN]:
+        yield Check("contents", "failed", text, hint)
+    if len(broken) > SHOWN or len(wrong) > SHOWN:
+        yield Check("contents", "failed", f"in all {len(broken)} commits and {len(wrong)} files are damaged")
+    if not broken and not wrong:
+        yield Check("contents", "ok", f"{len(commits)} commits can be read, and their {len(newest)} files are there")
+
+
+def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:
+    """Path and size of the newest file of each file group that is not replaced, by commits in the order of their instants."""
+    newest: dict[FileGroupId, tuple[str, int]] = {}
+    for commit in commits:
+        for group in commit.replaced_groups:
+            newest.pop(group, None)
+        newest.update((stat.group, (stat.path, stat.file_size_bytes or 0)) for stat in commit.stats if stat.path)
+    return list(newest.values())
+
+
+def _read(patient: Patient, instant: Instant) -> CommitMetadata | LakelockError:
+    try:
+        return CommitMetadata.from_bytes(read_instant(patient.storage, instant), instant.file_name)
+    except LakelockError as error:
+        return error
+
+
+def _wrong(path: str, size: int, sizes: Mapping[str, int]) -> str:
+    if path not in sizes:
+        return f"{path} is missing"
+    return f"{path} has {sizes[path]:,} bytes, but its commit wrote {size:,}"
