@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,6 +49,14 @@ class ConditionFailed(Exception):
     def __init__(self, item: Attributes | None) -> None:
         super().__init__("the condition does not hold")
         self.item = item
+
+
+@cache
+def _descriptions() -> Any:
+    """What the driver knows of AWS's services, read once per process: it is most of the work of making a client."""
+    import botocore.session
+
+    return botocore.session.get_session().get_component("data_loader")
 
 
 class DynamodbTable:
@@ -207,6 +216,7 @@ class DynamodbTable:
     def _connect(self) -> Any:
         try:
             import boto3
+            import botocore.session
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError
         except ImportError as error:
@@ -221,7 +231,9 @@ class DynamodbTable:
             tcp_keepalive=True,
         )
         try:
-            return boto3.session.Session().client(
+            session = botocore.session.get_session()
+            session.register_component("data_loader", _descriptions())
+            return boto3.session.Session(botocore_session=session).client(
                 "dynamodb",
                 region_name=self._settings.region or None,
                 endpoint_url=self._settings.endpoint_url or None,

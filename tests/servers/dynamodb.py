@@ -62,8 +62,8 @@ def _service(kind: str, url: str, *trouble: Any) -> Service:
         "dynamodb.endpoint_url": url,
         "dynamodb.region": REGION,
         "dynamodb.create_table": "true",
-        "dynamodb.connect_timeout_s": "1",
-        "dynamodb.read_timeout_s": "1",
+        "dynamodb.connect_timeout_s": "2",
+        "dynamodb.read_timeout_s": "2",
     }
     port = urllib.parse.urlsplit(url).port or 443
     place = f"dynamodb://{TABLE}"
@@ -117,18 +117,9 @@ class Dynalite:
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        arguments = [
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-            "--path",
-            str(self.folder / "data"),
-            "--createTableMs",
-            "0",
-        ]
+        place = ["--host", "127.0.0.1", "--port", str(self.port), "--path", str(self.folder / "data")]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(["node", str(_PROGRAM), *arguments], stdout=log, stderr=log)
+            self._process = subprocess.Popen(["node", str(_PROGRAM), *place, "--createTableMs", "0"], stdout=log, stderr=log)
         until_s = monotonic() + _START_S
         while True:
             try:

@@ -6,7 +6,7 @@ import http.client
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -106,8 +106,9 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
                 if name.lower().startswith(("x-amz", "content-type")):
                     self.send_header(name, value)
             self.send_header("content-length", str(len(reply)))
-            self.end_headers()
-            self.wfile.write(reply)
+            with suppress(OSError):  # the client may have given up
+                self.end_headers()
+                self.wfile.write(reply)
 
         def log_message(self, *_: Any) -> None: ...
 
