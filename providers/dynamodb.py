@@ -125,6 +125,10 @@ class DynamodbLockProvider(PollingProvider):
         if attempt.doubt:
             self._mark_released(self._owner(attempt))
 
+    def close(self) -> None:
+        super().close()
+        self._table.close()
+
     def inspect(self) -> LockState:
         found = self._look()
         if found is None:

@@ -33,6 +33,12 @@ def place_of(uri: str, storage: Storage) -> tuple[str, str]:
             hint="region and endpoint are settings (dynamodb.region, dynamodb.endpoint_url); credentials are the environment's",
             key="lock.provider",
         )
+    if implicit and storage.uri.startswith("file:"):
+        raise SettingsError(
+            "lock.provider has implicit=true for a local table, whose path Java spells in several ways that give several locks",
+            hint=f"name the partition key that Java's log shows: dynamodb://{name}/PARTITION-KEY",
+            key="lock.provider",
+        )
     if implicit:
         return name, f"{xxhash64(storage.uri.encode(), HUDI_SEED):016X}"
     key = key or _name_of(storage)

@@ -118,6 +118,12 @@ class DynamodbTable:
                 hint=f"name another table in lock.provider, or create one: {self._how_to_create()}",
             )
 
+    def close(self) -> None:
+        """Close the connections of this process; the next request opens new ones."""
+        connected, self._connected = self._connected, None
+        if connected is not None and connected[0] == os.getpid():
+            connected[1].close()
+
     def _send(self, operation: str, **request: Any) -> dict[str, Any]:
         try:
             return self._call(operation, request)
@@ -150,7 +156,8 @@ class DynamodbTable:
         elif code in _THROTTLED:
             hint = "raise the table's capacity, or bill it PAY_PER_REQUEST"
         elif code in _DENIED:
-            hint = "allow dynamodb:GetItem and dynamodb:UpdateItem on the table (and DescribeTable for the check at start)"
+            action = "".join(word.title() for word in operation.split("_"))
+            hint = f"allow dynamodb:{action} on the table; the lock needs GetItem and UpdateItem, and at start DescribeTable"
         elif code in _CREDENTIALS:
             hint = "check the AWS credentials: `aws sts get-caller-identity` must answer"
         elif code in _SIGNATURE:

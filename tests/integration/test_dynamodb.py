@@ -15,14 +15,28 @@ from typing import Any
 import pytest
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout, ProviderUnavailable, SettingsError
+from lakelock.errors import (
+    LakelockError,
+    LeaseLost,
+    LockError,
+    LockTimeout,
+    ProviderMismatch,
+    ProviderUnavailable,
+    SettingsError,
+)
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
+from lakelock.occ.coordinator import Coordinator
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
 from lakelock.providers.dynamodb import DynamodbLockProvider
+from lakelock.providers.dynamodb_place import place_of
 from lakelock.settings import Settings
+from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
+from lakelock.storage_open import open_storage
 from lakelock.testing import ManualRuntime
+from tests.behaviour.tables import insert, new_table, put_file
+from tests.behaviour.tables import writer as table_writer
 
 # The promises of every provider, on this service.
 from tests.behaviour.test_lock_provider import (  # noqa: F401
@@ -46,6 +60,7 @@ from tests.behaviour.test_lock_provider import (  # noqa: F401
 )
 from tests.servers.dynamodb import REGION, TABLE, dynamodb_server
 from tests.servers.dynamodb_proxy import Proxy, Rule, operation, proxy_to, updates
+from tests.servers.s3 import S3_OPTIONS
 from tests.servers.service import Service
 
 LEASE_S = 15.0
@@ -700,3 +715,46 @@ def test_without_the_driver_the_package_to_install_is_named(world: World, monkey
     with pytest.raises(ProviderUnavailable) as refused:
         take(named(world))
     assert refused.value.hint == "pip install 'lakelock[dynamodb]'"
+
+
+@pytest.mark.parametrize("uri", ["s3://bkt/warehouse/tbl", "s3a://bkt/warehouse/tbl/"])
+def test_the_implicit_key_is_the_hash_of_the_path_that_java_takes(uri: str) -> None:
+    assert place_of(f"dynamodb://{TABLE}?implicit=true", open_storage(uri, S3_OPTIONS)) == (TABLE, "0F4477E0DC06AAF2")
+
+
+def test_the_implicit_key_of_a_local_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="several locks"):
+        place_of("dynamodb://hudi_locks?implicit=true", LocalStorage(str(tmp_path)))
+
+
+# --- a table that is guarded by it
+
+
+def guarded(world: World, storage: LocalStorage, name: str, **options: object) -> Coordinator:
+    given = {"lock.provider": world.uri, "lock.lease_s": 3, "lock.renew_s": 0.5, **world.service.options}
+    settings = Settings.resolve({**given, **{key.replace("__", "."): value for key, value in options.items()}}).settings
+    return table_writer(storage, settings, name)
+
+
+def test_a_commit_whose_lock_service_is_gone_changes_nothing_and_the_next_one_goes_through(
+    world: World, service: Service, tmp_path: Path
+) -> None:
+    storage = LocalStorage(str(tmp_path))
+    new_table(storage)
+    first = guarded(world, storage, "first", lock__wait_s=1)
+    insert(first, storage, "1", "a")
+    with pytest.raises(ProviderMismatch):
+        insert(guarded(world, storage, "elsewhere", lock__provider=f"{world.uri}-2"), storage, "1", "x")
+    with first.begin("INSERT") as tx:
+        stat = put_file(tx, storage, "1", "b")
+        service.stop()
+        try:
+            with pytest.raises(LakelockError):
+                tx.commit([stat])
+        finally:
+            service.start()
+    assert [file.group.file_id for file in first.snapshot().files] == ["a"]
+    insert(guarded(world, storage, "second"), storage, "1", "c")
+    assert sorted(file.group.file_id for file in first.snapshot().files) == ["a", "c"]
+    first.close()
+    insert(first, storage, "1", "d")  # closing lets go of connections, and a later write opens new ones
