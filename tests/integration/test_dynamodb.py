@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -271,7 +272,10 @@ def test_the_token_grows_although_java_deletes_the_item_that_carries_it(world: W
     assert tokens == sorted(set(tokens)) and len(tokens) == 6
 
 
-def test_a_writer_that_slept_while_the_item_was_absent_gets_a_token_above_those_of_the_meantime(troubled: World) -> None:
+@pytest.mark.parametrize("asleep_after", ["looking", "fetching a token"])
+def test_a_writer_that_slept_while_the_item_was_absent_has_no_token_below_those_of_the_meantime(
+    troubled: World, asleep_after: str
+) -> None:
     """The item is absent before and after, so its absence proves nothing: the token must be fetched while holding."""
     world, proxy = troubled, troubled.proxy
     assert proxy is not None
@@ -280,15 +284,18 @@ def test_a_writer_that_slept_while_the_item_was_absent_gets_a_token_above_those_
 
     def others_hold_it_and_java_deletes() -> None:
         other = world.writer("other")
-        lease = take(other)
-        between.append(lease.token)
-        other.release(lease)
-        java_takes(world, "attribute_exists(#pk) AND #ir = :ir", **{":ir": {"S": "1"}})
-        java_renews_or_deletes(world, delete=True)
+        with suppress(LockTimeout):
+            lease = take(other)
+            between.append(lease.token)
+            other.release(lease)
+            java_takes(world, "attribute_exists(#pk) AND #ir = :ir", **{":ir": {"S": "1"}})
+            java_renews_or_deletes(world, delete=True)
 
-    proxy.plan = [Rule(operation("GetItem"), None, meanwhile=others_hold_it_and_java_deletes)]
+    concerns = operation("GetItem") if asleep_after == "looking" else updates("ADD #tk :n")
+    proxy.plan = [Rule(concerns, None, meanwhile=others_hold_it_and_java_deletes)]
     lease = take(world.writer("one", proxied=True, dynamodb__read_timeout_s=30))
-    assert between and lease.token > between[0]
+    assert proxy.plan[0].times == 0 and all(lease.token > token for token in between)
+    assert bool(between) == (asleep_after == "looking"), "who fetches a token holds the lock"
 
 
 def test_a_block_of_tokens_that_is_used_up_is_followed_by_a_higher_one(world: World) -> None:
