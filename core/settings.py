@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lakelock.errors import SettingsError
+from lakelock.settings_dynamodb import DynamodbSettings
 from lakelock.settings_fields import Section, SettingRow, section_rows, setting
 
 if TYPE_CHECKING:
@@ -177,6 +178,7 @@ class Settings:
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
     listing: ListingSettings = field(default_factory=ListingSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
+    dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -204,6 +206,7 @@ SECTIONS: tuple[type[Section], ...] = (
     DecisionSettings,
     ListingSettings,
     WriteSettings,
+    DynamodbSettings,
 )
 
 

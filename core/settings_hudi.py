@@ -6,7 +6,7 @@ What has no equivalent is named, never dropped in silence: a wrong lock is worse
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from lakelock.settings_fields import did_you_mean
 from lakelock.settings_file import FileSettings, Refused
@@ -40,6 +40,12 @@ def _codec(text: str) -> object:
 _DIRECT: Mapping[str, tuple[str, Convert]] = {
     "hoodie.write.concurrency.early.conflict.detection.enable": ("concurrency.early_conflict_detection", str),
     "hoodie.write.lock.wait_time_ms": ("lock.wait_s", _from_ms),
+    "hoodie.write.lock.dynamodb.region": ("dynamodb.region", str),
+    "hoodie.write.lock.dynamodb.endpoint_url": ("dynamodb.endpoint_url", str),
+    "hoodie.write.lock.dynamodb.billing_mode": ("dynamodb.billing_mode", str),
+    "hoodie.write.lock.dynamodb.read_capacity": ("dynamodb.read_capacity", str),
+    "hoodie.write.lock.dynamodb.write_capacity": ("dynamodb.write_capacity", str),
+    "hoodie.write.lock.dynamodb.table_creation_timeout": ("dynamodb.create_wait_s", _from_ms),
     "hoodie.client.heartbeat.interval_in_ms": ("heartbeat.interval_s", _from_ms),
     "hoodie.client.heartbeat.tolerable.misses": ("heartbeat.tolerable_misses", str),
     "hoodie.write.num.retries.on.conflict.failures": ("retry.attempts", _attempts),
@@ -77,7 +83,7 @@ _SHARE_HINT = (
 _USED_IN_URI: Mapping[str, tuple[str, ...]] = {
     "storage": (),
     "zookeeper": ("zookeeper.url", "zookeeper.base_path", "zookeeper.lock_key"),
-    "dynamodb": ("dynamodb.table", "dynamodb.partition_key", "dynamodb.region", "dynamodb.endpoint_url"),
+    "dynamodb": ("dynamodb.table", "dynamodb.partition_key"),
     "hive": ("hivemetastore.uris", "hivemetastore.database", "hivemetastore.table"),
 }
 
@@ -174,14 +180,11 @@ def _zookeeper_uri(properties: Mapping[str, str], short: str) -> object:
 
 
 def _dynamodb_uri(properties: Mapping[str, str], short: str) -> object:
-    found = {
-        name: properties.get(_LOCK + f"dynamodb.{name}", "").strip() for name in ("region", "endpoint_url", "partition_key")
-    }
-    if "Implicit" in short:
-        found["partition_key"] = ""
-    query = urlencode({name: value for name, value in found.items() if value})
     table = properties.get(_LOCK + "dynamodb.table", "").strip() or "hudi_locks"
-    return f"dynamodb://{table}" + (f"?{query}" if query else "")
+    if "Implicit" in short:
+        return f"dynamodb://{table}?implicit=true"
+    key = properties.get(_LOCK + "dynamodb.partition_key", "").strip()
+    return f"dynamodb://{table}" + (f"/{quote(key, safe='')}" if key else "")
 
 
 def _hive_uri(properties: Mapping[str, str], short: str) -> object:

@@ -234,6 +234,7 @@ STRENGTHS: dict[str, str] = {
 JAVA_PEERS: dict[str, str] = {
     "storage": "`StorageBasedLockProvider`, on S3 and GCS (Java has it for no other storage)",
     "memory": "none: nobody outside this process takes part",
+    "dynamodb": "`DynamoDBBasedLockProvider`, with the same table, partition key and region",
 }
 
 SECTION_NOTES: dict[str, str] = {
@@ -241,5 +242,7 @@ SECTION_NOTES: dict[str, str] = {
     "lock": "The providers are described in [lock providers](reference-providers.md).",
     "heartbeat": "A writer is dead when its heartbeat is older than `interval_s` x `tolerable_misses`: 120 s by default. A "
     "shorter limit frees sooner what a dead writer left, and sooner costs a paused one its work.",
+    "dynamodb": 'For `lock.provider = "dynamodb://TABLE/PARTITION-KEY"`. Without a partition key it is the name of the table '
+    "that is guarded, as in Java Hudi.",
     "retry": "Which operations are run again is told in [concepts](concepts.md#what-is-run-again-and-what-never-is).",
 }

@@ -11,6 +11,7 @@ from lakelock.errors import ProviderUnavailable, SettingsError
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import LockProvider, Opening, OpenProvider
+from lakelock.providers.dynamodb import DynamodbLockProvider
 from lakelock.providers.memory import MemoryLockProvider
 from lakelock.providers.storage import StorageLockProvider
 from lakelock.storage import Storage
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "lakelock.lock_providers"
 
-BUILT_IN: dict[str, OpenProvider] = {"storage": StorageLockProvider, "memory": MemoryLockProvider}
+BUILT_IN: dict[str, OpenProvider] = {
+    "storage": StorageLockProvider,
+    "memory": MemoryLockProvider,
+    "dynamodb": DynamodbLockProvider,
+}
 
 
 def open_provider(

@@ -1,6 +1,7 @@
 """A writer process that takes the table lock on command: `python lock_worker.py ARENA`, one command a line on stdin.
 
-ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, and `folder`, where the overlap detectors are.
+ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `folder`, where the overlap detectors are, and
+`settings`, more settings by their keys.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.errors import LeaseLost, LockTimeout
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
-from lakelock.settings import LockSettings, Settings
+from lakelock.settings import Settings
 from lakelock.storage_open import open_storage
 
 
@@ -84,7 +85,8 @@ def say(**facts: object) -> None:
 def main() -> None:
     arena = json.loads(sys.argv[1])
     runtime = SystemRuntime()
-    settings = Settings(lock=LockSettings(lease_s=arena["lease_s"], renew_s=arena["renew_s"]))
+    given = {"lock.lease_s": arena["lease_s"], "lock.renew_s": arena["renew_s"], **arena.get("settings", {})}
+    settings = Settings.resolve(given).settings
     storage = open_storage(arena["uri"], arena["options"])
     writer = WriterIdentity.of_this_process(runtime, f"worker-{os.getpid()}")
     obey(open_provider(settings, storage, runtime, writer), runtime, arena)

@@ -32,3 +32,8 @@ def test_the_storage_example_chooses_the_lock_next_to_the_table() -> None:
     resolved = Settings.resolve(file=CONFIGS / "storage.toml")
     assert resolved.settings.lock.provider == "storage:"
     assert resolved.origins["lock.provider"].origin.startswith("file ")
+
+
+def test_the_dynamodb_example_names_table_key_and_region() -> None:
+    settings = Settings.resolve(file=CONFIGS / "dynamodb.toml").settings
+    assert (settings.lock.provider, settings.dynamodb.region) == ("dynamodb://hudi_locks/flights", "eu-central-1")

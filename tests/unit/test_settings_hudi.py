@@ -49,9 +49,12 @@ def test_zookeeper_keys_become_one_uri_and_a_lease(tmp_path: Path) -> None:
         ("hoodie.write.lock.zookeeper.url=zk:1\nhoodie.write.lock.zookeeper.base_path=/b", "zookeeper://zk:1/b"),
         (
             "hoodie.write.lock.provider=org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider\n"
-            "hoodie.write.lock.dynamodb.region=eu-west-1\nhoodie.write.lock.dynamodb.partition_key=my table\n"
-            "hoodie.write.lock.dynamodb.endpoint_url=http\\://h\\:8000",
-            "dynamodb://hudi_locks?region=eu-west-1&endpoint_url=http%3A%2F%2Fh%3A8000&partition_key=my+table",
+            "hoodie.write.lock.dynamodb.table=locks\nhoodie.write.lock.dynamodb.partition_key=my table/1",
+            "dynamodb://locks/my%20table%2F1",
+        ),
+        (
+            "hoodie.write.lock.provider=org.apache.hudi.aws.transaction.lock.DynamoDBBasedImplicitPartitionKeyLockProvider",
+            "dynamodb://hudi_locks?implicit=true",
         ),
         (
             "hoodie.write.lock.provider=org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider\n"
@@ -64,6 +67,21 @@ def test_zookeeper_keys_become_one_uri_and_a_lease(tmp_path: Path) -> None:
 def test_each_java_provider_has_its_uri(tmp_path: Path, lines: str, uri: str) -> None:
     found = resolved(tmp_path, lines)
     assert found.settings.lock.provider == uri
+    assert found.warnings == ()
+
+
+def test_the_dynamodb_keys_become_settings_of_their_own(tmp_path: Path) -> None:
+    prefix = "hoodie.write.lock.dynamodb"
+    text = (
+        "hoodie.write.lock.provider=org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider\n"
+        f"{prefix}.region=eu-west-1\n{prefix}.endpoint_url=http\\://h\\:8000\n{prefix}.billing_mode=PROVISIONED\n"
+        f"{prefix}.read_capacity=5\n{prefix}.write_capacity=6\n{prefix}.table_creation_timeout=90000\n"
+    )
+    found = resolved(tmp_path, text)
+    dynamodb = found.settings.dynamodb
+    assert found.settings.lock.provider == "dynamodb://hudi_locks"
+    assert (dynamodb.region, dynamodb.endpoint_url, dynamodb.billing_mode) == ("eu-west-1", "http://h:8000", "PROVISIONED")
+    assert (dynamodb.read_capacity, dynamodb.write_capacity, dynamodb.create_wait_s) == (5, 6, 90.0)
     assert found.warnings == ()
 
 

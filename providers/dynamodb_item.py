@@ -1,0 +1,125 @@
+"""The lock item of the awslabs lock client, which Java Hudi uses: what it says, and when its holder may be taken for dead.
+
+```
+key                  S  the partition key: one item per lock
+ownerName            S  one name per grant, so that equal names mean the same grant
+leaseDuration        S  milliseconds, as text
+recordVersionNumber  S  a new UUID with every grant and renewal
+isReleased           S  "1" when the lock is free, otherwise absent
+```
+
+Java reads the first four without asking whether they are there, so they always are. It shows `token`, `tokenLimit` and
+`writer`, which are ours, to nobody, and drops them when it writes; and it deletes the item when it releases. Therefore
+nothing may depend on finding them: see `dynamodb` for the token.
+
+No clock value is stored anywhere. A holder is dead when one has watched the same recordVersionNumber for a whole lease,
+by one's own monotonic clock, counted from after the first look at it. Its own deadline counts from before it wrote that
+number, so it is over by then, whatever any clock shows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lakelock.errors import LockError
+from lakelock.identity import WriterIdentity
+from lakelock.providers.base import Holder
+
+Attributes = Mapping[str, Mapping[str, str]]
+"""An item or part of one as DynamoDB's API has it: `{"ownerName": {"S": "..."}}`."""
+
+_DRIFT = 0.01
+"""Share of a lease that is waited on top of it: room for clocks that run at different rates."""
+
+
+@dataclass(frozen=True)
+class LockItem:
+    """The lock item. `token`, `limit` (see `dynamodb`) are 0 and `writer` is None after a Java writer."""
+
+    key: str
+    owner: str
+    version: str
+    lease_ms: int
+    released: bool = False
+    token: int = 0
+    limit: int = 0
+    writer: WriterIdentity | None = None
+
+    @classmethod
+    def parse(cls, item: Attributes) -> LockItem:
+        """Read an item; `LockError` for one that no lock client can have written: unknown is never free."""
+        try:
+            key, owner, version, lease = (
+                item[name]["S"] for name in ("key", "ownerName", "recordVersionNumber", "leaseDuration")
+            )
+            lease_ms = int(lease)
+            if lease_ms <= 0:
+                raise ValueError(f"leaseDuration is {lease}")
+        except (KeyError, ValueError) as error:
+            raise LockError(
+                f"the lock item {item.get('key', {}).get('S', '?')} cannot be read as a lock ({error!r})",
+                hint="make sure that no writer runs, then delete the item",
+            ) from error
+        return cls(
+            key,
+            owner,
+            version,
+            lease_ms,
+            released=item.get("isReleased", {}).get("S") == "1",
+            token=_count(item.get("token")),
+            limit=_count(item.get("tokenLimit")),
+            writer=_writer(item.get("writer")),
+        )
+
+    @property
+    def lease_s(self) -> float:
+        return self.lease_ms / 1000
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the next token can be taken from the item itself."""
+        return 0 < self.token < self.limit
+
+    @property
+    def holder(self) -> Holder:
+        return Holder(self.owner, self.writer, self.token, self.lease_s)
+
+
+def _count(value: Mapping[str, str] | None) -> int:
+    text = (value or {}).get("N", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _writer(value: Mapping[str, str] | None) -> WriterIdentity | None:
+    try:
+        fields = json.loads((value or {}).get("S", ""))
+    except ValueError:
+        return None
+    return WriterIdentity.from_dict(fields) if isinstance(fields, dict) else None
+
+
+def writer_text(writer: WriterIdentity) -> str:
+    """The attribute `writer`: for people, and for `inspect`."""
+    return json.dumps(writer.as_dict(), separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One version of a held item, and since when it is being watched, by our monotonic clock."""
+
+    item: LockItem
+    since_s: float
+
+    @classmethod
+    def of(cls, item: LockItem, now_s: float, before: Sighting | None) -> Sighting:
+        """What is seen at `now_s`, after the reply came; the watch goes on if `before` shows the same version."""
+        if before is not None and before.item.version == item.version and before.item.owner == item.owner:
+            return replace(before, item=item)
+        return cls(item, now_s)
+
+    @property
+    def over_at_s(self) -> float:
+        """When the holder may be replaced unless it renews until then."""
+        return self.since_s + self.item.lease_s * (1 + _DRIFT)

@@ -1,0 +1,202 @@
+"""DynamoDB on a free loopback port: dynalite where Node is there, otherwise moto behind one lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from tests.servers.s3 import OneAtATime
+from tests.servers.service import Service
+
+TABLE = "hudi_locks"
+REGION = "us-east-1"
+URL = "LAKELOCK_TEST_DYNAMODB_URL"
+"""Environment: the endpoint of a service that is there already; credentials are then the environment's, too."""
+
+FOLDER = Path(sys.prefix) / "lakelock-servers"
+_PROGRAM = FOLDER / "node_modules" / "dynalite" / "cli.js"
+_OLDEST_NODE = 20
+_INSTALL_S, _START_S = 300.0, 20.0
+_KEYS = {"AWS_ACCESS_KEY_ID": "test-key-id", "AWS_SECRET_ACCESS_KEY": "test-secret-key"}
+
+
+@contextmanager
+def dynamodb_server(folder: Path) -> Iterator[Service]:
+    """A DynamoDB service without tables; its name says which one it is."""
+    given = os.environ.get(URL)
+    if given:
+        yield _service("given", given, *[_nothing] * 4)
+        return
+    before = {name: os.environ.get(name) for name in _KEYS}
+    os.environ.update(_KEYS)
+    try:
+        if dynalite_is_there():
+            with Dynalite(folder) as dynalite:
+                yield _service("dynalite", dynalite.url, dynalite.stop, dynalite.start, dynalite.pause, dynalite.resume)
+        else:
+            with Moto() as moto:
+                yield _service("moto", moto.url, moto.stop, moto.start, moto.pause, moto.resume)
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _service(kind: str, url: str, *trouble: Any) -> Service:
+    options = {
+        "dynamodb.endpoint_url": url,
+        "dynamodb.region": REGION,
+        "dynamodb.create_table": "true",
+        "dynamodb.connect_timeout_s": "2",
+        "dynamodb.read_timeout_s": "2",
+    }
+    port = urllib.parse.urlsplit(url).port or 443
+    place = f"dynamodb://{TABLE}"
+    return Service(f"dynamodb ({kind})", lambda name: f"{place}/{urllib.parse.quote(name)}", port, *trouble, options)
+
+
+def _nothing() -> None:
+    """A service that is somebody else's is not stopped."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def dynalite_is_there() -> bool:
+    """Whether dynalite can run here; installed into the virtual environment at the first time."""
+    if os.environ.get("LAKELOCK_TEST_DYNAMODB") == "moto" or _node() < _OLDEST_NODE:
+        return False
+    if _PROGRAM.exists():
+        return True
+    npm = shutil.which("npm")
+    if npm is None or not os.access(sys.prefix, os.W_OK):
+        return False
+    FOLDER.mkdir(exist_ok=True)
+    with (FOLDER / "dynalite.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _PROGRAM.exists():
+            command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(FOLDER), "dynalite@4"]
+            subprocess.run(command, capture_output=True, timeout=_INSTALL_S, check=False)
+    return _PROGRAM.exists()
+
+
+def _node() -> int:
+    node = shutil.which("node")
+    if node is None:
+        return 0
+    shown = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    found = re.match(r"v(\d+)\.", shown)
+    return int(found[1]) if found else 0
+
+
+class Dynalite:
+    """One process, with its data in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        place = ["--host", "127.0.0.1", "--port", str(self.port), "--path", str(self.folder / "data")]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(["node", str(_PROGRAM), *place, "--createTableMs", "0"], stdout=log, stderr=log)
+        until_s = monotonic() + _START_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                assert self._process.poll() is None and monotonic() < until_s, (self.folder / "log").read_text()[-2000:]
+                sleep(0.02)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+            self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Dynalite:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class Moto:
+    """moto in threads of this process, whose memory keeps the data while the server is stopped."""
+
+    def __init__(self) -> None:
+        from moto.server import DomainDispatcherApplication, create_backend_app
+
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._app = OneAtATime(DomainDispatcherApplication(create_backend_app))
+        self._running = threading.Event()
+        self._running.set()
+        self._server: Any = None
+        self._thread: threading.Thread | None = None
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+        self._running.wait()
+        return self._app(environ, start_response)
+
+    def start(self) -> None:
+        from werkzeug.serving import WSGIRequestHandler, make_server
+
+        class Quiet(WSGIRequestHandler):
+            def log(self, *_: Any) -> None: ...
+
+        self._server = make_server("127.0.0.1", self.port, self._answer, threaded=True, request_handler=Quiet)
+        self._server.daemon_threads = True
+        serve = self._server.serve_forever
+        self._thread = threading.Thread(target=serve, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._running.set()
+        self._server.shutdown()
+        self._server.server_close()
+        assert self._thread is not None
+        self._thread.join(5)
+
+    def pause(self) -> None:
+        self._running.clear()
+
+    def resume(self) -> None:
+        self._running.set()
+
+    def __enter__(self) -> Moto:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
