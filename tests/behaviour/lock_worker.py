@@ -1,6 +1,7 @@
 """A writer process that takes the table lock on command: `python lock_worker.py ARENA`, one command a line on stdin.
 
-ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, and `folder`, where the overlap detectors are.
+ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `folder`, where the overlap detectors are, and other
+`settings` by their full names.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import LeaseLost, LockTimeout
+from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
-from lakelock.settings import LockSettings, Settings
+from lakelock.settings import Settings
 from lakelock.storage_open import open_storage
 
 
@@ -53,6 +54,8 @@ def obey(provider: LockProvider, runtime: SystemRuntime, arena: dict[str, Any]) 
                 say(took_s=runtime.monotonic_s() - began_s, token=lease.token)
             except LockTimeout as error:
                 say(timeout=error.message)
+            except ProviderUnavailable as error:
+                say(unavailable=error.message, took_s=runtime.monotonic_s() - began_s)
         elif command == "renew":
             assert lease is not None
             beating = renewing(provider, lease, runtime, arena["renew_s"])
@@ -84,7 +87,8 @@ def say(**facts: object) -> None:
 def main() -> None:
     arena = json.loads(sys.argv[1])
     runtime = SystemRuntime()
-    settings = Settings(lock=LockSettings(lease_s=arena["lease_s"], renew_s=arena["renew_s"]))
+    lease = {"lock.lease_s": arena["lease_s"], "lock.renew_s": arena["renew_s"]}
+    settings = Settings.resolve(lease | arena.get("settings", {})).settings
     storage = open_storage(arena["uri"], arena["options"])
     writer = WriterIdentity.of_this_process(runtime, f"worker-{os.getpid()}")
     obey(open_provider(settings, storage, runtime, writer), runtime, arena)

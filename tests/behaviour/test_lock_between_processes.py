@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,38 +17,10 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
+from tests.behaviour.lock_processes import Worker
 from tests.servers import S3_OPTIONS
 
-WORKER = Path(__file__).with_name("lock_worker.py")
 LEASE_S = 1.5
-
-
-class Worker:
-    """One writer process; `ask` sends a command, `answer` waits for its reply."""
-
-    def __init__(self, arena: dict[str, Any]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), json.dumps(arena)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, command: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, "the worker died"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def __call__(self, command: str) -> dict[str, Any]:
-        self.ask(command)
-        return self.answer()
-
-    def signal(self, number: signal.Signals) -> None:
-        os.kill(self.process.pid, number)
 
 
 @pytest.fixture

@@ -1,0 +1,214 @@
+"""Talking to Redis through redis-py: one server, the one that Sentinels name, or the one of a cluster that owns the key.
+
+redis-py's own retries are off: whoever waits for the lock tries again within its own bound, and a renewal must not hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from lakelock.clock import Runtime
+from lakelock.errors import ProviderUnavailable
+from lakelock.providers.redis_address import RedisAddress
+from lakelock.providers.redis_scripts import Keys, Script
+from lakelock.settings_redis import RedisSettings
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from redis.client import PubSub
+
+_REFUSED = ("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "ERR ")
+
+
+class RedisClient:
+    """Runs scripts on the server that has the lock. Connects when it is first needed, and anew after trouble."""
+
+    def __init__(self, address: RedisAddress, settings: RedisSettings, keys: Keys, longest_s: float) -> None:
+        _require_driver()
+        self._address, self._settings, self._keys = address, settings, keys
+        self._timeout_s = min(settings.socket_timeout_s, longest_s)
+        self._redis: Redis | None = None
+        self._finder: Any = None
+
+    def run(self, script: Script, *arguments: str | int) -> Any:
+        """The script's answer; `ProviderUnavailable` when there is none, and then it may or may not have run."""
+        with self.trouble():
+            return self._run(self.redis(), script, arguments)
+
+    def run_replicated(self, script: Script, *arguments: str | int) -> tuple[Any, int]:
+        """The script's answer, and how many replicas have what this connection wrote: asked on the same connection."""
+        from redis.exceptions import NoScriptError
+
+        wait_ms = round(self._settings.wait_replicas_timeout_s * 1000)
+        with self.trouble():
+            for command in (self._by_sha(script, arguments), self._by_text(script, arguments)):
+                pipeline = self.redis().pipeline(transaction=False)
+                pipeline.execute_command(*command)
+                pipeline.execute_command("WAIT", self._settings.wait_replicas, wait_ms)
+                answer, replicas = pipeline.execute(raise_on_error=False)
+                if isinstance(answer, NoScriptError):
+                    continue
+                for each in (answer, replicas):
+                    if isinstance(each, Exception):
+                        raise each
+                return answer, int(replicas)
+        raise ProviderUnavailable(f"{self._address.place} forgets scripts at once", hint="ask who calls SCRIPT FLUSH there")
+
+    def listen(self, channel: str) -> Ear:
+        """An ear that is known to be subscribed on return."""
+        with self.trouble():
+            subscription = self.redis().pubsub()
+            subscription.subscribe(channel)
+            answer = subscription.get_message(timeout=self._timeout_s)
+            if answer is None or answer["type"] != "subscribe":
+                subscription.close()
+                raise ProviderUnavailable(f"{self._address.place} did not answer SUBSCRIBE", hint="is pub/sub allowed there?")
+        return Ear(self, subscription)
+
+    def close(self) -> None:
+        """Let go of all connections; the next request makes new ones."""
+        before, self._redis, self._finder = (self._redis, self._finder), None, None
+        for each in before:
+            if each is not None:
+                with suppress(Exception):
+                    each.close()
+
+    def redis(self) -> Redis:
+        """The client of the server that has the lock now."""
+        if self._redis is None:
+            self._redis = self._connected()
+        return self._redis
+
+    @contextmanager
+    def trouble(self) -> Iterator[None]:
+        """Turn the driver's errors into ours. After one, the server is looked up anew: it may have moved."""
+        from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            self.close()
+            text = str(error)
+            refused = isinstance(error, (AuthenticationError, NoPermissionError)) or (
+                type(error) is ResponseError and text.startswith(_REFUSED)
+            )
+            raise ProviderUnavailable(
+                f"Redis at {self._address.place} {'refused' if refused else 'gave no answer'}: {text or type(error).__name__}",
+                hint="check the user, the password and what its ACL allows: scripts, the keys and channels "
+                f"{self._keys.names[0]}*"
+                if refused
+                else "check that the server runs and is reachable from here, and redis.socket_timeout_s",
+                final=refused,
+            ) from error
+
+    def _run(self, redis: Redis, script: Script, arguments: Sequence[str | int]) -> Any:
+        from redis.exceptions import NoScriptError
+
+        try:
+            return redis.execute_command(*self._by_sha(script, arguments))
+        except NoScriptError:
+            return redis.execute_command(*self._by_text(script, arguments))
+
+    def _by_sha(self, script: Script, arguments: Sequence[str | int]) -> tuple[str | int, ...]:
+        return ("EVALSHA", script.sha, len(self._keys.names), *self._keys.names, *arguments)
+
+    def _by_text(self, script: Script, arguments: Sequence[str | int]) -> tuple[str | int, ...]:
+        return ("EVAL", script.text, len(self._keys.names), *self._keys.names, *arguments)
+
+    def _connected(self) -> Redis:
+        import redis
+        from redis.cluster import ClusterNode, RedisCluster
+        from redis.sentinel import Sentinel
+
+        options = self._options()
+        if self._address.kind == "server":
+            host, port = self._address.hosts[0]
+            return redis.Redis(host=host, port=port, db=self._address.db, **options)
+        if self._address.kind == "sentinel":
+            users = {
+                "username": self._settings.sentinel_username or None,
+                "password": self._settings.sentinel_password or None,
+            }
+            sentinel = Sentinel(self._address.hosts, sentinel_kwargs=options | users)
+            self._finder = _Closing(sentinel.sentinels)
+            return sentinel.master_for(self._address.service, redis_class=redis.Redis, db=self._address.db, **options)
+        nodes = [ClusterNode(host, port) for host, port in self._address.hosts]
+        cluster = self._finder = RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options)
+        return cluster.get_redis_connection(cluster.get_node_from_key(self._keys.names[0]))
+
+    def _options(self) -> dict[str, Any]:
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        settings = self._settings
+        options: dict[str, Any] = {
+            "username": self._address.username or settings.username or None,
+            "password": self._address.password or settings.password or None,
+            "socket_timeout": self._timeout_s,
+            "socket_connect_timeout": settings.connect_timeout_s,
+            "socket_keepalive": True,
+            "retry": Retry(NoBackoff(), 0),
+            "client_name": "lakelock",
+            "protocol": 2,
+        }
+        if self._address.tls:
+            options |= {
+                "ssl": True,
+                "ssl_ca_certs": settings.tls_ca_file or None,
+                "ssl_certfile": settings.tls_cert_file or None,
+                "ssl_keyfile": settings.tls_key_file or None,
+                "ssl_password": settings.tls_key_password or None,
+                "ssl_check_hostname": settings.tls_check_hostname,
+            }
+        return options
+
+
+class Ear:
+    """One subscription: hears that it is this writer's turn."""
+
+    def __init__(self, client: RedisClient, subscription: PubSub) -> None:
+        self._client, self._subscription = client, subscription
+
+    def wait(self, at_most_s: float, runtime: Runtime) -> bool:
+        """Whether something was said within that time. `ProviderUnavailable` when the connection is gone."""
+        until_s = runtime.monotonic_s() + at_most_s
+        with self._client.trouble():
+            while (left_s := until_s - runtime.monotonic_s()) > 0:
+                heard = self._subscription.get_message(timeout=left_s)
+                if heard is not None and heard["type"] == "message":
+                    return True
+        return False
+
+    def forget(self) -> None:
+        """Drop what was said before, so that it is not taken for news."""
+        with self._client.trouble():
+            while self._subscription.get_message(timeout=0) is not None:
+                pass
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._subscription.close()
+
+
+class _Closing:
+    """Several clients that are closed together."""
+
+    def __init__(self, clients: Sequence[Redis]) -> None:
+        self._clients = clients
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+def _require_driver() -> None:
+    try:
+        import redis  # noqa: F401
+    except ImportError as error:
+        raise ProviderUnavailable(
+            "the lock in Redis needs the package redis, which is not installed",
+            hint="pip install 'lakelock[redis]'",
+            final=True,
+        ) from error
