@@ -169,7 +169,7 @@ class RedisLockProvider(PollingProvider):
         # A forked process must not read from the connections of its parent.
         self._go_deaf()
         self._client.close()
-        self._ear_id = self.runtime.uuid()
+        self._ear_id, self._about_me = self.runtime.uuid(), ""
 
     def _go_deaf(self) -> None:
         ear, self._ear = self._ear, None
@@ -190,8 +190,10 @@ class RedisLockProvider(PollingProvider):
 
     def _value(self, grant: str) -> str:
         """One grant, as Redis keeps it: also what proves that the lock is ours."""
-        facts = {"grant": grant, "ear": self._ear_id, "lease_ms": self._lease_ms, "writer": self.writer.as_dict()}
-        return json.dumps(facts, separators=(",", ":"))
+        if not self._about_me:
+            facts = {"ear": self._ear_id, "lease_ms": self._lease_ms, "writer": self.writer.as_dict()}
+            self._about_me = json.dumps(facts, separators=(",", ":"))[1:]
+        return f'{{"grant":"{grant}",{self._about_me}'
 
 
 def key_of(table: str) -> str:

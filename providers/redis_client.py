@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakelock.clock import Runtime
 from lakelock.errors import ProviderUnavailable
@@ -15,21 +15,17 @@ from lakelock.providers.redis_address import RedisAddress
 from lakelock.providers.redis_scripts import Keys, Script
 from lakelock.settings_redis import RedisSettings
 
-if TYPE_CHECKING:
-    from redis import Redis
-    from redis.client import PubSub
-
 _REFUSED = ("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "ERR ")
 
 
 class RedisClient:
-    """Runs scripts on the server that has the lock. Connects when it is first needed, and anew after trouble."""
+    """Runs scripts on the server that has the lock. Connects when it is first needed."""
 
     def __init__(self, address: RedisAddress, settings: RedisSettings, keys: Keys, longest_s: float) -> None:
-        _require_driver()
+        self._driver = _driver()
         self._address, self._settings, self._keys = address, settings, keys
         self._timeout_s = min(settings.socket_timeout_s, longest_s)
-        self._redis: Redis | None = None
+        self._redis: Any = None
         self._finder: Any = None
 
     def run(self, script: Script, *arguments: str | int) -> Any:
@@ -39,8 +35,6 @@ class RedisClient:
 
     def run_replicated(self, script: Script, *arguments: str | int) -> tuple[Any, int]:
         """The script's answer, and how many replicas have what this connection wrote: asked on the same connection."""
-        from redis.exceptions import NoScriptError
-
         wait_ms = round(self._settings.wait_replicas_timeout_s * 1000)
         with self.trouble():
             for command in (self._by_sha(script, arguments), self._by_text(script, arguments)):
@@ -48,7 +42,7 @@ class RedisClient:
                 pipeline.execute_command(*command)
                 pipeline.execute_command("WAIT", self._settings.wait_replicas, wait_ms)
                 answer, replicas = pipeline.execute(raise_on_error=False)
-                if isinstance(answer, NoScriptError):
+                if isinstance(answer, self._driver.exceptions.NoScriptError):
                     continue
                 for each in (answer, replicas):
                     if isinstance(each, Exception):
@@ -75,7 +69,7 @@ class RedisClient:
                 with suppress(Exception):
                     each.close()
 
-    def redis(self) -> Redis:
+    def redis(self) -> Any:
         """The client of the server that has the lock now."""
         if self._redis is None:
             self._redis = self._connected()
@@ -83,16 +77,17 @@ class RedisClient:
 
     @contextmanager
     def trouble(self) -> Iterator[None]:
-        """Turn the driver's errors into ours. After one, the server is looked up anew: it may have moved."""
-        from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
-
+        """Turn the driver's errors into ours."""
+        driver = self._driver.exceptions
         try:
             yield
-        except (RedisError, OSError) as error:
-            self.close()
+        except (driver.RedisError, OSError, ValueError) as error:  # ValueError: another thread closed this provider
+            if self._address.kind == "cluster":
+                # Another server may own the key by now. Nothing is closed: other threads may be in the middle of a request.
+                self._redis = self._finder = None
             text = str(error)
-            refused = isinstance(error, (AuthenticationError, NoPermissionError)) or (
-                type(error) is ResponseError and text.startswith(_REFUSED)
+            refused = isinstance(error, (driver.AuthenticationError, driver.NoPermissionError)) or (
+                type(error) is driver.ResponseError and text.startswith(_REFUSED)
             )
             raise ProviderUnavailable(
                 f"Redis at {self._address.place} {'refused' if refused else 'gave no answer'}: {text or type(error).__name__}",
@@ -103,12 +98,10 @@ class RedisClient:
                 final=refused,
             ) from error
 
-    def _run(self, redis: Redis, script: Script, arguments: Sequence[str | int]) -> Any:
-        from redis.exceptions import NoScriptError
-
+    def _run(self, redis: Any, script: Script, arguments: Sequence[str | int]) -> Any:
         try:
             return redis.execute_command(*self._by_sha(script, arguments))
-        except NoScriptError:
+        except self._driver.exceptions.NoScriptError:
             return redis.execute_command(*self._by_text(script, arguments))
 
     def _by_sha(self, script: Script, arguments: Sequence[str | int]) -> tuple[str | int, ...]:
@@ -117,31 +110,24 @@ class RedisClient:
     def _by_text(self, script: Script, arguments: Sequence[str | int]) -> tuple[str | int, ...]:
         return ("EVAL", script.text, len(self._keys.names), *self._keys.names, *arguments)
 
-    def _connected(self) -> Redis:
-        import redis
-        from redis.cluster import ClusterNode, RedisCluster
-        from redis.sentinel import Sentinel
-
-        options = self._options()
+    def _connected(self) -> Any:
+        driver, options = self._driver, self._options()
         if self._address.kind == "server":
             host, port = self._address.hosts[0]
-            return redis.Redis(host=host, port=port, db=self._address.db, **options)
+            return driver.Redis(host=host, port=port, db=self._address.db, **options)
         if self._address.kind == "sentinel":
             users = {
                 "username": self._settings.sentinel_username or None,
                 "password": self._settings.sentinel_password or None,
             }
-            sentinel = Sentinel(self._address.hosts, sentinel_kwargs=options | users)
+            sentinel = driver.Sentinel(self._address.hosts, sentinel_kwargs=options | users)
             self._finder = _Closing(sentinel.sentinels)
-            return sentinel.master_for(self._address.service, redis_class=redis.Redis, db=self._address.db, **options)
-        nodes = [ClusterNode(host, port) for host, port in self._address.hosts]
-        cluster = self._finder = RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options)
+            return sentinel.master_for(self._address.service, db=self._address.db, **options)
+        nodes = [driver.cluster.ClusterNode(host, port) for host, port in self._address.hosts]
+        cluster = self._finder = driver.RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options)
         return cluster.get_redis_connection(cluster.get_node_from_key(self._keys.names[0]))
 
     def _options(self) -> dict[str, Any]:
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-
         settings = self._settings
         options: dict[str, Any] = {
             "username": self._address.username or settings.username or None,
@@ -149,7 +135,7 @@ class RedisClient:
             "socket_timeout": self._timeout_s,
             "socket_connect_timeout": settings.connect_timeout_s,
             "socket_keepalive": True,
-            "retry": Retry(NoBackoff(), 0),
+            "retry": self._driver.retry.Retry(self._driver.backoff.NoBackoff(), 0),
             "client_name": "lakelock",
             "protocol": 2,
         }
@@ -168,7 +154,7 @@ class RedisClient:
 class Ear:
     """One subscription: hears that it is this writer's turn."""
 
-    def __init__(self, client: RedisClient, subscription: PubSub) -> None:
+    def __init__(self, client: RedisClient, subscription: Any) -> None:
         self._client, self._subscription = client, subscription
 
     def wait(self, at_most_s: float, runtime: Runtime) -> bool:
@@ -195,7 +181,7 @@ class Ear:
 class _Closing:
     """Several clients that are closed together."""
 
-    def __init__(self, clients: Sequence[Redis]) -> None:
+    def __init__(self, clients: Sequence[Any]) -> None:
         self._clients = clients
 
     def close(self) -> None:
@@ -203,12 +189,14 @@ class _Closing:
             client.close()
 
 
-def _require_driver() -> None:
+def _driver() -> Any:
+    """redis-py, without its types: they cover only part of it."""
     try:
-        import redis  # noqa: F401
+        import redis
     except ImportError as error:
         raise ProviderUnavailable(
             "the lock in Redis needs the package redis, which is not installed",
             hint="pip install 'lakelock[redis]'",
             final=True,
         ) from error
+    return redis

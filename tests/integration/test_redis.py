@@ -180,8 +180,7 @@ def test_inspect_shows_the_holder_its_time_left_and_who_waits(world: World) -> N
     assert state.holder.owner == lease.grant and state.token == state.holder.token == lease.token
     assert state.holder.lease_s == LEASE_S and abs((state.holder.renewed_ms or 0) - SystemRuntime().now_ms()) < 2000
     assert [each.writer.application for each in state.queue if each.writer] == ["waiter 0", "waiter 1"]
-    for provider in [holder, *world.opened]:
-        provider.close()
+    holder.release(lease)
     for thread in waiters:
         thread.join(10)
 
