@@ -13,6 +13,7 @@ A reply is what one read from the service gives: one answer, for clients that as
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -28,6 +29,8 @@ class Proxy:
     port: int = 0
     dropped: int = 0
     """How many replies got lost so far."""
+    tls: ssl.SSLContext | None = None
+    """Clients speak TLS with the proxy, and it speaks plainly with the service."""
     connections: int = 0
     """How many connections were made so far."""
     _is_cut: bool = False
@@ -57,8 +60,8 @@ class Proxy:
     def __enter__(self) -> Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        listening = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", self.port), self._loop)
-        self._server = listening.result(10)
+        starting = asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(10)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -93,7 +93,8 @@ class RedisServer:
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        return Redis(port=self.port, password=self.password or None, socket_timeout=5, protocol=2, retry=Retry(NoBackoff(), 0))
+        retry = Retry(NoBackoff(), 0)
+        return Redis("127.0.0.1", self.port, password=self.password or None, socket_timeout=5, protocol=2, retry=retry)
 
     def stop(self) -> None:
         if self.process is not None:
