@@ -125,12 +125,12 @@ def _nothing() -> None:
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[Service]:
-    """Redis with every write on disk; the one in LAKELOCK_TEST_REDIS_URL instead, if that is set."""
+    """Redis that keeps its data over a restart; the one in LAKELOCK_TEST_REDIS_URL instead, if that is set."""
     given = os.environ.get("LAKELOCK_TEST_REDIS_URL")
     if given:
         yield Service("redis", lambda name: f"{given}?key={quote(name)}", urlsplit(given).port or 6379, *[_nothing] * 4)
         return
-    with RedisServer(folder / "redis", ("--appendonly", "yes", "--appendfsync", "always")) as server:
+    with RedisServer(folder / "redis", ("--appendonly", "yes", "--appendfsync", "everysec")) as server:
         yield Service(
             "redis",
             lambda name: f"redis://127.0.0.1:{server.port}/0?key={quote(name)}",
