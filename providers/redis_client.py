@@ -25,13 +25,18 @@ class RedisClient:
         self._driver = _driver()
         self._address, self._settings, self._keys = address, settings, keys
         self._timeout_s = min(settings.socket_timeout_s, longest_s)
+        self._heads: dict[str, tuple[str | bytes, ...]] = {}
         self._redis: Any = None
         self._finder: Any = None
 
     def run(self, script: Script, *arguments: str | int) -> Any:
         """The script's answer; `ProviderUnavailable` when there is none, and then it may or may not have run."""
         with self.trouble():
-            return self._run(self.redis(), script, arguments)
+            redis = self.redis()
+            try:
+                return redis.execute_command(*self._by_sha(script, arguments))
+            except self._driver.exceptions.NoScriptError:
+                return redis.execute_command(*self._by_text(script, arguments))
 
     def run_replicated(self, script: Script, *arguments: str | int) -> tuple[Any, int]:
         """The script's answer, and how many replicas have what this connection wrote: asked on the same connection."""
@@ -98,17 +103,18 @@ class RedisClient:
                 final=refused,
             ) from error
 
-    def _run(self, redis: Any, script: Script, arguments: Sequence[str | int]) -> Any:
-        try:
-            return redis.execute_command(*self._by_sha(script, arguments))
-        except self._driver.exceptions.NoScriptError:
-            return redis.execute_command(*self._by_text(script, arguments))
+    def _head(self, command: str, name: bytes) -> tuple[str | bytes, ...]:
+        names = [each.encode() for each in self._keys.names]
+        return (command, name, b"%d" % len(names), *names)
 
-    def _by_sha(self, script: Script, arguments: Sequence[str | int]) -> tuple[str | int, ...]:
-        return ("EVALSHA", script.sha, len(self._keys.names), *self._keys.names, *arguments)
+    def _by_sha(self, script: Script, arguments: Sequence[str | int]) -> tuple[str | bytes | int, ...]:
+        head = self._heads.get(script.sha)
+        if head is None:
+            head = self._heads[script.sha] = self._head("EVALSHA", script.sha.encode())
+        return (*head, *arguments)
 
-    def _by_text(self, script: Script, arguments: Sequence[str | int]) -> tuple[str | int, ...]:
-        return ("EVAL", script.text, len(self._keys.names), *self._keys.names, *arguments)
+    def _by_text(self, script: Script, arguments: Sequence[str | int]) -> tuple[str | bytes | int, ...]:
+        return (*self._head("EVAL", script.text.encode()), *arguments)
 
     def _connected(self) -> Any:
         driver, options = self._driver, self._options()

@@ -64,6 +64,14 @@ TAKE = Script(
     _HEAD
     + f"""
 local me, lease_ms, floor, join = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local function grant()
+  local now = redis.call('time')
+  local token = math.max((tonumber(redis.call('get', counter)) or 0) + 1, floor, now[1] * 1000 + math.floor(now[2] / 1000))
+  redis.call('set', lock, me, 'NX', 'PX', lease_ms)
+  redis.call('set', counter, string.format('%.0f', token))
+  return {{1, token, '', 0}}
+end
+if redis.call('exists', lock, reserved, queue) == 0 then return grant() end
 local held, left_ms = redis.call('get', lock), 0
 if held == me then
   redis.call('pexpire', lock, lease_ms)
@@ -75,14 +83,9 @@ else
   local woken, first = redis.call('get', reserved), redis.call('zrange', queue, 0, 0)[1]
   if not woken and first and first ~= me then woken = hand_over() end
   if not woken or woken == me then
-    local now = redis.call('time')
-    local token = math.max((tonumber(redis.call('get', counter)) or 0) + 1, floor,
-                           now[1] * 1000 + math.floor(now[2] / 1000))
-    redis.call('set', lock, me, 'NX', 'PX', lease_ms)
-    redis.call('set', counter, string.format('%.0f', token))
     if woken then redis.call('del', reserved) end
     if first then redis.call('zrem', queue, me) end
-    return {{1, token, '', 0}}
+    return grant()
   end
   held, left_ms = woken, redis.call('pttl', reserved)
 end
