@@ -24,7 +24,7 @@ STRENGTH = Strength(
     "older lease ends; redis.wait_replicas makes that rarer, not impossible",
     clock_assumption="equal rates; Redis ends leases by its wall clock, so a jump of that clock ends them early or late",
     fairness="in order of arrival: a queue in Redis whose first is woken; who does not answer within 0.5 s loses its place",
-    cost="1 request each for acquire and release, 2 or 3 more for one who waits",
+    cost="1 request each for acquire and release, 1 to 3 more for one who waits",
 )
 
 _LOOK_AGAIN_S = 2.0

@@ -40,7 +40,8 @@ class RedisClient:
 
     def run_replicated(self, script: Script, *arguments: str | int) -> tuple[Any, int]:
         """The script's answer, and how many replicas have what this connection wrote: asked on the same connection."""
-        wait_ms = round(self._settings.wait_replicas_timeout_s * 1000)
+        # The answer of WAIT must come before the request is given up.
+        wait_ms = round(min(self._settings.wait_replicas_timeout_s, 0.8 * self._timeout_s) * 1000)
         with self.trouble():
             for command in (self._by_sha(script, arguments), self._by_text(script, arguments)):
                 pipeline = self.redis().pipeline(transaction=False)
