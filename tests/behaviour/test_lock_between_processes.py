@@ -62,6 +62,26 @@ def test_four_processes_never_hold_the_lock_at_once(
     assert switches > len(tokens) / 10, "the processes ran one after the other: nothing was shown"
 
 
+def test_the_overlap_detectors_notice_a_lock_that_keeps_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / "count").write_text("0")
+    arena = {"uri": str(tmp_path / "table"), "options": {}, "lease_s": 15, "renew_s": 5, "folder": str(tmp_path)}
+    workers, rounds = [Worker(arena | {"settings": {"lock.provider": "memory:"}}) for _ in range(2)], 300
+    try:
+        assert all(worker("ready") for worker in workers)
+        for worker in workers:
+            worker.ask(f"hammer {rounds}")
+        overlaps = 0
+        for worker in workers:
+            try:
+                overlaps += worker.answer()["overlaps"]
+            except AssertionError:  # it read the counter while the other one wrote it
+                overlaps += 1
+        assert overlaps > 0
+    finally:
+        for worker in workers:
+            worker.end()
+
+
 def test_a_killed_holder_is_replaced_after_its_lease(start: Callable[..., Worker]) -> None:
     first, second = start(), start()
     token = first("take 5")["token"]
