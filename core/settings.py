@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from lakelock.errors import SettingsError
 from lakelock.settings_dynamodb import DynamodbSettings
 from lakelock.settings_fields import Section, SettingRow, section_rows, setting
+from lakelock.settings_redis import RedisSettings
 
 if TYPE_CHECKING:
     from lakelock.settings_resolver import Resolved
@@ -179,6 +180,7 @@ class Settings:
     listing: ListingSettings = field(default_factory=ListingSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
     dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
+    redis: RedisSettings = field(default_factory=RedisSettings)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -207,6 +209,7 @@ SECTIONS: tuple[type[Section], ...] = (
     ListingSettings,
     WriteSettings,
     DynamodbSettings,
+    RedisSettings,
 )
 
 

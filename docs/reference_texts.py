@@ -235,6 +235,7 @@ JAVA_PEERS: dict[str, str] = {
     "storage": "`StorageBasedLockProvider`, on S3 and GCS (Java has it for no other storage)",
     "memory": "none: nobody outside this process takes part",
     "dynamodb": "`DynamoDBBasedLockProvider`, with the same table, partition key and region",
+    "redis": "none: Java Hudi has no lock in Redis, so keep Java writers away",
 }
 
 SECTION_NOTES: dict[str, str] = {

@@ -136,6 +136,8 @@ class PollingProvider(LockProvider):
                     return result
                 holder, failure = result or holder, None
             except NO_ANSWER as error:
+                if error.details.get("final"):  # a wrong password does not become right by waiting
+                    raise
                 attempt.doubt, failure = True, error
             waited_s = self.runtime.monotonic_s() - began_s
             if waited_s >= wait_s:

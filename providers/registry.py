@@ -13,6 +13,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers.base import LockProvider, Opening, OpenProvider
 from lakelock.providers.dynamodb import DynamodbLockProvider
 from lakelock.providers.memory import MemoryLockProvider
+from lakelock.providers.redis import RedisLockProvider
 from lakelock.providers.storage import StorageLockProvider
 from lakelock.storage import Storage
 
@@ -25,7 +26,13 @@ BUILT_IN: dict[str, OpenProvider] = {
     "storage": StorageLockProvider,
     "memory": MemoryLockProvider,
     "dynamodb": DynamodbLockProvider,
+    "redis": RedisLockProvider,
 }
+
+_OTHER_SCHEMES = {
+    f"{name}{tls}{kind}": "redis" for name in ("redis", "valkey") for tls in ("", "s") for kind in ("", "+sentinel", "+cluster")
+}
+"""Schemes that say more than which provider it is."""
 
 
 def open_provider(
@@ -38,8 +45,9 @@ def open_provider(
 
 
 def provider_name(uri: str) -> str:
-    """The scheme of a provider URI; a bare name is a scheme."""
-    return uri.strip().partition(":")[0].lower()
+    """The provider that a URI names by its scheme; a bare name is a scheme."""
+    scheme = uri.strip().partition(":")[0].lower()
+    return _OTHER_SCHEMES.get(scheme, scheme)
 
 
 def provider_names() -> list[str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.matrix import cells, lines
+
 _SPARK_FOLDER = Path(__file__).parent / "spark"
 _IN_CI = bool(os.environ.get("CI"))
 
@@ -27,6 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if without_java and item.get_closest_marker("spark"):
             item.add_marker(skip)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The matrix of lock providers and properties. Here, because the process that distributes tests reads no conftest below."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "when")]
+    found = cells(reports)
+    if found:
+        terminalreporter.section("lock matrix")
+        for line in lines(found):
+            terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,7 @@
 """A writer process that takes the table lock on command: `python lock_worker.py ARENA`, one command a line on stdin.
 
-ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `folder`, where the overlap detectors are, and
-`settings`, more settings by their keys.
+ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `folder`, where the overlap detectors are, and other
+`settings` by their full names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import LeaseLost, LockTimeout
+from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
 from lakelock.settings import Settings
@@ -54,6 +54,8 @@ def obey(provider: LockProvider, runtime: SystemRuntime, arena: dict[str, Any]) 
                 say(took_s=runtime.monotonic_s() - began_s, token=lease.token)
             except LockTimeout as error:
                 say(timeout=error.message)
+            except ProviderUnavailable as error:
+                say(unavailable=error.message, took_s=runtime.monotonic_s() - began_s)
         elif command == "renew":
             assert lease is not None
             beating = renewing(provider, lease, runtime, arena["renew_s"])
@@ -85,8 +87,8 @@ def say(**facts: object) -> None:
 def main() -> None:
     arena = json.loads(sys.argv[1])
     runtime = SystemRuntime()
-    given = {"lock.lease_s": arena["lease_s"], "lock.renew_s": arena["renew_s"], **arena.get("settings", {})}
-    settings = Settings.resolve(given).settings
+    lease = {"lock.lease_s": arena["lease_s"], "lock.renew_s": arena["renew_s"]}
+    settings = Settings.resolve(lease | arena.get("settings", {})).settings
     storage = open_storage(arena["uri"], arena["options"])
     writer = WriterIdentity.of_this_process(runtime, f"worker-{os.getpid()}")
     obey(open_provider(settings, storage, runtime, writer), runtime, arena)

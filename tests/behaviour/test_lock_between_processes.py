@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,38 +17,10 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
+from tests.behaviour.lock_processes import Worker
 from tests.servers import S3_OPTIONS
 
-WORKER = Path(__file__).with_name("lock_worker.py")
 LEASE_S = 1.5
-
-
-class Worker:
-    """One writer process; `ask` sends a command, `answer` waits for its reply."""
-
-    def __init__(self, arena: dict[str, Any]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), json.dumps(arena)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, command: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, "the worker died"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def __call__(self, command: str) -> dict[str, Any]:
-        self.ask(command)
-        return self.answer()
-
-    def signal(self, number: signal.Signals) -> None:
-        os.kill(self.process.pid, number)
 
 
 @pytest.fixture
@@ -91,6 +60,26 @@ def test_four_processes_never_hold_the_lock_at_once(
     assert tokens == sorted(set(tokens)) and len(tokens) == 4 * rounds
     switches = sum(before[1] != after[1] for before, after in pairwise(grants))
     assert switches > len(tokens) / 10, "the processes ran one after the other: nothing was shown"
+
+
+def test_the_overlap_detectors_notice_a_lock_that_keeps_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / "count").write_text("0")
+    arena = {"uri": str(tmp_path / "table"), "options": {}, "lease_s": 15, "renew_s": 5, "folder": str(tmp_path)}
+    workers, rounds = [Worker(arena | {"settings": {"lock.provider": "memory:"}}) for _ in range(2)], 300
+    try:
+        assert all(worker("ready") for worker in workers)
+        for worker in workers:
+            worker.ask(f"hammer {rounds}")
+        overlaps = 0
+        for worker in workers:
+            try:
+                overlaps += worker.answer()["overlaps"]
+            except AssertionError:  # it read the counter while the other one wrote it
+                overlaps += 1
+        assert overlaps > 0
+    finally:
+        for worker in workers:
+            worker.end()
 
 
 def test_a_killed_holder_is_replaced_after_its_lease(start: Callable[..., Worker]) -> None:

@@ -1,5 +1,20 @@
 """Real services for tests, each started on free loopback ports of this machine."""
 
-from tests.servers.s3 import S3_OPTIONS, S3_PAGE, s3_server
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 
-__all__ = ["S3_OPTIONS", "S3_PAGE", "s3_server"]
+from tests.servers.dynamodb import dynamodb_server
+from tests.servers.redis import redis_server
+from tests.servers.s3 import S3_OPTIONS, S3_PAGE, s3_server
+from tests.servers.service import Service
+from tests.servers.storage import storage_service
+
+SERVICES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
+    "storage": storage_service,
+    "redis": redis_server,
+    "dynamodb": dynamodb_server,
+}
+"""Every lock service that the matrix runs over, by the name of its provider."""
+
+__all__ = ["S3_OPTIONS", "S3_PAGE", "SERVICES", "Service", "s3_server"]

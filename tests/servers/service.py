@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Service:
-    """A running lock service. `options` are lakelock settings beside `lock.provider`; `stop` and `start` restart it with its
-    data, `pause` and `resume` freeze it."""
+    """A running lock service.
+
+    `options` are lakelock settings beside `lock.provider`; `stop` and `start` restart it with its data, `pause` and `resume`
+    freeze it.
+    """
 
     name: str
     url: Callable[[str], str]  # lock.provider for a table with this name
@@ -19,3 +22,5 @@ class Service:
     pause: Callable[[], None]
     resume: Callable[[], None]
     options: Mapping[str, str] = field(default_factory=dict)
+    queues: bool = False
+    """Whether waiters are served in order of arrival, not by who happens to look first."""

@@ -1,0 +1,21 @@
+"""The lock next to the table, on local disk: a service without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.servers.service import Service
+
+NO_SERVER = 0
+
+
+def _nothing() -> None:
+    """There is no server to do this to."""
+
+
+@contextmanager
+def storage_service(folder: Path) -> Iterator[Service]:
+    """`port` is 0: nothing listens anywhere."""
+    yield Service("storage", lambda name: "storage:", NO_SERVER, *[_nothing] * 4, {"lock.poll_s": "0.1"})
