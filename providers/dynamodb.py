@@ -42,6 +42,7 @@ _RELEASED = {"S": "1"}
 
 _SENDS = 3
 _SHORTEST_RETRY_S = 0.05
+_AFTER_S = 0.001
 
 
 class DynamodbLockProvider(PollingProvider):
@@ -118,7 +119,7 @@ class DynamodbLockProvider(PollingProvider):
         """As the others, but up again when the lease of a silent holder is over."""
         if self._watched is not None:
             left_s = self._watched.over_at_s - self.runtime.monotonic_s()
-            at_most_s = min(at_most_s, left_s) if left_s > 0 else at_most_s
+            at_most_s = min(at_most_s, left_s + _AFTER_S) if left_s > 0 else at_most_s
         super().pause(attempt, at_most_s)
 
     def abandon(self, attempt: Attempt) -> None:

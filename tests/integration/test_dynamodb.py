@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ from tests.behaviour.test_lock_provider import (  # noqa: F401
     test_waiting_is_told_with_the_holder_and_the_time,
 )
 from tests.servers.dynamodb import REGION, TABLE, dynamodb_server
-from tests.servers.dynamodb_proxy import Proxy, Rule, operation, proxy_to, updates
+from tests.servers.dynamodb_proxy import Proxy, Rule, Trouble, operation, proxy_to, updates
 from tests.servers.s3 import S3_OPTIONS
 from tests.servers.service import Service
 
@@ -483,6 +484,38 @@ def test_a_release_that_cannot_be_sent_is_told_and_raises_nothing(troubled: Worl
     provider.release(lease)
     assert world.kinds() == [EventKind.ALERT]
     take(world.writer("two"), wait_s=2 * LEASE_S)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_mix_of_lost_and_late_requests_doubles_a_grant_or_keeps_the_lock_for_ever(troubled: World, seed: int) -> None:
+    world, proxy, random = troubled, troubled.proxy, Random(seed)
+    assert proxy is not None
+    writers = [world.writer(name, proxied=True, lock__poll_s=2) for name in ("one", "two")]
+    tokens, found = [], 0
+
+    def a_third(*_: object) -> bool:
+        return random.random() < 1 / 3
+
+    for _ in range(8):
+        troubles: list[Trouble] = ["lost reply", "lost request", "late"]
+        proxy.plan = [Rule(a_third, random.choice(troubles), times=3) for _ in range(2)]
+        if random.random() < 0.3:
+            world.request("delete_item", Key={"key": {"S": world.key}})  # as Java leaves it
+        provider, other = random.sample(writers, 2)
+        lease = take(provider, wait_s=10 * LEASE_S)
+        tokens.append(lease.token)
+        found += len(proxy.late)
+        proxy.deliver()
+        if lease.lost is None:
+            with pytest.raises((LockTimeout, ProviderUnavailable)):
+                take(other)
+            proxy.deliver()
+        if random.random() < 0.7:
+            provider.release(lease)
+        else:
+            world.runtime.advance(LEASE_S)
+            provider.release(lease)
+    assert tokens == sorted(set(tokens)) and found
 
 
 def test_throttling_is_waited_out_within_the_bound(troubled: World) -> None:

@@ -171,7 +171,7 @@ def test_a_client_with_javas_protocol_and_ours_exclude_each_other(
     start: Callable[..., Worker], service: Service, key: str, tmp_path: Path
 ) -> None:
     rounds, worker = 20, start(lease_s=15.0)
-    worker("take 10")
+    assert "token" in worker("take 30")
     worker("release")
     java = JavaTwin(service.options["dynamodb.endpoint_url"], key, 15_000)
     worker.ask(f"hammer {rounds}")
@@ -192,7 +192,7 @@ def test_a_killed_holder_is_replaced_after_its_lease_by_each_side(
     start: Callable[..., Worker], service: Service, key: str
 ) -> None:
     first, second = start(), start()
-    token = first("take 10")["token"]
+    token = first("take 30")["token"]
     assert first("renew") and "held by worker-" in second("take 0.2")["timeout"]
     os.kill(first.process.pid, signal.SIGKILL)
     took = second("take 20")
@@ -212,7 +212,7 @@ def test_a_killed_holder_is_replaced_after_its_lease_by_each_side(
 
 def test_a_holder_that_was_paused_beyond_its_lease_finds_out_that_it_lost_it(start: Callable[..., Worker]) -> None:
     sleeper, other = start(), start(lease_s=15.0)
-    sleeper("take 10")
+    assert "token" in sleeper("take 30")
     sleeper("renew")
     os.kill(sleeper.process.pid, signal.SIGSTOP)
     assert "token" in other("take 20")
