@@ -61,17 +61,18 @@ class RedisLockProvider(PollingProvider):
         arguments = (self._value(attempt.grant), self._lease_ms, self._latest + 1, join)
         if self._redis_settings.wait_replicas:
             answer, replicas = self._client.run_replicated(TAKE, *arguments)
-            if answer[0]:
+            if isinstance(answer, int):
                 self._check_replicas(replicas)
         else:
             answer = self._client.run(TAKE, *arguments)
-        granted, token, holder, left_ms = answer
-        self._latest = max(self._latest, token)
-        if not granted:
+        if not isinstance(answer, int):
+            token, holder, left_ms = answer
+            self._latest = max(self._latest, token)
             self._held_for_s = left_ms / 1000 if left_ms > 0 else _LOOK_AGAIN_S
             return _holder(holder, token)
+        self._latest = answer
         return Lease(
-            self.runtime, self.writer, grant=attempt.grant, token=token, lease_s=self._settings.lease_s, began_s=began_s
+            self.runtime, self.writer, grant=attempt.grant, token=answer, lease_s=self._settings.lease_s, began_s=began_s
         )
 
     def pause(self, attempt: Attempt, at_most_s: float) -> None:

@@ -69,13 +69,13 @@ local function grant()
   local token = math.max((tonumber(redis.call('get', counter)) or 0) + 1, floor, now[1] * 1000 + math.floor(now[2] / 1000))
   redis.call('set', lock, me, 'NX', 'PX', lease_ms)
   redis.call('set', counter, string.format('%.0f', token))
-  return {{1, token, '', 0}}
+  return token
 end
 if redis.call('exists', lock, reserved, queue) == 0 then return grant() end
 local held, left_ms = redis.call('get', lock), 0
 if held == me then
   redis.call('pexpire', lock, lease_ms)
-  return {{1, tonumber(redis.call('get', counter)), '', 0}}
+  return tonumber(redis.call('get', counter))
 end
 if held then
   left_ms = redis.call('pttl', lock)
@@ -94,10 +94,10 @@ if join == '1' and not redis.call('zscore', queue, me) then
   redis.call('zadd', queue, (tonumber(last) or 0) + 1, me)
   redis.call('pexpire', queue, {_QUEUE_MS})
 end
-return {{0, tonumber(redis.call('get', counter)) or 0, held, left_ms}}
+return {{tonumber(redis.call('get', counter)) or 0, held, left_ms}}
 """
 )
-"""value, lease in ms, lowest token, 1 to queue up -> 1 and the token; or 0, the latest token, the holder and its ms left."""
+"""value, lease in ms, lowest token, 1 to queue up -> the token; or a list: the latest token, the holder, its ms left."""
 
 EXTEND = Script(
     """
