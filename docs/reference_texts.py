@@ -234,6 +234,8 @@ STRENGTHS: dict[str, str] = {
 JAVA_PEERS: dict[str, str] = {
     "storage": "`StorageBasedLockProvider`, on S3 and GCS (Java has it for no other storage)",
     "memory": "none: nobody outside this process takes part",
+    "zookeeper": "`ZookeeperBasedLockProvider`, at the path `<base_path>/<lock_key>`, and "
+    "`ZookeeperBasedImplicitBasePathLockProvider`, with `?implicit=true`",
 }
 
 SECTION_NOTES: dict[str, str] = {

@@ -13,6 +13,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers.base import LockProvider, Opening, OpenProvider
 from lakelock.providers.memory import MemoryLockProvider
 from lakelock.providers.storage import StorageLockProvider
+from lakelock.providers.zookeeper import ZooKeeperLockProvider
 from lakelock.storage import Storage
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "lakelock.lock_providers"
 
-BUILT_IN: dict[str, OpenProvider] = {"storage": StorageLockProvider, "memory": MemoryLockProvider}
+BUILT_IN: dict[str, OpenProvider] = {
+    "storage": StorageLockProvider,
+    "memory": MemoryLockProvider,
+    "zookeeper": ZooKeeperLockProvider,
+}
 
 
 def open_provider(

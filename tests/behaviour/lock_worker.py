@@ -1,6 +1,7 @@
 """A writer process that takes the table lock on command: `python lock_worker.py ARENA`, one command a line on stdin.
 
-ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, and `folder`, where the overlap detectors are.
+ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `lock` (the provider), and
+`folder`, where the overlap detectors are.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def say(**facts: object) -> None:
 def main() -> None:
     arena = json.loads(sys.argv[1])
     runtime = SystemRuntime()
-    settings = Settings(lock=LockSettings(lease_s=arena["lease_s"], renew_s=arena["renew_s"]))
+    lock = LockSettings(arena.get("lock", "storage:"), lease_s=arena["lease_s"], renew_s=arena["renew_s"])
+    settings = Settings(lock=lock)
     storage = open_storage(arena["uri"], arena["options"])
     writer = WriterIdentity.of_this_process(runtime, f"worker-{os.getpid()}")
     obey(open_provider(settings, storage, runtime, writer), runtime, arena)

@@ -46,7 +46,11 @@ def test_zookeeper_keys_become_one_uri_and_a_lease(tmp_path: Path) -> None:
             f"hoodie.write.lock.provider={_JAVA}ZookeeperBasedImplicitBasePathLockProvider\nhoodie.write.lock.zookeeper.url=zk:1",
             "zookeeper://zk:1?implicit=true",
         ),
-        ("hoodie.write.lock.zookeeper.url=zk:1\nhoodie.write.lock.zookeeper.base_path=/b", "zookeeper://zk:1/b"),
+        ("hoodie.write.lock.zookeeper.url=zk:1\nhoodie.write.lock.zookeeper.base_path=/b", "zookeeper://zk:1/b?key=table"),
+        (
+            "hoodie.write.lock.zookeeper.url=zk:1\nhoodie.write.lock.zookeeper.base_path=/b\nhoodie.table.name=flights",
+            "zookeeper://zk:1/b/flights",
+        ),
         (
             "hoodie.write.lock.provider=org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider\n"
             "hoodie.write.lock.dynamodb.region=eu-west-1\nhoodie.write.lock.dynamodb.partition_key=my table\n"
@@ -64,6 +68,12 @@ def test_zookeeper_keys_become_one_uri_and_a_lease(tmp_path: Path) -> None:
 def test_each_java_provider_has_its_uri(tmp_path: Path, lines: str, uri: str) -> None:
     found = resolved(tmp_path, lines)
     assert found.settings.lock.provider == uri
+    assert found.warnings == ()
+
+
+def test_the_connection_time_out_of_zookeeper_is_kept(tmp_path: Path) -> None:
+    found = resolved(tmp_path, _ZOOKEEPER + "hoodie.write.lock.zookeeper.connection_timeout_ms=5000\n")
+    assert found.settings.zookeeper.connect_timeout_s == 5.0
     assert found.warnings == ()
 
 
