@@ -22,7 +22,7 @@ class ZooKeeperSettings(Section):
     )
     acl: str = setting(
         "open",
-        "Who may use the nodes of the lock: open, creator (this authenticated user), or a list of scheme:id:cdrwa",
+        "Who may use the nodes that are made for the lock: open, creator (this user), or a list of scheme:id:cdrwa",
         in_repr=False,
     )
     digest: str = setting("", "User and password, as user:password, for the scheme digest", secret=True, in_repr=False)

@@ -15,7 +15,7 @@ from lakelock.providers.polling import NO_ANSWER, Attempt, PollingProvider
 from lakelock.providers.zookeeper_lease import ZooKeeperLease
 from lakelock.providers.zookeeper_place import parse_place
 from lakelock.providers.zookeeper_queue import Contender, node_data
-from lakelock.providers.zookeeper_session import Sight, ZooKeeperSession
+from lakelock.providers.zookeeper_session import Sight, ZooKeeperSession, check_driver
 from lakelock.providers.zookeeper_waiter import Waiter, read_queue, removing, syncing
 
 STRENGTH = Strength(
@@ -47,6 +47,7 @@ class ZooKeeperLockProvider(PollingProvider):
         super().__init__(opening)
         self._place = parse_place(opening.uri, opening.storage)
         self._options = opening.settings.zookeeper
+        check_driver(self._options)
 
     @property
     def identity(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from lakelock.clock import Runtime
+from lakelock.clock import Flag, Runtime
 from lakelock.errors import LakelockError, LockError, ProviderUnavailable, SettingsError
 from lakelock.providers.zookeeper_place import Place
 from lakelock.settings_zookeeper import ZooKeeperSettings
@@ -17,6 +17,7 @@ from lakelock.settings_zookeeper import ZooKeeperSettings
 INSTALL = "pip install 'lakelock[zookeeper]'"
 
 _LONGEST_RECONNECT_PAUSE_S = 0.5
+_LOOK_AGAIN_S = 0.05
 _PERMISSIONS = {"c": "create", "d": "delete", "r": "read", "w": "write", "a": "admin"}
 
 Request = Callable[[Any], Any]
@@ -84,27 +85,37 @@ class ZooKeeperSession:
     def end(self, *last: Callable[[], object], wait_s: float = 0.0) -> None:
         """End the session, so that its nodes vanish: at once if the service hears us, after its time-out otherwise.
 
-        `last` is still tried before, in the background, for as long as the session can live. Never raises.
+        `last` is still tried before, in the background, again and again for as long as the session can live. Never raises.
         """
         if self._ending:
             return
         self._ending, self._ended = True, not last
         self.epoch += 1
         done = self._runtime.flag()
-        self._client.handler.spawn(self._wind_up, last, done)
+        self._client.handler.spawn(self._wind_up, last, self.epoch, done)
         done.wait(wait_s)
 
-    def _wind_up(self, last: tuple[Callable[[], object], ...], done: Any) -> None:
+    def _wind_up(self, last: tuple[Callable[[], object], ...], epoch: int, done: Flag) -> None:
         try:
+            until_s = self._runtime.monotonic_s() + self.timeout_s
             for action in last:
-                with suppress(LakelockError):
-                    action()
+                while not self._did(action) and self.epoch == epoch and self._runtime.monotonic_s() < until_s:
+                    self._runtime.sleep(_LOOK_AGAIN_S)
             self._ended = True
             with suppress(Exception):
                 self._client.stop()
                 self._client.close()
         finally:
             done.set()
+
+    def _did(self, action: Callable[[], object]) -> bool:
+        try:
+            action()
+        except ProviderUnavailable:
+            return False
+        except LakelockError:
+            return True
+        return True
 
     def _answer(self, result: Any, until_s: float) -> Any:
         errors = self._kazoo.exceptions
@@ -208,6 +219,13 @@ class ZooKeeperSession:
                 "check_hostname": settings.tls_verify and settings.tls_check_hostname,
             }
         return options
+
+
+def check_driver(settings: ZooKeeperSettings) -> None:
+    """Raise at once what no waiting can mend: a driver that is not installed, settings that cannot be understood."""
+    _acl(settings.acl, _kazoo())
+    if settings.sasl_mechanism != "none":
+        _sasl(settings)
 
 
 def _kazoo() -> Any:
