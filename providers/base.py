@@ -39,13 +39,17 @@ class Strength:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds or waits for a lock. `writer` is None for foreign writers; `renewed_ms` is by the lock service's clock."""
+    """Who holds or waits for a lock. `writer` is None for foreign writers.
+
+    By the lock service's clock: `renewed_ms` when it was heard of last, `since_ms` when it came; None if not known.
+    """
 
     owner: str
     writer: WriterIdentity | None = None
     token: int = 0
     lease_s: float | None = None
     renewed_ms: int | None = None
+    since_ms: int | None = None
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)

@@ -101,7 +101,8 @@ class ZooKeeperLockProvider(PollingProvider):
     def extend(self, lease: Lease) -> None:
         held = self._mine(lease)
         seen = held.session.sight()
-        within_s = min(self._options.request_timeout_s, held.remaining_s())
+        # Not longer than until the next renewal: a release would have to wait for this one.
+        within_s = min(self._options.request_timeout_s, self._settings.renew_s, held.remaining_s())
         path = f"{self._place.path}/{held.grant}"
         _, stat = held.session.ask(within_s, syncing(path), lambda client: client.exists_async(path))
         held.ensure_not_lost()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakelock.errors import ProviderUnavailable
+from lakelock.errors import LeaseLost, LockError
 from lakelock.providers.base import Lease, LeaseLoss
 from lakelock.providers.polling import PollingProvider
 from lakelock.providers.zookeeper_queue import Contender
@@ -52,10 +52,11 @@ class ZooKeeperLease(Lease):
     def ensure_active(self, margin_s: float = 0.0) -> None:
         self.ensure_not_lost(margin_s)
         while self.is_doubtful:
-            left_s = self.remaining_s() - margin_s
-            if self.session.wait_connected(left_s):
-                try:
+            try:
+                if self.session.wait_connected(self.remaining_s() - margin_s):
                     self._provider.renew(self)
-                except ProviderUnavailable:
-                    self._provider.runtime.sleep(_LOOK_AGAIN_S)
+            except LeaseLost:
+                raise
+            except LockError:
+                self._provider.runtime.sleep(_LOOK_AGAIN_S)
             self.ensure_not_lost(margin_s)

@@ -76,9 +76,9 @@ class Contender:
             fields = json.loads(self.data)
             writer, lease_ms = WriterIdentity.from_dict(fields["writer"]), fields.get("leaseMs")
         except (ValueError, TypeError, KeyError, AttributeError):
-            return Holder(self._foreign_name(), token=self.token, renewed_ms=self.created_ms)
+            return Holder(self._foreign_name(), token=self.token, since_ms=self.created_ms)
         lease_s = lease_ms / 1000 if type(lease_ms) is int and lease_ms > 0 else None
-        return Holder(self.name, writer, self.token, lease_s, self.created_ms)
+        return Holder(self.name, writer, self.token, lease_s, since_ms=self.created_ms)
 
     def _foreign_name(self) -> str:
         said = self.data[:_LONGEST_SHOWN].decode("utf-8", "replace")

@@ -53,12 +53,12 @@ class ZooKeeperSession:
 
     @property
     def is_connected(self) -> bool:
-        return self._up.is_set() and not self._ended and not self._refused
+        return self._up.is_set() and not self._ended
 
     @property
     def is_over(self) -> bool:
         """Whether nothing can be asked any more: a new one is needed."""
-        return self._ending or self._refused
+        return self._ending
 
     def sight(self) -> Sight:
         """This moment, to be taken before a request."""
@@ -80,7 +80,9 @@ class ZooKeeperSession:
         if not self.wait_connected(within_s):
             raise self.unreachable("no connection")
         results = [request(self._client) for request in requests]
-        return [self._answer(result, until_s) for result in results]
+        # The last one first: answers come in order, and one that is waited for costs a switch of threads.
+        answers = [self._answer(result, until_s) for result in reversed(results)]
+        return answers[::-1]
 
     def end(self, *last: Callable[[], object], wait_s: float = 0.0) -> None:
         """End the session, so that its nodes vanish: at once if the service hears us, after its time-out otherwise.
@@ -167,8 +169,11 @@ class ZooKeeperSession:
             self._up = self._runtime.flag()
         if state == states.LOST:
             self.epoch += 1
-            if self._client.client_state == self._kazoo.client.KeeperState.AUTH_FAILED:
-                self._refused = True
+            keeper = self._kazoo.client.KeeperState
+            self._refused = self._client.client_state == keeper.AUTH_FAILED
+            if self._refused or self._client.client_state == keeper.CLOSED:
+                # kazoo connects no more: whoever waits shall notice, and the next one begins anew.
+                self._ending, self._ended = True, True
                 self._up.set()
 
     def _learn_time_out(self) -> None:
@@ -197,7 +202,12 @@ class ZooKeeperSession:
 
     def _options(self, timeout_s: float) -> dict[str, Any]:
         settings = self._settings
+        handler = self._kazoo.handlers.threading.SequentialThreadingHandler()
+        connect, longest_s = handler.create_connection, settings.connect_timeout_s / len(self._place.hosts)
+        # kazoo gives a server that does not answer a whole session time-out before it tries the next one.
+        handler.create_connection = lambda *where, timeout, **how: connect(*where, timeout=min(timeout, longest_s), **how)
         options: dict[str, Any] = {
+            "handler": handler,
             "hosts": ",".join(self._place.hosts),
             "timeout": timeout_s,
             "default_acl": self.acl,
@@ -232,6 +242,7 @@ def _kazoo() -> Any:
     try:
         import kazoo.client
         import kazoo.exceptions
+        import kazoo.handlers.threading
         import kazoo.security
     except ImportError as error:
         raise ProviderUnavailable("the lock provider zookeeper: needs kazoo, which is not installed", hint=INSTALL) from error

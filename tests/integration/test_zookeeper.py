@@ -18,12 +18,11 @@ from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderUnavailab
 from lakelock.events import EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
-from lakelock.providers.zookeeper import ZooKeeperLockProvider
 from lakelock.providers.zookeeper_lease import ZooKeeperLease
 from lakelock.providers.zookeeper_place import parse_place
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
-from tests.integration.zookeeper_world import LEASE_S, World, until, workers
+from tests.integration.zookeeper_world import LEASE_S, World, expire, until, workers
 from tests.servers.proxy import Proxy
 from tests.servers.service import Service
 from tests.servers.zookeeper import zookeeper_server
@@ -50,18 +49,6 @@ def nodes(provider: LockProvider) -> list[str]:
     """The owners in the queue, the holder first."""
     state = provider.inspect()
     return [one.owner for one in (state.holder, *state.queue) if one]
-
-
-def expire(provider: ZooKeeperLockProvider) -> None:
-    """End the provider's session behind its back, as the server does with one that is silent."""
-    from kazoo.client import KazooClient
-
-    assert provider._session is not None
-    victim = provider._session._client
-    twin = KazooClient(victim.hosts and ",".join(f"{host}:{port}" for host, port in victim.hosts), client_id=victim.client_id)
-    twin.start(5)
-    twin.stop()
-    twin.close()
 
 
 def test_one_holds_the_lock_and_the_other_is_told_who_within_its_wait(world: World) -> None:
@@ -344,6 +331,26 @@ def test_an_unreachable_server_costs_no_more_than_the_wait(world: World) -> None
     assert time.monotonic() - began_s < 1.5 + 1.0
     provider.close()
     assert time.monotonic() - began_s < 1.5 + 2.5
+
+
+def test_a_server_that_does_not_answer_is_passed_over_for_the_next_one(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
+        uri = world.uri.replace("zookeeper://", f"zookeeper://127.0.0.1:{silent.getsockname()[1]},")
+        provider = world.writer("one", lease_s=3.0, uri=uri)
+        take(provider, wait_s=10).ensure_active()
+        provider.close()
+
+
+def test_a_connection_that_kazoo_has_given_up_is_replaced(world: World) -> None:
+    provider = world.writer("one", lease_s=6.0)
+    lease = take(provider, 5)
+    assert provider._session is not None
+    provider._session._client.stop()
+    assert lease.lost is not None and lease.lost.reason == "session-lost"
+    provider.release(lease)
+    again = take(provider, 5)
+    assert again.token > lease.token
+    again.ensure_active()
 
 
 def test_a_server_that_is_frozen_costs_no_more_than_the_wait_and_nothing_is_left_behind(tmp_path: Path) -> None:

@@ -39,6 +39,19 @@ def until(condition: Callable[[], object], within_s: float = 10.0) -> None:
         time.sleep(0.005)
 
 
+def expire(provider: ZooKeeperLockProvider) -> None:
+    """End the provider's session behind its back, as the server does with one that is silent."""
+    from kazoo.client import KazooClient
+
+    assert provider._session is not None
+    victim = provider._session._client
+    hosts = ",".join(f"{host}:{port}" for host, port in victim.hosts)
+    twin = KazooClient(hosts, client_id=victim.client_id)
+    twin.start(5)
+    twin.stop()
+    twin.close()
+
+
 @dataclass
 class World:
     """One lock of its own on one server, and any number of writers."""
