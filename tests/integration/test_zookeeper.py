@@ -25,7 +25,7 @@ from lakelock.storage_memory import MemoryStorage
 from tests.integration.zookeeper_world import LEASE_S, World, expire, until, workers
 from tests.servers.proxy import Proxy
 from tests.servers.service import Service
-from tests.servers.zookeeper import zookeeper_server
+from tests.servers.zookeeper import zookeeper_ensemble, zookeeper_server
 
 
 @pytest.fixture
@@ -514,6 +514,24 @@ def test_a_server_that_restarts_with_its_data_keeps_the_lock_for_its_holder(tmp_
             assert not taking.done()
             holder.release(lease)
             assert taking.result(20).token > lease.token
+        world.close()
+
+
+def test_a_held_lock_survives_the_loss_of_the_leader(tmp_path: Path) -> None:
+    with zookeeper_ensemble(tmp_path) as ensemble:
+        world = World(ensemble.service)
+        holder, other = world.writer("holder", lease_s=30.0), world.writer("other", lease_s=30.0)
+        lease = take(holder, 10)
+        with ThreadPoolExecutor(1) as pool:
+            taking = pool.submit(take, other, 60)
+            until(lambda: len(nodes(holder)) == 2)
+            ensemble.stop_leader()
+            until(lambda: lease.is_doubtful)  # type: ignore[attr-defined]
+            lease.ensure_active()
+            assert not taking.done() and lease.lost is None
+            assert nodes(holder)[0] == lease.grant and len(nodes(holder)) == 2
+            holder.release(lease)
+            assert taking.result(30).token > lease.token
         world.close()
 
 
