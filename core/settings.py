@@ -16,6 +16,7 @@ from lakelock.errors import SettingsError
 from lakelock.settings_dynamodb import DynamodbSettings
 from lakelock.settings_fields import Section, SettingRow, section_rows, setting
 from lakelock.settings_redis import RedisSettings
+from lakelock.settings_zookeeper import ZooKeeperSettings
 
 if TYPE_CHECKING:
     from lakelock.settings_resolver import Resolved
@@ -181,6 +182,7 @@ class Settings:
     write: WriteSettings = field(default_factory=WriteSettings)
     dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
     redis: RedisSettings = field(default_factory=RedisSettings)
+    zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -210,6 +212,7 @@ SECTIONS: tuple[type[Section], ...] = (
     WriteSettings,
     DynamodbSettings,
     RedisSettings,
+    ZooKeeperSettings,
 )
 
 

@@ -14,6 +14,7 @@ from lakelock.settings_file import FileSettings, Refused
 _LOCK = "hoodie.write.lock."
 _PROVIDER = "hoodie.write.lock.provider"
 _MODE = "hoodie.write.concurrency.mode"
+_TABLE_NAME = "hoodie.table.name"
 
 Convert = Callable[[str], object]
 
@@ -46,6 +47,7 @@ _DIRECT: Mapping[str, tuple[str, Convert]] = {
     "hoodie.write.lock.dynamodb.read_capacity": ("dynamodb.read_capacity", str),
     "hoodie.write.lock.dynamodb.write_capacity": ("dynamodb.write_capacity", str),
     "hoodie.write.lock.dynamodb.table_creation_timeout": ("dynamodb.create_wait_s", _from_ms),
+    "hoodie.write.lock.zookeeper.connection_timeout_ms": ("zookeeper.connect_timeout_s", _from_ms),
     "hoodie.client.heartbeat.interval_in_ms": ("heartbeat.interval_s", _from_ms),
     "hoodie.client.heartbeat.tolerable.misses": ("heartbeat.tolerable_misses", str),
     "hoodie.write.num.retries.on.conflict.failures": ("retry.attempts", _attempts),
@@ -101,6 +103,8 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
     scheme = _provider(properties, values)
     if scheme:
         used |= {_LOCK + name for name in _USED_IN_URI[scheme]}
+        if scheme == "zookeeper":
+            used.add(_TABLE_NAME)
         used |= _lease(scheme, properties, values)
     return FileSettings(path, values, (*warnings, *_left_out(path, properties, used)))
 
@@ -176,7 +180,9 @@ def _zookeeper_uri(properties: Mapping[str, str], short: str) -> object:
     base, key = (properties.get(_LOCK + f"zookeeper.{name}", "").strip("/ ") for name in ("base_path", "lock_key"))
     if not base:
         return _missing("zookeeper.base_path")
-    return f"zookeeper://{url}/{quote(base)}" + (f"/{quote(key)}" if key else "")
+    # Java's default lock key is the name of the table: from this file, or from the table itself.
+    key = key or properties.get(_TABLE_NAME, "").strip()
+    return f"zookeeper://{url}/{quote(base)}" + (f"/{quote(key)}" if key else "?key=table")
 
 
 def _dynamodb_uri(properties: Mapping[str, str], short: str) -> object:
@@ -226,7 +232,6 @@ def _left_out(path: str, properties: Mapping[str, str], used: set[str]) -> list[
 
 _WITHOUT_EFFECT: Mapping[str, str] = {
     "hoodie.write.lock.zookeeper.port": "Java Hudi 1.2 ignores it too; put host:port into hoodie.write.lock.zookeeper.url",
-    "hoodie.write.lock.zookeeper.connection_timeout_ms": "lock.wait_s bounds the connection as well",
     "hoodie.write.lock.wait_time_ms_between_retry": "waiting is adaptive, see lock.poll_s",
     "hoodie.write.lock.max_wait_time_ms_between_retry": "waiting is adaptive, see lock.poll_s",
     "hoodie.write.lock.num_retries": "one bound is enough: lock.wait_s",

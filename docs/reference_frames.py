@@ -105,6 +105,7 @@ and it keeps Java Hudi writers apart from lakelock's: with a Java writer in the 
 | Java Hudi writers on the same table on S3 or GCS | `storage:`, and `StorageBasedLockProvider` in Java |
 | AWS, or Java Hudi writers that lock by DynamoDB | `dynamodb:`, and `DynamoDBBasedLockProvider` in Java |
 | Redis or Valkey already, and no Java writers | `redis:`, `rediss:` (TLS), `redis+sentinel:`, `redis+cluster:` |
+| a ZooKeeper already, or Java Hudi writers that use one | `zookeeper://host:2181/base/key`, fair and without polling |
 | one process that alone writes, ever | `concurrency.mode = "SINGLE_WRITER"`: no lock is taken |
 | threads of one program in a test | `memory:` |
 

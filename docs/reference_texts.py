@@ -236,6 +236,8 @@ JAVA_PEERS: dict[str, str] = {
     "memory": "none: nobody outside this process takes part",
     "dynamodb": "`DynamoDBBasedLockProvider`, with the same table, partition key and region",
     "redis": "none: Java Hudi has no lock in Redis, so keep Java writers away",
+    "zookeeper": "`ZookeeperBasedLockProvider`, at the path `<base_path>/<lock_key>`, and "
+    "`ZookeeperBasedImplicitBasePathLockProvider`, with `?implicit=true`",
 }
 
 SECTION_NOTES: dict[str, str] = {

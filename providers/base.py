@@ -39,13 +39,17 @@ class Strength:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds or waits for a lock. `writer` is None for foreign writers; `renewed_ms` is by the lock service's clock."""
+    """Who holds or waits for a lock. `writer` is None for foreign writers.
+
+    By the lock service's clock: `renewed_ms` when it was heard of last, `since_ms` when it came; None if not known.
+    """
 
     owner: str
     writer: WriterIdentity | None = None
     token: int = 0
     lease_s: float | None = None
     renewed_ms: int | None = None
+    since_ms: int | None = None
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -117,7 +121,7 @@ class Lease:
 
     def extend(self, began_s: float) -> None:
         """Move the deadline to one lease after `began_s`, when the renewing request was about to be sent."""
-        self.ensure_active()
+        self.ensure_not_lost()
         self._deadline_s = max(self._deadline_s, began_s + self.lease_s)
         self.trouble = ""
 
@@ -126,7 +130,14 @@ class Lease:
         return 0.0 if self.lost else max(0.0, self._deadline_s - self._runtime.monotonic_s())
 
     def ensure_active(self, margin_s: float = 0.0) -> None:
-        """Raise `LeaseLost` unless the lock is held, for at least `margin_s` more seconds."""
+        """Raise `LeaseLost` unless the lock is held, for at least `margin_s` more seconds.
+
+        A provider whose connection was interrupted may ask its service first, within that time.
+        """
+        self.ensure_not_lost(margin_s)
+
+    def ensure_not_lost(self, margin_s: float = 0.0) -> None:
+        """The same by what is known here: asks nobody and never waits."""
         loss = self.lost
         if loss is None and self.remaining_s() >= margin_s:
             return

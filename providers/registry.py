@@ -15,6 +15,7 @@ from lakelock.providers.dynamodb import DynamodbLockProvider
 from lakelock.providers.memory import MemoryLockProvider
 from lakelock.providers.redis import RedisLockProvider
 from lakelock.providers.storage import StorageLockProvider
+from lakelock.providers.zookeeper import ZooKeeperLockProvider
 from lakelock.storage import Storage
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ BUILT_IN: dict[str, OpenProvider] = {
     "memory": MemoryLockProvider,
     "dynamodb": DynamodbLockProvider,
     "redis": RedisLockProvider,
+    "zookeeper": ZooKeeperLockProvider,
 }
 
 _OTHER_SCHEMES = {

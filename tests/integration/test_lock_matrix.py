@@ -86,7 +86,7 @@ def arena(service: Service, tmp_path: Path) -> Iterator[Arena]:
 def proxy(service: Service) -> Iterator[Proxy]:
     if not service.port:
         pytest.skip(f"{service.name} has no server")
-    with Proxy(service.port) as between:
+    with Proxy(service.port, severs=service.sessions) as between:
         yield between
 
 
@@ -157,6 +157,8 @@ def test_pause__a_frozen_holder_is_replaced_finds_out_and_disturbs_nobody(arena:
 
 
 def test_expiry__a_silent_holder_keeps_the_lock_for_its_lease_and_never_gets_it_back(arena: Arena) -> None:
+    if arena.service.sessions:
+        pytest.skip("has no server that ends a lease: its session ends with the holder, see pause")
     silent, next_one = arena.writer("silent"), arena.writer("next")
     began_s = monotonic()
     lease = silent.acquire(wait_s=5)

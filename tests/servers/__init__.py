@@ -9,11 +9,13 @@ from tests.servers.redis import redis_server
 from tests.servers.s3 import S3_OPTIONS, S3_PAGE, s3_server
 from tests.servers.service import Service
 from tests.servers.storage import storage_service
+from tests.servers.zookeeper import zookeeper_server
 
 SERVICES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
     "storage": storage_service,
     "redis": redis_server,
     "dynamodb": dynamodb_server,
+    "zookeeper": zookeeper_server,
 }
 """Every lock service that the matrix runs over, by the name of its provider."""
 

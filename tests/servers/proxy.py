@@ -33,6 +33,8 @@ class Proxy:
     """Clients speak TLS with the proxy, and it speaks plainly with the service."""
     connections: int = 0
     """How many connections were made so far."""
+    severs: bool = False
+    """A lost reply ends its connection, for protocols that count replies."""
     _is_cut: bool = False
     _delay_s: float = 0.0
     _to_drop: float = 0.0
@@ -45,6 +47,10 @@ class Proxy:
         self._is_cut = True
         self._on_loop(self._close_all)
 
+    def interrupt(self) -> None:
+        """Close every connection; new ones are made as usual."""
+        self._on_loop(self._close_all)
+
     def delay(self, seconds: float) -> None:
         """Hold back every reply by this time."""
         self._delay_s = seconds
@@ -53,9 +59,11 @@ class Proxy:
         """Lose the next `number` replies, or all from now on; only those to requests that contain `to`."""
         self._asked, self._to_drop = to, float("inf") if number is None else number
 
-    def heal(self) -> None:
-        """Do nothing bad from now on."""
+    def heal(self, *, reconnect: bool = False) -> None:
+        """Do nothing bad from now on; `reconnect` ends connections that could not go on after a lost reply."""
         self._is_cut, self._delay_s, self._to_drop = False, 0.0, 0
+        if reconnect:
+            self.interrupt()
 
     def __enter__(self) -> Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -126,6 +134,8 @@ class Proxy:
             if self._to_drop > 0 and self._asked in latest[0]:
                 self._to_drop -= 1
                 self.dropped += 1
+                if self.severs:
+                    return
                 continue
             if self._delay_s:
                 await asyncio.sleep(self._delay_s)

@@ -24,3 +24,5 @@ class Service:
     options: Mapping[str, str] = field(default_factory=dict)
     queues: bool = False
     """Whether waiters are served in order of arrival, not by who happens to look first."""
+    sessions: bool = False
+    """Whether a session holds the lock: a silent holder keeps it as long as it lives, and a lost reply ends the connection."""

@@ -9,6 +9,7 @@ import pytest
 from lakelock.errors import ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider, provider_names
+from lakelock.providers.registry import BUILT_IN
 from lakelock.settings import LockSettings, Settings
 from lakelock.storage_memory import MemoryStorage
 from lakelock.testing import ManualRuntime
@@ -49,7 +50,7 @@ def test_an_installed_provider_opens_by_its_name_and_gets_the_whole_uri() -> Non
     assert type(provider).__name__ == "Doors"
     assert provider.uri == "DOORS://host:1/path?x=1"  # type: ignore[attr-defined]
     provider.release(provider.acquire(wait_s=0))
-    assert provider_names() == ["storage", "memory", "dynamodb", "redis", "broken", "doors"]
+    assert provider_names() == [*BUILT_IN, "broken", "doors"]
 
 
 @pytest.mark.usefixtures("installed")

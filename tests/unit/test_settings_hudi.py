@@ -46,7 +46,11 @@ def test_zookeeper_keys_become_one_uri_and_a_lease(tmp_path: Path) -> None:
             f"hoodie.write.lock.provider={_JAVA}ZookeeperBasedImplicitBasePathLockProvider\nhoodie.write.lock.zookeeper.url=zk:1",
             "zookeeper://zk:1?implicit=true",
         ),
-        ("hoodie.write.lock.zookeeper.url=zk:1\nhoodie.write.lock.zookeeper.base_path=/b", "zookeeper://zk:1/b"),
+        ("hoodie.write.lock.zookeeper.url=zk:1\nhoodie.write.lock.zookeeper.base_path=/b", "zookeeper://zk:1/b?key=table"),
+        (
+            "hoodie.write.lock.zookeeper.url=zk:1\nhoodie.write.lock.zookeeper.base_path=/b\nhoodie.table.name=flights",
+            "zookeeper://zk:1/b/flights",
+        ),
         (
             "hoodie.write.lock.provider=org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider\n"
             "hoodie.write.lock.dynamodb.table=locks\nhoodie.write.lock.dynamodb.partition_key=my table/1",
@@ -82,6 +86,12 @@ def test_the_dynamodb_keys_become_settings_of_their_own(tmp_path: Path) -> None:
     assert found.settings.lock.provider == "dynamodb://hudi_locks"
     assert (dynamodb.region, dynamodb.endpoint_url, dynamodb.billing_mode) == ("eu-west-1", "http://h:8000", "PROVISIONED")
     assert (dynamodb.read_capacity, dynamodb.write_capacity, dynamodb.create_wait_s) == (5, 6, 90.0)
+    assert found.warnings == ()
+
+
+def test_the_connection_time_out_of_zookeeper_is_kept(tmp_path: Path) -> None:
+    found = resolved(tmp_path, _ZOOKEEPER + "hoodie.write.lock.zookeeper.connection_timeout_ms=5000\n")
+    assert found.settings.zookeeper.connect_timeout_s == 5.0
     assert found.warnings == ()
 
 

@@ -1,0 +1,115 @@
+"""Where a ZooKeeper lock is: `zookeeper://host:2181,host:2181/path/of/the/lock`.
+
+The znode of the lock is the path, whatever of it Java calls chroot, base path and lock key. Instead of a path:
+
+* `?implicit=true` is the path that Java's ZookeeperBasedImplicitBasePathLockProvider derives from the table's path, and
+  `?implicit=true&base_path=/data/t` the same for the spelling of that path that the Java writers use;
+* `/base?key=table` is `/base/<name of the table>`, Java's default where a configuration names no lock key.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote
+
+from lakelock.errors import SettingsError
+from lakelock.java_properties import parse_java_properties
+from lakelock.storage import Storage
+from lakelock.xxhash64 import HUDI_SEED, xxhash64
+
+SCHEME = "zookeeper"
+FORM = "zookeeper://host1:2181,host2:2181/path/of/the/lock"
+
+_PORT = 2181
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?").fullmatch
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+_PROPERTIES = ".hoodie/hoodie.properties"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The servers (`host:port`, sorted) and the znode of one lock."""
+
+    hosts: tuple[str, ...]
+    path: str
+
+    @property
+    def identity(self) -> str:
+        """The same for every spelling of the same servers and path."""
+        return f"{SCHEME}://{','.join(self.hosts)}{self.path}"
+
+
+def parse_place(uri: str, storage: Storage) -> Place:
+    """The place that `lock.provider` names for the table in `storage`; `SettingsError` that never shows a credential."""
+    rest, _, query = uri.strip().partition("?")
+    scheme, found, rest = rest.partition("://")
+    servers, _, path = rest.partition("/")
+    if not found or scheme.lower() != SCHEME or not servers:
+        raise _bad("names no servers")
+    if "@" in servers:
+        raise _bad("holds credentials, which would be recorded in the table", "put user:password into zookeeper.digest")
+    hosts = tuple(sorted({_host(server) for server in servers.split(",")}))
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    path = _checked(unquote(path))
+    if options.get("implicit", "").lower() == "true" and set(options) <= {"implicit", "base_path"}:
+        if path:
+            raise _bad("has a path and implicit=true, which derives the path from the table", "leave one of them out")
+        return Place(hosts, _implicit(options.get("base_path") or _base_path(storage)))
+    if options == {"key": "table"}:
+        return Place(hosts, f"{path}/{_table_name(storage)}")
+    if options:
+        raise _bad(
+            f"has options that are not known: {', '.join(sorted(options))}", "known: implicit=true, base_path, key=table"
+        )
+    if not path:
+        raise _bad("has no path for the lock")
+    return Place(hosts, path)
+
+
+def _host(server: str) -> str:
+    found = _HOST(server.strip())
+    if found is None or not 0 < int(found[2] or _PORT) < 65_536:
+        raise _bad(f"has a server that is not host:port: {server.strip()!r}")
+    return f"{found[1].lower()}:{found[2] or _PORT}"
+
+
+def _checked(path: str) -> str:
+    path = path.strip("/")
+    if not path:
+        return ""
+    if _CONTROL.search(path) or any(part in ("", ".", "..") for part in path.split("/")) or path.split("/")[0] == SCHEME:
+        raise _bad(f"has a path that ZooKeeper does not allow: {path!r}")
+    return f"/{path}"
+
+
+def _base_path(storage: Storage) -> str:
+    if storage.uri.startswith("file:"):
+        raise _bad(
+            "has implicit=true for a local table, whose path Java writers spell in several ways that give several locks",
+            "add the spelling of your Java writers: ?implicit=true&base_path=/data/tbl",
+        )
+    return storage.uri
+
+
+def _implicit(base_path: str) -> str:
+    if base_path.endswith("/"):
+        raise _bad(
+            "has a base_path that ends with a slash, for which Java Hudi 1.2.0 and 1.2.1 take different locks",
+            "leave the slash out, in the configuration of the Java writers too",
+        )
+    if base_path.startswith("s3a:"):
+        base_path = "s3:" + base_path[len("s3a:") :]
+    return f"/tmp/{xxhash64(base_path.encode(), HUDI_SEED):016X}/lock_key"
+
+
+def _table_name(storage: Storage) -> str:
+    found = storage.get(_PROPERTIES)
+    name = parse_java_properties(found.data, _PROPERTIES).get("hoodie.table.name", "") if found else ""
+    if not name:
+        raise _bad("has key=table, but the table has no name that could be read", "write the lock key as the end of the path")
+    return name
+
+
+def _bad(what: str, hint: str = "") -> SettingsError:
+    return SettingsError(f"lock.provider {what}", hint=hint or f"write it as {FORM}", key="lock.provider")

@@ -1,0 +1,143 @@
+"""What the tests of the ZooKeeper lock share: writers in this process, writers in others, and Java's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from lakelock.clock import SystemRuntime
+from lakelock.events import Event, Events
+from lakelock.identity import WriterIdentity
+from lakelock.providers import open_provider
+from lakelock.providers.zookeeper import ZooKeeperLockProvider
+from lakelock.settings import LockSettings, Settings
+from lakelock.settings_zookeeper import ZooKeeperSettings
+from lakelock.storage_memory import MemoryStorage
+from tests.servers.service import Service
+from tests.servers.zookeeper import JVM, jars
+
+LEASE_S = 1.5
+_WORKER = Path(__file__).parents[1] / "behaviour" / "lock_worker.py"
+_numbers = count()
+
+
+def until(condition: Callable[[], object], within_s: float = 10.0) -> None:
+    """Wait until `condition` holds."""
+    end_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end_s, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def expire(provider: ZooKeeperLockProvider) -> None:
+    """End the provider's session behind its back, as the server does with one that is silent."""
+    from kazoo.client import KazooClient
+
+    assert provider._session is not None
+    victim = provider._session._client
+    hosts = ",".join(f"{host}:{port}" for host, port in victim.hosts)
+    twin = KazooClient(hosts, client_id=victim.client_id)
+    twin.start(5)
+    twin.stop()
+    twin.close()
+
+
+@dataclass
+class World:
+    """One lock of its own on one server, and any number of writers."""
+
+    service: Service
+    name: str = field(default_factory=lambda: f"{os.getpid()}-{next(_numbers)}")
+    runtime: SystemRuntime = field(default_factory=SystemRuntime)
+    seen: list[Event] = field(default_factory=list)
+    opened: list[ZooKeeperLockProvider] = field(default_factory=list)
+
+    @property
+    def uri(self) -> str:
+        return self.service.url(self.name)
+
+    @property
+    def path(self) -> str:
+        return "/" + self.uri.partition("://")[2].partition("/")[2]
+
+    def writer(
+        self, name: str, *, lease_s: float = LEASE_S, uri: str = "", port: int = 0, **options: Any
+    ) -> ZooKeeperLockProvider:
+        uri = uri or (self.uri.replace(f":{self.service.port}/", f":{port}/") if port else self.uri)
+        settings = Settings(
+            lock=LockSettings(provider=uri, lease_s=lease_s, renew_s=lease_s / 3), zookeeper=ZooKeeperSettings(**options)
+        )
+        identity = WriterIdentity(self.runtime.uuid(), name, "host", os.getpid(), "user")
+        storage = MemoryStorage(self.runtime.now_ms, name=self.name)
+        provider = open_provider(settings, storage, self.runtime, identity, Events((self.seen.append,)))
+        assert isinstance(provider, ZooKeeperLockProvider)
+        self.opened.append(provider)
+        return provider
+
+    def close(self) -> None:
+        for provider in self.opened:
+            provider.close()
+
+
+class Worker:
+    """A process that obeys commands; `ask` sends one, `answer` waits for the reply."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the worker died"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def __call__(self, command: str) -> dict[str, Any]:
+        self.ask(command)
+        return self.answer()
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+
+@contextmanager
+def workers(world: World, folder: Path) -> Iterator[tuple[Callable[..., Worker], Callable[[Path], Worker]]]:
+    """Start Python writers, and Java writers from a folder of classes, that are gone at the end."""
+    started: list[Worker] = []
+    (folder / "count").write_text("0")
+
+    def python(lease_s: float = LEASE_S) -> Worker:
+        arena = {"uri": str(folder / "table"), "options": {}, "settings": {"lock.provider": world.uri}, "folder": str(folder)}
+        started.append(
+            Worker([sys.executable, str(_WORKER), json.dumps({**arena, "lease_s": lease_s, "renew_s": lease_s / 3})])
+        )
+        return started[-1]
+
+    def java(classes: Path) -> Worker:
+        hosts = world.uri.partition("://")[2].partition("/")[0]
+        quiet = f"-Dlog4j2.configurationFile={classes}/log4j2.properties"
+        command = ["java", *JVM, quiet, "-cp", f"{classes}:{jars()}/*", "CuratorLock", hosts, world.path]
+        started.append(Worker([*command, str(round(LEASE_S * 1000))]))
+        return started[-1]
+
+    try:
+        yield python, java
+    finally:
+        for worker in started:
+            worker.process.kill()
+            worker.process.communicate()

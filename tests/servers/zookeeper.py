@@ -1,0 +1,202 @@
+"""ZooKeeper from the jars that PySpark ships: needs nothing but Java."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.servers.service import Service
+
+ENVIRONMENT = "LAKELOCK_TEST_ZOOKEEPER"
+"""`host:port,host:port/base` of a server that is there already; tests that must restart it are skipped then."""
+
+JVM = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+_TICK_MS = 200
+_START_WITHIN_S = 30.0
+
+
+def jars() -> Path:
+    """The folder with the jars of ZooKeeper and Curator."""
+    pyspark = pytest.importorskip("pyspark", reason="needs the jars of PySpark: pip install pyspark")
+    return Path(pyspark.__file__).parent / "jars"
+
+
+def java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not found:
+        pytest.skip("needs Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def mode(port: int) -> str:
+    """What a server there serves as: standalone, leader, follower; empty while it serves nobody."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as talking:
+            talking.sendall(b"srvr")
+            told = b"".join(iter(lambda: talking.recv(4096), b"")).decode()
+    except OSError:
+        return ""
+    return next((line.partition(": ")[2] for line in told.splitlines() if line.startswith("Mode")), "")
+
+
+class _Process:
+    """One server process that can be stopped and started again with its data; `number` is its own in an ensemble."""
+
+    def __init__(
+        self, folder: Path, port: int, extra: Mapping[str, str], jvm: Sequence[str] = (), number: int | None = None
+    ) -> None:
+        self._folder, self._port, self._jvm = folder, port, jvm
+        self._main = "ZooKeeperServerMain" if number is None else "quorum.QuorumPeerMain"
+        self._running: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {
+            "dataDir": str(folder / "data"),
+            "clientPort": str(port),
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+            "tickTime": str(_TICK_MS),
+            "minSessionTimeout": "400",
+            "maxSessionTimeout": "40000",
+            "maxClientCnxns": "0",
+            "4lw.commands.whitelist": "*",
+            **extra,
+        }
+        (folder / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        (folder / "data").mkdir(exist_ok=True)
+        if number is not None:
+            (folder / "data" / "myid").write_text(str(number))
+        (folder / "log4j2.properties").write_text(
+            "rootLogger.level=warn\nrootLogger.appenderRef.out.ref=out\nappender.out.type=Console\nappender.out.name=out\n"
+            "appender.out.layout.type=PatternLayout\nappender.out.layout.pattern=%d %p %c %m%n\n"
+        )
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_until_it_serves()
+
+    def launch(self) -> None:
+        # Without fsync: tests do not cut the power.
+        command = [java(), *JVM, "-Dzookeeper.forceSync=no", f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties"]
+        command += [*self._jvm, "-cp", f"{jars()}/*", f"org.apache.zookeeper.server.{self._main}"]
+        with (self._folder / "log").open("ab") as log:
+            self._running = subprocess.Popen([*command, str(self._folder / "zoo.cfg")], stdout=log, stderr=log)
+
+    def wait_until_it_serves(self) -> None:
+        assert self._running is not None
+        until_s = time.monotonic() + _START_WITHIN_S
+        while not mode(self._port):
+            if self._running.poll() is not None or time.monotonic() > until_s:
+                raise RuntimeError(f"ZooKeeper did not start: {(self._folder / 'log').read_text()[-2000:]}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.kill()
+            self._running.wait()
+            self._running = None
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._running is not None
+        self._running.send_signal(number)
+
+
+@contextmanager
+def zookeeper_server(
+    folder: Path, extra: Mapping[str, str] | None = None, jvm: Sequence[str] = (), *, own: bool = False
+) -> Iterator[Service]:
+    """A ZooKeeper server with sessions from 0.4 s. `own` ignores the environment, for tests that configure the server."""
+    given = os.environ.get(ENVIRONMENT)
+    if given and not own:
+        yield _given(given)
+        return
+    port = free_port()
+    process = _Process(folder, port, extra or {}, jvm)
+    try:
+        process.start()
+        yield Service(
+            name="zookeeper",
+            url=lambda table: f"zookeeper://127.0.0.1:{port}/lakelock/tests/{table}",
+            port=port,
+            stop=process.stop,
+            start=process.start,
+            pause=lambda: process.signal(signal.SIGSTOP),
+            resume=lambda: process.signal(signal.SIGCONT),
+            queues=True,
+            sessions=True,
+        )
+    finally:
+        process.stop()
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Three servers that elect a leader."""
+
+    service: Service
+    stop_leader: Callable[[], None]
+
+
+@contextmanager
+def zookeeper_ensemble(folder: Path) -> Iterator[Ensemble]:
+    """Three servers of our own, of which one may fail."""
+    ports = [free_port() for _ in range(3)]
+    peers = {f"server.{number}": f"127.0.0.1:{free_port()}:{free_port()}" for number in (1, 2, 3)}
+    extra = {"initLimit": "50", "syncLimit": "25", **peers}
+    processes = [_Process(folder / str(number), port, extra, number=number) for number, port in enumerate(ports, start=1)]
+
+    def stop_leader() -> None:
+        next(process for process, port in zip(processes, ports, strict=True) if mode(port) == "leader").stop()
+
+    def everyone(does: Callable[[_Process], None]) -> None:
+        for process in processes:
+            does(process)
+
+    def start() -> None:
+        everyone(_Process.launch)
+        everyone(_Process.wait_until_it_serves)
+
+    def stop() -> None:
+        everyone(_Process.stop)
+
+    try:
+        start()
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        yield Ensemble(replace(_given(f"{hosts}/lakelock"), stop=stop, start=start), stop_leader)
+    finally:
+        stop()
+
+
+def _given(address: str) -> Service:
+    def cannot() -> None:
+        pytest.skip(f"the server of {ENVIRONMENT} is not ours to stop")
+
+    hosts, _, base = address.partition("/")
+    return Service(
+        name="zookeeper",
+        url=lambda table: f"zookeeper://{hosts}/{base}/{table}" if base else f"zookeeper://{hosts}/{table}",
+        port=int(hosts.split(",")[0].rpartition(":")[2]),
+        stop=cannot,
+        start=cannot,
+        pause=cannot,
+        resume=cannot,
+        queues=True,
+        sessions=True,
+    )
