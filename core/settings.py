@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lakelock.errors import SettingsError
 from lakelock.settings_fields import Section, SettingRow, section_rows, setting
+from lakelock.settings_hive_metastore import HiveMetastoreSettings
 
 if TYPE_CHECKING:
     from lakelock.settings_resolver import Resolved
@@ -177,6 +178,7 @@ class Settings:
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
     listing: ListingSettings = field(default_factory=ListingSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
+    hive_metastore: HiveMetastoreSettings = field(default_factory=HiveMetastoreSettings)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -204,6 +206,7 @@ SECTIONS: tuple[type[Section], ...] = (
     DecisionSettings,
     ListingSettings,
     WriteSettings,
+    HiveMetastoreSettings,
 )
 
 

@@ -20,7 +20,19 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "lakelock.lock_providers"
 
-BUILT_IN: dict[str, OpenProvider] = {"storage": StorageLockProvider, "memory": MemoryLockProvider}
+
+def _hive_metastore(opening: Opening) -> LockProvider:
+    from lakelock.providers.hive_metastore import HiveMetastoreLockProvider  # its driver is an extra
+
+    return HiveMetastoreLockProvider(opening)
+
+
+BUILT_IN: dict[str, OpenProvider] = {
+    "storage": StorageLockProvider,
+    "memory": MemoryLockProvider,
+    "hive_metastore": _hive_metastore,
+    "hive": _hive_metastore,
+}
 
 
 def open_provider(
