@@ -41,10 +41,10 @@ class HiveMetastoreSettings(Section):
         0.1, "Pause before a call is sent again to the metastore", unit="s", at_least=0, at_most=600
     )
     transport: Literal["buffered", "framed"] = setting(
-        "buffered", "framed where the server has hive.metastore.thrift.framed.transport.enabled"
+        "buffered", "Use framed where the server has hive.metastore.thrift.framed.transport.enabled"
     )
     protocol: Literal["binary", "compact"] = setting(
-        "binary", "compact where the server has hive.metastore.thrift.compact.protocol.enabled"
+        "binary", "Use compact where the server has hive.metastore.thrift.compact.protocol.enabled"
     )
     set_ugi: bool = setting(True, "Tell the metastore the name of the user, where auth is NONE")
     auth: Literal["NONE", "PLAIN", "DIGEST", "KERBEROS"] = setting(

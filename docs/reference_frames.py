@@ -103,6 +103,7 @@ and it keeps Java Hudi writers apart from lakelock's: with a Java writer in the 
 |---|---|
 | the table on S3, Google Cloud Storage, Azure, or a POSIX file system | `storage:` (the default; no server) |
 | Java Hudi writers on the same table on S3 or GCS | `storage:`, and `StorageBasedLockProvider` in Java |
+| a Hive metastore, with or without Java Hudi writers | `hive_metastore://host:9083/database/table` |
 | one process that alone writes, ever | `concurrency.mode = "SINGLE_WRITER"`: no lock is taken |
 | threads of one program in a test | `memory:` |
 

@@ -234,6 +234,7 @@ STRENGTHS: dict[str, str] = {
 JAVA_PEERS: dict[str, str] = {
     "storage": "`StorageBasedLockProvider`, on S3 and GCS (Java has it for no other storage)",
     "memory": "none: nobody outside this process takes part",
+    "hive_metastore": "`HiveMetastoreBasedLockProvider` with the same URIs, database and table, letter by letter",
 }
 
 SECTION_NOTES: dict[str, str] = {
@@ -242,4 +243,5 @@ SECTION_NOTES: dict[str, str] = {
     "heartbeat": "A writer is dead when its heartbeat is older than `interval_s` x `tolerable_misses`: 120 s by default. A "
     "shorter limit frees sooner what a dead writer left, and sooner costs a paused one its work.",
     "retry": "Which operations are run again is told in [concepts](concepts.md#what-is-run-again-and-what-never-is).",
+    "hive_metastore": "`lock.wait_s` bounds rounds, delays and repetitions as well. Kerberos needs `pip install gssapi`.",
 }

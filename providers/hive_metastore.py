@@ -62,7 +62,6 @@ class HiveMetastoreLockProvider(PollingProvider):
         self._client = MetastoreClient(opening.runtime, settings, self._place.addresses, self.writer.user, self._warn)
         self._locks = LockTable(self._client, self._place)
         self._call_s = settings.socket_timeout_s
-        self._until_s = float("-inf")
         self._lease_fits = False
         self._last_token = 0
 
@@ -75,13 +74,31 @@ class HiveMetastoreLockProvider(PollingProvider):
         return STRENGTH
 
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
-        within_s = max(_LEAST_S, self._until_s - self.runtime.monotonic_s())
+        within_s = max(_LEAST_S, attempt.until_s - self.runtime.monotonic_s())
+        request = self._request
+        if request is None or request.grant != attempt.grant:
+            self._ensure_lease_fits(within_s)
+            self._clear_up(within_s)
+            request = self._request = _Request(attempt.grant)
+        if request.asked and request.lock_id is None:
+            self._adopt(request, within_s)
+        began_s = self.runtime.monotonic_s()
         try:
-            return self._attempt(attempt, within_s)
-        except ProviderUnavailable as error:
-            if error.details.get("refused"):
-                raise LockError(error.message, hint=error.hint) from error
-            raise
+            answer = self._ask(request, within_s)
+        except NoSuchLock:
+            request.lock_id, request.asked = None, False
+            return request.holder
+        if answer.state == WAITING:
+            return self._look(attempt, request, answer.lock_id, within_s)
+        if answer.state == ACQUIRED:
+            lease = self._lease(attempt.grant, answer.lock_id, began_s)
+            if lease.lost is None:
+                self._last_token = max(self._last_token, lease.token)
+                return lease
+        # An answer that took longer than a lease, or a state that no lock outside a transaction has.
+        self._locks.unlock(answer.lock_id, within_s)
+        request.lock_id, request.asked = None, False
+        return request.holder
 
     def extend(self, lease: Lease) -> None:
         if lease is not self._held:
@@ -169,42 +186,14 @@ class HiveMetastoreLockProvider(PollingProvider):
         super()._start_afresh()
         self._request, self._left_behind = None, []
 
-    def _poll(self, began_s: float, wait_s: float) -> Lease:
-        self._until_s = began_s + wait_s
-        return super()._poll(began_s, wait_s)
-
     def _rest(self, wait_s: float) -> None:
         """No need to stay away: whoever waits is in the metastore's queue, before our next request."""
 
-    def _attempt(self, attempt: Attempt, within_s: float) -> Lease | Holder | None:
-        request = self._request
-        if request is None or request.grant != attempt.grant:
-            request = self._request = _Request(attempt.grant)
-            self._ensure_lease_fits(within_s)
-            self._clear_up(within_s)
-        if request.asked and request.lock_id is None:
-            self._adopt(request, within_s)
-        began_s = self.runtime.monotonic_s()
-        try:
-            answer = (
-                self._queue_up(request, within_s) if request.lock_id is None else self._locks.check(request.lock_id, within_s)
-            )
-        except NoSuchLock:
-            request.lock_id, request.asked = None, False
-            return request.holder
-        if answer.state == WAITING:
-            return self._look(attempt, request, answer.lock_id, within_s)
-        if answer.state == ACQUIRED:
-            lease = self._lease(attempt.grant, answer.lock_id, began_s)
-            if lease.lost is None:
-                self._last_token = max(self._last_token, lease.token)
-                return lease
-        # An answer that took longer than a lease, or a state that no lock outside a transaction has.
-        self._locks.unlock(answer.lock_id, within_s)
-        request.lock_id, request.asked = None, False
-        return request.holder
+    def _ask(self, request: _Request, within_s: float) -> LockAnswer:
+        """Queue up, or ask again whether it is our turn."""
+        if request.lock_id is not None:
+            return self._locks.check(request.lock_id, within_s)
 
-    def _queue_up(self, request: _Request, within_s: float) -> LockAnswer:
         def sending() -> None:
             request.asked = True
 

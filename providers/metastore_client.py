@@ -171,7 +171,7 @@ class MetastoreClient:
             return ProviderUnavailable(
                 f"the metastore {self._address} refused the log-in: {failure}",
                 hint="check hive_metastore.auth and the user, password, token or principal that goes with it",
-                refused=True,
+                final=True,
             )
         names = ", ".join(map(str, sorted(self._order, key=str)))
         return ProviderUnavailable(

@@ -127,11 +127,11 @@ class Calls:
         return sorted((row for row in rows if (row.database, row.table) == (database, table)), key=lambda row: row.lock_id)
 
     def _call(self, name: str, arguments: Fields) -> object:
-        from thrift.protocol.TProtocol import TProtocolException
+        from thrift.Thrift import TException
 
         try:
             return self._answer(name, self._ask(name, arguments))
-        except (TProtocolException, UnicodeDecodeError, EOFError, IndexError, KeyError, ValueError) as error:
+        except (TException, UnicodeDecodeError, EOFError, IndexError, KeyError, ValueError) as error:
             raise WireError(f"the answer to {name} cannot be read ({error or type(error).__name__})") from error
 
     def _ask(self, name: str, arguments: Fields) -> int:

@@ -25,10 +25,12 @@ NO_ANSWER = (StorageUnavailable, ProviderUnavailable)
 class Attempt:
     """One `acquire`: `grant` names it in the service, so that a grant whose reply got lost is recognised as ours.
 
-    `sent` maps what each request wrote (see the provider) to when it was about to be sent; `doubt`: one got no reply.
+    `until_s`: when it gives up, on the monotonic clock. `sent` maps what each request wrote (see the provider) to when it
+    was about to be sent; `doubt`: one got no reply.
     """
 
     grant: str
+    until_s: float
     sent: dict[object, float] = field(default_factory=dict)
     doubt: bool = False
     pauses: int = 0
@@ -118,7 +120,7 @@ class PollingProvider(LockProvider):
             self.runtime.sleep(min(rest_s, wait_s))
 
     def _poll(self, began_s: float, wait_s: float) -> Lease:
-        attempt = Attempt(self.runtime.uuid())
+        attempt = Attempt(self.runtime.uuid(), began_s + wait_s)
         try:
             return self._tried(attempt, began_s, wait_s)
         except BaseException:
@@ -136,6 +138,8 @@ class PollingProvider(LockProvider):
                     return result
                 holder, failure = result or holder, None
             except NO_ANSWER as error:
+                if error.details.get("final"):  # a wrong password does not become right by waiting
+                    raise
                 attempt.doubt, failure = True, error
             waited_s = self.runtime.monotonic_s() - began_s
             if waited_s >= wait_s:

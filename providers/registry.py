@@ -11,6 +11,7 @@ from lakelock.errors import ProviderUnavailable, SettingsError
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import LockProvider, Opening, OpenProvider
+from lakelock.providers.hive_metastore import HiveMetastoreLockProvider
 from lakelock.providers.memory import MemoryLockProvider
 from lakelock.providers.storage import StorageLockProvider
 from lakelock.storage import Storage
@@ -20,19 +21,14 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "lakelock.lock_providers"
 
-
-def _hive_metastore(opening: Opening) -> LockProvider:
-    from lakelock.providers.hive_metastore import HiveMetastoreLockProvider  # its driver is an extra
-
-    return HiveMetastoreLockProvider(opening)
-
-
 BUILT_IN: dict[str, OpenProvider] = {
     "storage": StorageLockProvider,
     "memory": MemoryLockProvider,
-    "hive_metastore": _hive_metastore,
-    "hive": _hive_metastore,
+    "hive_metastore": HiveMetastoreLockProvider,
 }
+
+_OTHER_SCHEMES = {"hive": "hive_metastore"}
+"""Schemes that mean a provider of another name."""
 
 
 def open_provider(
@@ -45,8 +41,9 @@ def open_provider(
 
 
 def provider_name(uri: str) -> str:
-    """The scheme of a provider URI; a bare name is a scheme."""
-    return uri.strip().partition(":")[0].lower()
+    """The provider that a URI names by its scheme; a bare name is a scheme."""
+    scheme = uri.strip().partition(":")[0].lower()
+    return _OTHER_SCHEMES.get(scheme, scheme)
 
 
 def provider_names() -> list[str]:

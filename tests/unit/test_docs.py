@@ -22,7 +22,7 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-SETTING = re.compile(r"`((?:concurrency|lock|heartbeat|retry|decisions|listing|write)\.[a-z_]+)`")
+SETTING = re.compile(r"`((?:concurrency|lock|heartbeat|retry|decisions|listing|write|hive_metastore)\.[a-z_]+)`")
 INLINE = re.compile(r"`([^`\n]+)`")
 
 

@@ -49,7 +49,7 @@ def test_an_installed_provider_opens_by_its_name_and_gets_the_whole_uri() -> Non
     assert type(provider).__name__ == "Doors"
     assert provider.uri == "DOORS://host:1/path?x=1"  # type: ignore[attr-defined]
     provider.release(provider.acquire(wait_s=0))
-    assert provider_names() == ["storage", "memory", "broken", "doors"]
+    assert provider_names() == ["storage", "memory", "hive_metastore", "broken", "doors"]
 
 
 @pytest.mark.usefixtures("installed")
