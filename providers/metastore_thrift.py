@@ -131,7 +131,7 @@ class Calls:
 
         try:
             return self._answer(name, self._ask(name, arguments))
-        except (TException, UnicodeDecodeError, EOFError, IndexError, KeyError, ValueError) as error:
+        except (TException, AssertionError, EOFError, LookupError, TypeError, ValueError) as error:
             raise WireError(f"the answer to {name} cannot be read ({error or type(error).__name__})") from error
 
     def _ask(self, name: str, arguments: Fields) -> int:
@@ -202,10 +202,14 @@ class Calls:
             return self._protocol.readString()
         if kind in (_LIST, _SET):
             element, size = self._protocol.readListBegin()
-            return [self._read(element, depth + 1) for _ in range(size)]
+            elements = [self._read(element, depth + 1) for _ in range(size)]
+            self._protocol.readListEnd()
+            return elements
         if kind == _MAP:
             key, value, size = self._protocol.readMapBegin()
-            return {self._read(key, depth + 1): self._read(value, depth + 1) for _ in range(size)}
+            pairs = {self._read(key, depth + 1): self._read(value, depth + 1) for _ in range(size)}
+            self._protocol.readMapEnd()
+            return pairs
         readers = {
             _BOOL: self._protocol.readBool,
             _BYTE: self._protocol.readByte,

@@ -2,92 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout, ProviderUnavailable, SettingsError
-from lakelock.events import Event, EventKind, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import Lease, LockProvider, open_provider, renewing
-from lakelock.providers.metastore_thrift import WAITING, Calls, LockRow, ServerError
-from lakelock.providers.metastore_wire import Address, Wire
-from lakelock.settings import Settings
-from lakelock.settings_hive_metastore import HiveMetastoreSettings
-from lakelock.storage_memory import MemoryStorage
-from tests.servers.hive_metastore import LOCK_TIMEOUT_S, can_start, hive_metastore_server
-from tests.servers.metastore_proxy import MetastoreProxy, metastore_proxy
+from lakelock.events import EventKind, Events
+from lakelock.providers import renewing
+from lakelock.providers.metastore_thrift import WAITING
+from tests.integration.metastore_world import LEASE_S, Worker, World, new_world, proxied, take, until
+from tests.servers.hive_metastore import LOCK_TIMEOUT_S
+from tests.servers.metastore_proxy import MetastoreProxy
 from tests.servers.service import Service
-
-ROOT = Path(__file__).parents[2]
-LEASE_S = 1.5
-_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    if not can_start():
-        pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
-    with hive_metastore_server(tmp_path_factory.mktemp("metastore")) as service:
-        yield service
-
-
-@dataclass
-class World:
-    """One table with a lock of its own, and any number of writers."""
-
-    uri: str
-    database: str = "lakelock_test"
-    table: str = ""
-    runtime: SystemRuntime = field(default_factory=SystemRuntime)
-    seen: list[Event] = field(default_factory=list)
-    opened: list[LockProvider] = field(default_factory=list)
-
-    def writer(self, name: str, lease_s: float = LEASE_S, uri: str = "", **client: object) -> LockProvider:
-        options = {"lock.provider": uri or self.uri, "lock.lease_s": lease_s, "lock.renew_s": lease_s / 3}
-        options |= {f"hive_metastore.{key}": value for key, value in client.items()}
-        identity = WriterIdentity.of_this_process(self.runtime, name)
-        storage = MemoryStorage(self.runtime.now_ms, name=self.table)
-        settings = Settings.resolve(options).settings
-        provider = open_provider(settings, storage, self.runtime, identity, Events((self.seen.append,)))
-        self.opened.append(provider)
-        return provider
-
-    def calls(self, port: int) -> Calls:
-        """A bare client, as another program would be one."""
-        until_s = self.runtime.monotonic_s() + 60
-        return Calls(Wire.connect(self.runtime, Address("127.0.0.1", port), HiveMetastoreSettings(), until_s), "binary")
-
-    def rows(self, port: int) -> list[LockRow]:
-        return self.calls(port).show_locks(self.database, self.table)
 
 
 @pytest.fixture
 def world(metastore: Service) -> Iterator[World]:
-    table = f"table_{os.getpid()}_{next(_numbers)}"
-    world = World(metastore.url(table), table=table)
-    yield world
-    for provider in world.opened:
-        provider.close()
+    with new_world(metastore) as world:
+        yield world
 
 
 @pytest.fixture
 def proxy(metastore: Service, world: World) -> Iterator[MetastoreProxy]:
-    """Between the metastore and whoever opens `world.uri` from now on."""
-    with metastore_proxy(metastore.port) as proxy:
-        world.uri = world.uri.replace(f":{metastore.port}/", f":{proxy.port}/")
+    with proxied(metastore, world) as proxy:
         yield proxy
 
 
@@ -105,39 +49,6 @@ def start(world: World, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     for worker in workers:
         worker.process.kill()
         worker.process.communicate()
-
-
-class Worker:
-    """A writer in a process of its own; `ask` sends a command, `answer` waits for its reply."""
-
-    def __init__(self, arena: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "tests.integration.metastore_worker", json.dumps(arena)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, command: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
-
-    def __call__(self, command: str) -> dict[str, Any]:
-        self.ask(command)
-        return self.answer()
-
-
-def take(provider: LockProvider, wait_s: float = 0.0) -> Lease:
-    return provider.acquire(wait_s=wait_s)
-
-
-def until(condition: Callable[[], bool], within_s: float = 20) -> None:
-    end_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < end_s, "it did not come to be"
-        time.sleep(0.02)
 
 
 # --- one at a time
@@ -519,97 +430,6 @@ def test_a_holder_without_a_metastore_loses_its_lease_at_the_deadline_and_knows_
     assert lease.lost is not None and lease.lost.reason == "unreachable" and "closed the connection" in lease.lost.detail
 
 
-# --- one client for several metastores
-
-
-def test_another_metastore_is_used_when_the_first_is_away(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
-    uri = world.uri.replace("//", f"//127.0.0.1:{_closed_port()},")
-    provider = world.writer("one", uri=uri, uri_selection="sequential")
-    provider.release(take(provider, wait_s=5))
-    assert proxy.connections == 1
-    named = world.writer("two", uri=f"hive:///{world.database}/{world.table}", uris=f"thrift://127.0.0.1:{proxy.port}")
-    lease = take(named)
-    with pytest.raises(LockTimeout, match="two"):
-        take(provider)
-    named.release(lease)
-
-
-def test_a_silent_metastore_leaves_time_for_the_next(world: World, metastore: Service) -> None:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        uri = world.uri.replace("//", f"//127.0.0.1:{silent.getsockname()[1]},")
-        take(world.writer("one", uri=uri, uri_selection="sequential"), wait_s=2)
-
-
-def test_any_metastore_may_come_first_unless_they_are_in_sequence(metastore: Service, world: World) -> None:
-    with metastore_proxy(metastore.port) as one, metastore_proxy(metastore.port) as two:
-        uri = world.uri.replace(f"127.0.0.1:{metastore.port}", f"127.0.0.1:{one.port},127.0.0.1:{two.port}")
-        for _ in range(3):
-            world.writer("x", uri=uri, uri_selection="sequential").inspect()
-        assert (one.connections, two.connections) == (3, 0)
-        opened = 0
-        while not two.connections:
-            assert opened < 100
-            world.writer("x", uri=uri).inspect()
-            opened += 1
-        provider = world.writer("x", uri=uri)
-        one.connections = two.connections = 0
-        provider.inspect()
-        used, other = (one, two) if one.connections else (two, one)
-        used.lose_request = ["show_locks"]
-        provider.inspect()
-        assert (used.connections, other.connections) == (1, 1), "after a failure another one is tried first"
-
-
-def test_connect_rounds_are_counted_and_the_last_error_is_told(world: World, proxy: MetastoreProxy) -> None:
-    proxy.refuse = True
-    closed = _closed_port()
-    uri = world.uri.replace("//", f"//127.0.0.1:{closed},")
-    provider = world.writer("one", uri=uri, uri_selection="sequential", connect_rounds=4, connect_delay_s=0.01)
-    with pytest.raises(ProviderUnavailable, match=f"the last error, of 127.0.0.1:{proxy.port}: the metastore closed"):
-        provider.inspect()
-    assert proxy.connections == 4
-
-
-def test_a_connection_lives_no_longer_than_it_may(world: World, proxy: MetastoreProxy) -> None:
-    provider = world.writer("one", socket_lifetime_s=0.2)
-    for _ in range(3):
-        provider.inspect()
-    assert proxy.connections == 1
-    time.sleep(0.2)
-    provider.inspect()
-    assert proxy.connections == 2
-
-
-def test_what_the_metastore_refuses_is_not_asked_again(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
-    lease = take(world.writer("one", failure_retries=5))
-    world.calls(metastore.port).unlock(lease.token)
-    with pytest.raises(LeaseLost):
-        world.opened[0].renew(lease)
-    assert proxy.calls["heartbeat"] == 1 and proxy.calls["set_ugi"] == 1
-    with pytest.raises(ServerError, match="Internal error") as failed:
-        world.calls(metastore.port).lock("it's", "t", user="u", host="h", agent="a")
-    assert failed.value.again, "a server that failed may do better the next time"
-
-
-def test_what_answers_may_not_be_a_metastore(world: World) -> None:
-    import socket
-
-    def answer_like_a_web_server(server: socket.socket) -> None:
-        for _ in range(3):
-            client, _ = server.accept()
-            with client:
-                client.recv(1000)
-                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 20)
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=answer_like_a_web_server, args=(server,), daemon=True).start()
-        provider = world.writer("one", uri=f"hive:127.0.0.1:{server.getsockname()[1]}", connect_delay_s=0.01)
-        with pytest.raises(ProviderUnavailable, match="cannot be read|not from a metastore"):
-            provider.probe()
-
-
 # --- processes
 
 
@@ -648,12 +468,3 @@ def test_a_missing_driver_is_named_with_its_installation(world: World, monkeypat
     with pytest.raises(ProviderUnavailable) as refused:
         world.writer("one")
     assert refused.value.hint == "pip install 'lakelock[hive_metastore]'"
-
-
-def _closed_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -22,7 +22,7 @@ ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
 """`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=4s."""
 
 _UP_WITHIN_S = 60
-_JAVA = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dderby.system.durability=test")
+JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dderby.system.durability=test")
 
 # The metastore makes its other tables itself. These are the columns that the queries of its lock manager name.
 _LOCK_TABLES = """
@@ -99,7 +99,7 @@ class MetastoreProcess:
         main = "org.apache.hadoop.hive.metastore.HiveMetaStore"
         with (self._folder / "console.log").open("ab") as console:
             self._process = subprocess.Popen(
-                ["java", *_JAVA, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
+                ["java", *JAVA_OPTIONS, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
                 cwd=self._folder,
                 stdout=console,
                 stderr=console,
@@ -162,7 +162,7 @@ class MetastoreProcess:
         script = self._folder / "lock-tables.sql"
         script.write_text(f"connect 'jdbc:derby:{self._folder}/db;create=true';\n{_LOCK_TABLES}exit;\n")
         made = subprocess.run(
-            ["java", *_JAVA, "-cp", jars(), "org.apache.derby.tools.ij", str(script)],
+            ["java", *JAVA_OPTIONS, "-cp", jars(), "org.apache.derby.tools.ij", str(script)],
             cwd=self._folder,
             capture_output=True,
             text=True,

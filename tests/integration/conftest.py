@@ -1,0 +1,18 @@
+"""Lock services that the tests of this folder share, each started once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.hive_metastore import can_start, hive_metastore_server
+from tests.servers.service import Service
+
+
+@pytest.fixture(scope="session")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    if not can_start():
+        pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
+    with hive_metastore_server(tmp_path_factory.mktemp("metastore")) as service:
+        yield service
