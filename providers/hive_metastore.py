@@ -27,7 +27,7 @@ STRENGTH = Strength(
     failover="several metastores on one database are one lock; with the database, locks and ids survive",
     clock_assumption="equal rates; no two machines' clocks are compared, heartbeats are timed by the metastore's database",
     fairness="in order of arrival, waiters poll; Java writers do not queue",
-    cost="two calls to take and release; a waiter about three a second",
+    cost="two calls to take and release; a waiter about four a second",
 )
 
 _LEAST_S = 1.0

@@ -53,7 +53,8 @@ class MetastoreClient:
             for left in reversed(range(1 + (self._settings.failure_retries if repeat else 0))):
                 calls = self._connected(until_s)
                 try:
-                    return self._ask(calls, ask, until_s)
+                    # A connection that fell silent must leave time for another one.
+                    return self._ask(calls, ask, self._runtime.monotonic_s() + self._left_s(until_s) / (left + 1))
                 except ServerError as error:
                     if not error.again:
                         raise

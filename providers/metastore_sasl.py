@@ -144,8 +144,11 @@ class Kerberos:
             ) from error
         self._gssapi: Any = gssapi
         target = principal.replace("_HOST", host.lower())
-        name = gssapi.Name(target, gssapi.NameType.kerberos_principal)
-        self._context: Any = gssapi.SecurityContext(name=name, usage="initiate")
+        try:
+            name = gssapi.Name(target, gssapi.NameType.kerberos_principal)
+            self._context: Any = gssapi.SecurityContext(name=name, usage="initiate")
+        except gssapi.exceptions.GSSError as error:
+            raise LoginRefused(f"Kerberos: {error}") from error
         self.complete = False
 
     def step(self, challenge: bytes) -> bytes:

@@ -15,9 +15,12 @@ import pytest
 
 from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout, ProviderUnavailable, SettingsError
 from lakelock.events import EventKind, Events
-from lakelock.providers import renewing
+from lakelock.identity import WriterIdentity
+from lakelock.providers import open_provider, renewing
 from lakelock.providers.metastore_thrift import WAITING
-from tests.integration.metastore_world import LEASE_S, Worker, World, new_world, proxied, take, until
+from lakelock.settings import Settings
+from lakelock.storage_memory import MemoryStorage
+from tests.integration.metastore_world import LEASE_S, ROOT, Worker, World, new_world, proxied, take, until
 from tests.servers.hive_metastore import LOCK_TIMEOUT_S
 from tests.servers.metastore_proxy import MetastoreProxy
 from tests.servers.service import Service
@@ -214,6 +217,16 @@ def test_a_lease_longer_than_the_metastore_keeps_locks_is_refused(world: World) 
         with pytest.raises(SettingsError, match=f"after {LOCK_TIMEOUT_S} s") as refused:
             check()
         assert "lock.lease_s" in refused.value.hint
+
+
+def test_the_example_file_runs(world: World) -> None:
+    options = {"lock.provider": world.uri, "lock.lease_s": 3.0, "lock.renew_s": 1.0}
+    settings = Settings.resolve(options, file=ROOT / "configs" / "hive_metastore.toml").settings
+    identity = WriterIdentity.of_this_process(world.runtime, "example")
+    provider = open_provider(settings, MemoryStorage(world.runtime.now_ms), world.runtime, identity)
+    provider.probe()
+    provider.release(take(provider))
+    provider.close()
 
 
 def test_closing_gives_the_lock_back_and_may_be_done_twice(world: World) -> None:
@@ -439,7 +452,7 @@ def test_a_forked_child_holds_nothing_and_opens_its_own_connection(world: World)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:  # only plain calls here: a failure must end this process, not run the rest of the suite
-        answers = []
+        answers: list[str] = []
         try:
             answers.append("holds" if lease.lost is None else lease.lost.reason)
             provider.release(lease)

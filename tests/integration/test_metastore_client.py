@@ -111,6 +111,16 @@ def test_a_silent_metastore_leaves_time_for_the_next(world: World, metastore: Se
         take(world.writer("one", uri=uri, uri_selection="sequential"), wait_s=2)
 
 
+def test_a_lease_outlives_a_metastore_that_falls_silent(metastore: Service, world: World, proxy: MetastoreProxy) -> None:
+    uri = world.uri.replace(f":{proxy.port}/", f":{proxy.port},127.0.0.1:{metastore.port}/")
+    provider = world.writer("one", lease_s=4.0, uri=uri, uri_selection="sequential")
+    lease = take(provider)
+    assert proxy.connections == 1
+    proxy.silent = True
+    provider.renew(lease)
+    assert proxy.calls["heartbeat"] == 1 and lease.lost is None
+
+
 def test_any_metastore_may_come_first_unless_they_are_in_sequence(metastore: Service, world: World) -> None:
     with metastore_proxy(metastore.port) as one, metastore_proxy(metastore.port) as two:
         uri = world.uri.replace(f"127.0.0.1:{metastore.port}", f"127.0.0.1:{one.port},127.0.0.1:{two.port}")

@@ -79,7 +79,7 @@ public class SaslMetastore {
         return callbacks -> {
             boolean right = true;
             for (Callback each : callbacks) {
-                if (each instanceof NameCallback) right &= name.equals(((NameCallback) each).getDefaultName());
+                if (each instanceof NameCallback) right &= name.equals(((NameCallback) each).getName());
                 if (each instanceof PasswordCallback) {
                     right &= password.equals(new String(((PasswordCallback) each).getPassword()));
                 }

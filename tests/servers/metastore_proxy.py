@@ -23,6 +23,9 @@ class MetastoreProxy:
         self.lose_request: list[str] = []
         self.hold_request: list[str] = []
         self.refuse = False
+        """Whether new connections are closed at once."""
+        self.silent = False
+        """Whether requests are taken and never answered."""
         self.calls: Counter[str] = Counter()
         self.connections = 0
         self._held: list[bytes] = []
@@ -55,6 +58,8 @@ class MetastoreProxy:
             while request := client.recv(1 << 16):
                 name = request[8 : 8 + int.from_bytes(request[4:8], "big")].decode()
                 self.calls[name] += 1
+                if self.silent:
+                    continue
                 if _hit(self.lose_request, name):
                     return
                 if _hit(self.hold_request, name):

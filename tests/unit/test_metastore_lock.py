@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -94,6 +95,16 @@ def test_what_cannot_be_a_lock_in_a_metastore_is_refused(uri: str, uris: str, sa
     with pytest.raises(SettingsError, match=said) as refused:
         place(uri, uris)
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("missing", ["uris", "database", "table"])
+def test_a_java_file_that_lacks_a_part_of_the_lock_is_refused(tmp_path: Path, missing: str) -> None:
+    parts = {"uris": "thrift://h1:9083", "database": "db", "table": "t"}
+    lines = [f"hoodie.write.lock.hivemetastore.{name}={value}" for name, value in parts.items() if name != missing]
+    lines.append("hoodie.write.lock.provider=org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider")
+    (tmp_path / "hudi.properties").write_text("\n".join(lines))
+    with pytest.raises(SettingsError, match=f"hivemetastore.{missing}"):
+        Settings.resolve(file=tmp_path / "hudi.properties")
 
 
 @pytest.mark.parametrize(("uri", "uris"), [("hive://me:hunter2@h1/db/t", ""), ("hive:", "x://me:hunter2@h1")])
