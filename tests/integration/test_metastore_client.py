@@ -207,7 +207,7 @@ def test_frames_the_compact_protocol_and_tls_are_spoken(guarded: Guarded) -> Non
     [
         ({"tls_ca_file": ""}, "certificate is not trusted"),
         ({"tls": False}, "closed the connection|no answer|not from a metastore|reset"),
-        ({"protocol": "binary"}, "closed the connection|no answer|cannot be read"),
+        ({"protocol": "binary"}, "closed the connection|no answer|cannot be read|reset"),
     ],
 )
 def test_a_client_that_is_not_set_up_for_the_server_is_told_so(guarded: Guarded, changed: dict[str, Any], said: str) -> None:
