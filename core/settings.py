@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from lakelock.errors import SettingsError
 from lakelock.settings_dynamodb import DynamodbSettings
 from lakelock.settings_fields import Section, SettingRow, section_rows, setting
+from lakelock.settings_hive_metastore import HiveMetastoreSettings
 from lakelock.settings_redis import RedisSettings
 from lakelock.settings_zookeeper import ZooKeeperSettings
 
@@ -183,6 +184,7 @@ class Settings:
     dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
     redis: RedisSettings = field(default_factory=RedisSettings)
     zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
+    hive_metastore: HiveMetastoreSettings = field(default_factory=HiveMetastoreSettings)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -213,6 +215,7 @@ SECTIONS: tuple[type[Section], ...] = (
     DynamodbSettings,
     RedisSettings,
     ZooKeeperSettings,
+    HiveMetastoreSettings,
 )
 
 

@@ -61,7 +61,7 @@ _LEASE_KEYS: Mapping[str, tuple[str, str]] = {
     "storage": ("hoodie.write.lock.storage.validity.timeout.secs", "hoodie.write.lock.storage.renew.interval.secs"),
     "zookeeper": ("hoodie.write.lock.zookeeper.session_timeout_ms", ""),
     "dynamodb": ("hoodie.write.lock.wait_time_ms", ""),
-    "hive": ("", "hoodie.write.lock.heartbeat_interval_ms"),
+    "hive_metastore": ("", "hoodie.write.lock.heartbeat_interval_ms"),
 }
 _RENEW_ALIAS = "hoodie.write.lock.storage.heartbeat.poll.secs"
 
@@ -71,7 +71,7 @@ _PROVIDERS: Mapping[str, str] = {
     "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider": "zookeeper",
     "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider": "dynamodb",
     "org.apache.hudi.aws.transaction.lock.DynamoDBBasedImplicitPartitionKeyLockProvider": "dynamodb",
-    "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider": "hive",
+    "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider": "hive_metastore",
 }
 _UNSHARED: Mapping[str, str] = {
     "InProcessLockProvider": "Java's in-process lock lives inside one JVM, nobody else can take part in it",
@@ -86,7 +86,7 @@ _USED_IN_URI: Mapping[str, tuple[str, ...]] = {
     "storage": (),
     "zookeeper": ("zookeeper.url", "zookeeper.base_path", "zookeeper.lock_key"),
     "dynamodb": ("dynamodb.table", "dynamodb.partition_key"),
-    "hive": ("hivemetastore.uris", "hivemetastore.database", "hivemetastore.table"),
+    "hive_metastore": ("hivemetastore.uris", "hivemetastore.database", "hivemetastore.table"),
 }
 
 
@@ -194,20 +194,20 @@ def _dynamodb_uri(properties: Mapping[str, str], short: str) -> object:
 
 
 def _hive_uri(properties: Mapping[str, str], short: str) -> object:
-    uris = properties.get(_LOCK + "hivemetastore.uris", "").strip()
-    if not uris:
-        return _missing("hivemetastore.uris")
-    hosts = ",".join(uri.strip().removeprefix("thrift://").rstrip("/") for uri in uris.split(","))
+    found = {name: properties.get(_LOCK + f"hivemetastore.{name}", "").strip() for name in ("uris", "database", "table")}
+    for name, value in found.items():
+        if not value:
+            return _missing(f"hivemetastore.{name}")
+    hosts = ",".join(uri.strip().removeprefix("thrift://").rstrip("/") for uri in found["uris"].split(","))
     # The metastore compares lock names byte by byte, so they keep the spelling of the Java side.
-    names = [quote(properties.get(_LOCK + f"hivemetastore.{name}", "").strip(), safe="") for name in ("database", "table")]
-    return f"hive://{hosts}/" + "/".join(names) if all(names) else f"hive://{hosts}"
+    return f"hive_metastore://{hosts}/{quote(found['database'], safe='')}/{quote(found['table'], safe='')}"
 
 
 _URIS: Mapping[str, Callable[[Mapping[str, str], str], object]] = {
     "storage": _storage_uri,
     "zookeeper": _zookeeper_uri,
     "dynamodb": _dynamodb_uri,
-    "hive": _hive_uri,
+    "hive_metastore": _hive_uri,
 }
 
 

@@ -23,9 +23,9 @@ _CONFIG = "config"
 
 @dataclass(frozen=True)
 class Origin:
-    """A value and where it came from: `option`, `spark conf`, `file X` or `default`."""
+    """A value, which may be a secret, and where it came from: `option`, `spark conf`, `file X` or `default`."""
 
-    value: object
+    value: object = field(repr=False)
     origin: str
 
 

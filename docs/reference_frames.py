@@ -106,6 +106,7 @@ and it keeps Java Hudi writers apart from lakelock's: with a Java writer in the 
 | AWS, or Java Hudi writers that lock by DynamoDB | `dynamodb:`, and `DynamoDBBasedLockProvider` in Java |
 | Redis or Valkey already, and no Java writers | `redis:`, `rediss:` (TLS), `redis+sentinel:`, `redis+cluster:` |
 | a ZooKeeper already, or Java Hudi writers that use one | `zookeeper://host:2181/base/key`, fair and without polling |
+| a Hive metastore, with or without Java Hudi writers | `hive_metastore://host:9083/database/table` |
 | one process that alone writes, ever | `concurrency.mode = "SINGLE_WRITER"`: no lock is taken |
 | threads of one program in a test | `memory:` |
 

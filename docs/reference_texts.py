@@ -238,6 +238,7 @@ JAVA_PEERS: dict[str, str] = {
     "redis": "none: Java Hudi has no lock in Redis, so keep Java writers away",
     "zookeeper": "`ZookeeperBasedLockProvider`, at the path `<base_path>/<lock_key>`, and "
     "`ZookeeperBasedImplicitBasePathLockProvider`, with `?implicit=true`",
+    "hive_metastore": "`HiveMetastoreBasedLockProvider` with the same URIs, database and table, letter by letter",
 }
 
 SECTION_NOTES: dict[str, str] = {
@@ -248,4 +249,5 @@ SECTION_NOTES: dict[str, str] = {
     "dynamodb": 'For `lock.provider = "dynamodb://TABLE/PARTITION-KEY"`. Without a partition key it is the name of the table '
     "that is guarded, as in Java Hudi.",
     "retry": "Which operations are run again is told in [concepts](concepts.md#what-is-run-again-and-what-never-is).",
+    "hive_metastore": "`lock.wait_s` bounds rounds, delays and repetitions as well. Kerberos needs `pip install gssapi`.",
 }

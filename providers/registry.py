@@ -12,6 +12,7 @@ from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import LockProvider, Opening, OpenProvider
 from lakelock.providers.dynamodb import DynamodbLockProvider
+from lakelock.providers.hive_metastore import HiveMetastoreLockProvider
 from lakelock.providers.memory import MemoryLockProvider
 from lakelock.providers.redis import RedisLockProvider
 from lakelock.providers.storage import StorageLockProvider
@@ -29,12 +30,13 @@ BUILT_IN: dict[str, OpenProvider] = {
     "dynamodb": DynamodbLockProvider,
     "redis": RedisLockProvider,
     "zookeeper": ZooKeeperLockProvider,
+    "hive_metastore": HiveMetastoreLockProvider,
 }
 
-_OTHER_SCHEMES = {
+_OTHER_SCHEMES = {"hive": "hive_metastore"} | {
     f"{name}{tls}{kind}": "redis" for name in ("redis", "valkey") for tls in ("", "s") for kind in ("", "+sentinel", "+cluster")
 }
-"""Schemes that say more than which provider it is."""
+"""Schemes that are another name of a provider, or say more than which it is."""
 
 
 def open_provider(

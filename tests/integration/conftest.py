@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.servers.hive_metastore import can_start, hive_metastore_server
 from tests.servers.service import Service
 from tests.servers.zookeeper import zookeeper_server
 
@@ -13,4 +14,12 @@ from tests.servers.zookeeper import zookeeper_server
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with zookeeper_server(tmp_path_factory.mktemp("zookeeper")) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    if not can_start():
+        pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
+    with hive_metastore_server(tmp_path_factory.mktemp("metastore")) as service:
         yield service

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from tests.servers.dynamodb import dynamodb_server
+from tests.servers.hive_metastore import hive_metastore_server
 from tests.servers.redis import redis_server
 from tests.servers.s3 import S3_OPTIONS, S3_PAGE, s3_server
 from tests.servers.service import Service
@@ -16,6 +18,8 @@ SERVICES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
     "redis": redis_server,
     "dynamodb": dynamodb_server,
     "zookeeper": zookeeper_server,
+    # The leases of the matrix are up to 30 s, and the metastore must not end one of them.
+    "hive_metastore": partial(hive_metastore_server, extra={"hive.txn.timeout": "60s"}),
 }
 """Every lock service that the matrix runs over, by the name of its provider."""
 

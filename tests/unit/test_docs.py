@@ -13,7 +13,7 @@ import pytest
 
 from lakelock.cli.main import app
 from lakelock.occ.steps import Step
-from lakelock.settings import settings_reference
+from lakelock.settings import SECTIONS, settings_reference
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -22,7 +22,7 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-SETTING = re.compile(r"`((?:concurrency|lock|heartbeat|retry|decisions|listing|write|zookeeper)\.[a-z_]+)`")
+SETTING = re.compile(rf"`((?:{'|'.join(section.section for section in SECTIONS)})\.[a-z_]+)`")
 INLINE = re.compile(r"`([^`\n]+)`")
 
 

@@ -64,7 +64,7 @@ def test_zookeeper_keys_become_one_uri_and_a_lease(tmp_path: Path) -> None:
             "hoodie.write.lock.provider=org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider\n"
             "hoodie.write.lock.hivemetastore.uris=thrift://h1:9083,thrift://h2:9083\n"
             "hoodie.write.lock.hivemetastore.database=DB\nhoodie.write.lock.hivemetastore.table=Flights",
-            "hive://h1:9083,h2:9083/DB/Flights",
+            "hive_metastore://h1:9083,h2:9083/DB/Flights",
         ),
     ],
 )

@@ -1,0 +1,121 @@
+"""Writers whose locks are in one metastore, in this process and in others, for the tests of the provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from lakelock.clock import SystemRuntime
+from lakelock.events import Event, Events
+from lakelock.identity import WriterIdentity
+from lakelock.providers import Lease, LockProvider, open_provider
+from lakelock.providers.metastore_thrift import Calls, LockRow
+from lakelock.providers.metastore_wire import Address, Wire
+from lakelock.settings import Settings
+from lakelock.settings_hive_metastore import HiveMetastoreSettings
+from lakelock.storage_memory import MemoryStorage
+from tests.servers.metastore_proxy import MetastoreProxy, metastore_proxy
+from tests.servers.service import Service
+
+ROOT = Path(__file__).parents[2]
+LEASE_S = 1.5
+
+_numbers = count(1)
+
+
+@dataclass
+class World:
+    """One table with a lock of its own, and any number of writers."""
+
+    uri: str
+    database: str = "lakelock_test"
+    table: str = ""
+    runtime: SystemRuntime = field(default_factory=SystemRuntime)
+    seen: list[Event] = field(default_factory=list)
+    opened: list[LockProvider] = field(default_factory=list)
+
+    def writer(self, name: str, lease_s: float = LEASE_S, uri: str = "", **client: object) -> LockProvider:
+        options = {"lock.provider": uri or self.uri, "lock.lease_s": lease_s, "lock.renew_s": lease_s / 3}
+        options |= {f"hive_metastore.{key}": value for key, value in client.items()}
+        identity = WriterIdentity.of_this_process(self.runtime, name)
+        storage = MemoryStorage(self.runtime.now_ms, name=self.table)
+        settings = Settings.resolve(options).settings
+        provider = open_provider(settings, storage, self.runtime, identity, Events((self.seen.append,)))
+        self.opened.append(provider)
+        return provider
+
+    def calls(self, port: int) -> Calls:
+        """A bare client, as another program would be one."""
+        until_s = self.runtime.monotonic_s() + 60
+        return Calls(Wire.connect(self.runtime, Address("127.0.0.1", port), HiveMetastoreSettings(), until_s), "binary")
+
+    def rows(self, port: int) -> list[LockRow]:
+        return self.calls(port).show_locks(self.database, self.table)
+
+
+class Worker:
+    """A writer in a process of its own; `ask` sends a command, `answer` waits for its reply."""
+
+    def __init__(self, arena: dict[str, Any]) -> None:
+        command = [sys.executable, "-m", "tests.integration.metastore_worker", json.dumps(arena)]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def __call__(self, command: str) -> dict[str, Any]:
+        self.ask(command)
+        return self.answer()
+
+
+@contextmanager
+def new_world(metastore: Service) -> Iterator[World]:
+    """A table that no other test has, whose writers are closed at the end."""
+    table = f"table_{os.getpid()}_{next(_numbers)}"
+    world = World(metastore.url(table), table=table)
+    yield world
+    for provider in world.opened:
+        provider.close()
+
+
+@contextmanager
+def proxied(metastore: Service, world: World) -> Iterator[MetastoreProxy]:
+    """A proxy between the metastore and whoever opens `world.uri` from now on."""
+    with metastore_proxy(metastore.port) as proxy:
+        world.uri = world.uri.replace(f":{metastore.port}/", f":{proxy.port}/")
+        yield proxy
+
+
+def take(provider: LockProvider, wait_s: float = 0.0) -> Lease:
+    return provider.acquire(wait_s=wait_s)
+
+
+def until(condition: Callable[[], bool], within_s: float = 20) -> None:
+    end_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come to be"
+        time.sleep(0.02)
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

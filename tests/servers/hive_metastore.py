@@ -1,0 +1,226 @@
+"""A real Hive metastore from the jars that PySpark ships, on Derby, with locks that expire after four seconds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
+from xml.sax.saxutils import escape
+
+from tests.servers.service import Service
+
+LOCK_TIMEOUT_S = 4
+ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
+"""`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=4s."""
+
+_UP_WITHIN_S = 60
+JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dderby.system.durability=test")
+
+# The metastore makes its other tables itself. These are the columns that the queries of its lock manager name.
+_LOCK_TABLES = """
+create table NEXT_LOCK_ID (NL_NEXT bigint not null);
+insert into NEXT_LOCK_ID values (1);
+create table HIVE_LOCKS (
+  HL_LOCK_EXT_ID bigint not null, HL_LOCK_INT_ID bigint not null, HL_TXNID bigint, HL_DB varchar(128) not null,
+  HL_TABLE varchar(128), HL_PARTITION varchar(767), HL_LOCK_STATE char(1) not null, HL_LOCK_TYPE char(1) not null,
+  HL_LAST_HEARTBEAT bigint not null, HL_ACQUIRED_AT bigint, HL_USER varchar(128) not null, HL_HOST varchar(128) not null,
+  HL_HEARTBEAT_COUNT integer, HL_AGENT_INFO varchar(128), HL_BLOCKEDBY_EXT_ID bigint, HL_BLOCKEDBY_INT_ID bigint,
+  primary key (HL_LOCK_EXT_ID, HL_LOCK_INT_ID));
+create table NEXT_TXN_ID (NTXN_NEXT bigint not null);
+insert into NEXT_TXN_ID values (1);
+create table TXNS (
+  TXN_ID bigint primary key, TXN_STATE char(1) not null, TXN_STARTED bigint not null, TXN_LAST_HEARTBEAT bigint not null,
+  TXN_USER varchar(128) not null, TXN_HOST varchar(128) not null, TXN_AGENT_INFO varchar(128), TXN_META_INFO varchar(128),
+  TXN_HEARTBEAT_COUNT integer);
+create table TXN_COMPONENTS (
+  TC_TXNID bigint references TXNS (TXN_ID), TC_DATABASE varchar(128) not null, TC_TABLE varchar(128),
+  TC_PARTITION varchar(767), TC_OPERATION_TYPE char(1) not null);
+create table COMPLETED_TXN_COMPONENTS (
+  CTC_TXNID bigint, CTC_DATABASE varchar(128) not null, CTC_TABLE varchar(128), CTC_PARTITION varchar(767));
+create table WRITE_SET (
+  WS_DATABASE varchar(128) not null, WS_TABLE varchar(128) not null, WS_PARTITION varchar(767), WS_TXNID bigint not null,
+  WS_COMMIT_ID bigint not null, WS_OPERATION_TYPE char(1) not null);
+create table NEXT_COMPACTION_QUEUE_ID (NCQ_NEXT bigint not null);
+insert into NEXT_COMPACTION_QUEUE_ID values (1);
+create table COMPACTION_QUEUE (
+  CQ_ID bigint primary key, CQ_DATABASE varchar(128) not null, CQ_TABLE varchar(128) not null, CQ_PARTITION varchar(767),
+  CQ_STATE char(1) not null, CQ_TYPE char(1) not null, CQ_TBLPROPERTIES varchar(2048), CQ_WORKER_ID varchar(128),
+  CQ_START bigint, CQ_RUN_AS varchar(128), CQ_HIGHEST_TXN_ID bigint, CQ_META_INFO varchar(2048) for bit data,
+  CQ_HADOOP_JOB_ID varchar(32));
+create table COMPLETED_COMPACTIONS (
+  CC_ID bigint primary key, CC_DATABASE varchar(128) not null, CC_TABLE varchar(128) not null, CC_PARTITION varchar(767),
+  CC_STATE char(1) not null, CC_TYPE char(1) not null, CC_TBLPROPERTIES varchar(2048), CC_WORKER_ID varchar(128),
+  CC_START bigint, CC_END bigint, CC_RUN_AS varchar(128), CC_HIGHEST_TXN_ID bigint, CC_META_INFO varchar(2048) for bit data,
+  CC_HADOOP_JOB_ID varchar(32));
+create table AUX_TABLE (
+  MT_KEY1 varchar(128) not null, MT_KEY2 bigint not null, MT_COMMENT varchar(255), primary key (MT_KEY1, MT_KEY2));
+"""
+
+_LOG = """
+status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {folder}/metastore.log
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c{{1}} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+def jars() -> str:
+    """The class path of PySpark's jars."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("no pyspark here")
+    return str(Path(spec.origin).parent / "jars" / "*")
+
+
+class MetastoreProcess:
+    """One metastore on a port of its own; `extra` are Hive properties on top of what it needs."""
+
+    def __init__(self, folder: Path, extra: Mapping[str, str] | None = None) -> None:
+        self._folder = folder
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._configure(extra or {})
+        self._make_lock_tables()
+
+    def start(self) -> None:
+        """Start and wait until it answers."""
+        main = "org.apache.hadoop.hive.metastore.HiveMetaStore"
+        with (self._folder / "console.log").open("ab") as console:
+            self._process = subprocess.Popen(
+                ["java", *JAVA_OPTIONS, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
+                cwd=self._folder,
+                stdout=console,
+                stderr=console,
+            )
+        until_s = time.monotonic() + _UP_WITHIN_S
+        while not _listens(self.port):
+            if self._process.poll() is not None or time.monotonic() > until_s:
+                self.stop()
+                raise RuntimeError(f"the metastore did not start: {(self._folder / 'console.log').read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop it; what is on disk stays."""
+        if self._process is None:
+            return
+        self._signal(signal.SIGCONT)
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.kill(self._process.pid, number)
+
+    def _configure(self, extra: Mapping[str, str]) -> None:
+        conf = self._folder / "conf"
+        conf.mkdir(parents=True)
+        properties = {
+            "javax.jdo.option.ConnectionURL": f"jdbc:derby:{self._folder}/db;create=true",
+            "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
+            "datanucleus.schema.autoCreateAll": "true",
+            "hive.metastore.schema.verification": "false",
+            "datanucleus.connectionPoolingType": "HikariCP",
+            "hive.async.log.enabled": "false",
+            "hive.metastore.warehouse.dir": f"{self._folder}/warehouse",
+            # Without these four, locks never expire.
+            "hive.compactor.initiator.on": "true",
+            "hive.support.concurrency": "true",
+            "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager",
+            "hive.timedout.txn.reaper.start": "0s",
+            "hive.timedout.txn.reaper.interval": "1s",
+            "hive.txn.timeout": f"{LOCK_TIMEOUT_S}s",
+            **extra,
+        }
+        rows = "".join(f"<property><name>{k}</name><value>{escape(v)}</value></property>\n" for k, v in properties.items())
+        (conf / "hive-site.xml").write_text(f"<configuration>\n{rows}</configuration>\n")
+        (conf / "hive-log4j2.properties").write_text(_LOG.format(folder=self._folder))
+
+    def _make_lock_tables(self) -> None:
+        script = self._folder / "lock-tables.sql"
+        script.write_text(f"connect 'jdbc:derby:{self._folder}/db;create=true';\n{_LOCK_TABLES}exit;\n")
+        made = subprocess.run(
+            ["java", *JAVA_OPTIONS, "-cp", jars(), "org.apache.derby.tools.ij", str(script)],
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=_UP_WITHIN_S,
+            check=False,
+        )
+        if made.returncode != 0 or "ERROR" in made.stdout:
+            raise RuntimeError(f"the lock tables could not be made: {made.stdout[-2000:]}{made.stderr[-2000:]}")
+
+
+@contextmanager
+def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """A running metastore; that of the environment if it names one, which cannot be stopped or paused."""
+    named = os.environ.get(ENVIRONMENT_URL, "")
+    if named and not extra:
+        host = named.rstrip("/")
+        yield Service("hive_metastore", lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
+                      int(host.rpartition(":")[2]), _refuse, _refuse, _refuse, _refuse, queues=True)  # fmt: skip
+        return
+    server = MetastoreProcess(folder, extra)
+    server.start()
+    try:
+        yield Service(
+            name="hive_metastore",
+            url=lambda table: f"hive_metastore://127.0.0.1:{server.port}/lakelock_test/{quote(table, safe='')}",
+            port=server.port,
+            stop=server.stop,
+            start=server.start,
+            pause=server.pause,
+            resume=server.resume,
+            options={"hive_metastore.socket_timeout_s": "1"},
+            queues=True,
+        )
+    finally:
+        server.stop()
+
+
+def can_start() -> bool:
+    """Whether this machine has what a metastore needs, or names one."""
+    return bool(os.environ.get(ENVIRONMENT_URL)) or (shutil.which("java") is not None and find_spec("pyspark") is not None)
+
+
+def _refuse() -> None:
+    import pytest
+
+    pytest.skip(f"the server that {ENVIRONMENT_URL} names is not ours to stop")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
