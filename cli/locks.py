@@ -41,7 +41,7 @@ def _print(out: Output, path: str, provider: LockProvider, state: LockState, rec
     out.line(f"lock {provider.identity}")
     if recorded not in (None, provider.identity):
         out.line(f"warning: the table is guarded by {recorded}; set lock.provider to it")
-    columns = ("state", "by", "user", "host", "pid", "token", "lease s", "renewed")
+    columns = ("state", "by", "user", "host", "pid", "token", "lease s", "since", "renewed")
     holders = ([("held", state.holder)] if state.holder else []) + [("waiting", waiting) for waiting in state.queue]
     out.table(columns, [_row(what, holder) for what, holder in holders], empty=f"free; the latest token is {state.token}")
     if state.holder:
@@ -50,13 +50,14 @@ def _print(out: Output, path: str, provider: LockProvider, state: LockState, rec
 
 def _row(what: str, holder: Holder) -> tuple[object, ...]:
     writer = holder.writer
-    renewed = iso(holder.renewed_ms) if holder.renewed_ms else ""
+    since, renewed = (iso(at_ms) if at_ms else "" for at_ms in (holder.since_ms, holder.renewed_ms))
     who = (writer.application, writer.user, writer.host, writer.pid) if writer else (str(holder), "", "", "")
-    return (what, *who, holder.token, holder.lease_s, renewed)
+    return (what, *who, holder.token, holder.lease_s, since, renewed)
 
 
 def _holder(holder: Holder) -> dict[str, object]:
-    return {**holder.as_dict(), "renewed": iso(holder.renewed_ms) if holder.renewed_ms else None}
+    since, renewed = (iso(at_ms) if at_ms else None for at_ms in (holder.since_ms, holder.renewed_ms))
+    return {**holder.as_dict(), "since": since, "renewed": renewed}
 
 
 @app.command("break")

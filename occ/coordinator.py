@@ -156,7 +156,7 @@ class Coordinator:
         provider = self.table.provider
         if provider is None or self.table.provider_checked:
             return
-        ensure_recorded(self.table.storage, provider.identity, self.table.runtime.uuid())
+        ensure_recorded(self.table.storage, provider, self.table.runtime.uuid())
         self.table.provider_checked.append(True)
 
     def close(self) -> None:

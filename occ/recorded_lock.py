@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from lakelock.errors import ProviderMismatch, StorageError
+from lakelock.providers import LockProvider
 from lakelock.storage import Storage, probe
 from lakelock.table import layout
 
@@ -17,15 +18,17 @@ def recorded_provider(storage: Storage) -> str | None:
     return None if stored is None else _parse(stored.data)
 
 
-def ensure_recorded(storage: Storage, identity: str, write_id: str) -> None:
-    """Record `identity` as the table's lock, or raise `ProviderMismatch` if another is recorded.
+def ensure_recorded(storage: Storage, provider: LockProvider, write_id: str) -> None:
+    """Record `provider` as the table's lock, or raise `ProviderMismatch` if another is recorded.
 
-    The first of all writers also checks that the storage honours conditional writes (`StorageUnsafe`): a table that Java
-    Hudi made may lie on one that does not. `write_id` is random.
+    The first of all writers also checks that the storage honours conditional writes (`StorageUnsafe`), since a table that
+    Java Hudi made may lie on one that does not, and that the lock service does what is needed. `write_id` is random.
     """
+    identity = provider.identity
     recorded = recorded_provider(storage)
     if recorded is None:
         probe(storage, layout.probe(write_id), write_id)
+        provider.probe()
     mine = json.dumps({"format": FORMAT, "provider": identity}).encode()
     if recorded is None and storage.put_if_absent(layout.LOCK_IDENTITY, mine) is None:
         recorded = recorded_provider(storage)

@@ -15,6 +15,8 @@ from lakelock.providers.turnstile import Turnstile
 _FIRST_POLL_S = 0.004
 _POLL_GROWTH = 1.6
 _GROWING_POLLS = 30
+_SHORTEST_WAIT_S = 1e-6
+"""Less than this a clock may not be able to tell, and a wait for it would never end."""
 _TELL_EVERY_S = 1.0
 _LONGEST_REST_S = 0.05
 
@@ -142,7 +144,7 @@ class PollingProvider(LockProvider):
                     raise
                 attempt.doubt, failure = True, error
             waited_s = self.runtime.monotonic_s() - began_s
-            if waited_s >= wait_s:
+            if wait_s - waited_s < _SHORTEST_WAIT_S:
                 break
             if self.runtime.monotonic_s() - told_s >= _TELL_EVERY_S:
                 told_s = self.runtime.monotonic_s()
