@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from lakelock.storage_object import ObjectStorage
-from tests.servers import S3_OPTIONS, s3_server
+from lakelock.testing.servers import S3_OPTIONS, s3_server
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,8 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
+from lakelock.testing.servers import S3_OPTIONS
 from tests.behaviour.lock_processes import Worker
-from tests.servers import S3_OPTIONS
 
 LEASE_S = 1.5
 

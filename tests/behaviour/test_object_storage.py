@@ -12,7 +12,7 @@ from lakelock import storage_object
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
 from lakelock.object_files import PART_BYTES
 from lakelock.storage_object import ObjectStorage
-from tests.servers import S3_OPTIONS, S3_PAGE
+from lakelock.testing.servers import S3_OPTIONS, S3_PAGE
 
 
 def test_a_table_listing_skips_a_big_metadata_folder_without_paging_through_it(

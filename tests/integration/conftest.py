@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers.hive_metastore import can_start, hive_metastore_server
-from tests.servers.service import Service
-from tests.servers.zookeeper import zookeeper_server
+from lakelock.testing.servers.hive_metastore import can_start, hive_metastore_server
+from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.zookeeper import zookeeper_server
 
 
 @pytest.fixture(scope="session")

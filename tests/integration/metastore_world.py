@@ -24,8 +24,8 @@ from lakelock.providers.metastore_wire import Address, Wire
 from lakelock.settings import Settings
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
 from lakelock.storage_memory import MemoryStorage
-from tests.servers.metastore_proxy import MetastoreProxy, metastore_proxy
-from tests.servers.service import Service
+from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
+from lakelock.testing.servers.service import Service
 
 ROOT = Path(__file__).parents[2]
 LEASE_S = 1.5

@@ -37,6 +37,10 @@ from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
 from lakelock.storage_open import open_storage
 from lakelock.testing import ManualRuntime
+from lakelock.testing.servers.dynamodb import REGION, TABLE, dynamodb_server
+from lakelock.testing.servers.dynamodb_proxy import Proxy, Rule, Trouble, operation, proxy_to, updates
+from lakelock.testing.servers.s3 import S3_OPTIONS
+from lakelock.testing.servers.service import Service
 from tests.behaviour.tables import insert, new_table, put_file
 from tests.behaviour.tables import writer as table_writer
 
@@ -60,10 +64,6 @@ from tests.behaviour.test_lock_provider import (  # noqa: F401
     test_tokens_grow_across_release_and_crash,
     test_waiting_is_told_with_the_holder_and_the_time,
 )
-from tests.servers.dynamodb import REGION, TABLE, dynamodb_server
-from tests.servers.dynamodb_proxy import Proxy, Rule, Trouble, operation, proxy_to, updates
-from tests.servers.s3 import S3_OPTIONS
-from tests.servers.service import Service
 
 LEASE_S = 15.0
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"

@@ -16,8 +16,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.servers.dynamodb import REGION, TABLE, dynamodb_server
-from tests.servers.service import Service
+from lakelock.testing.servers.dynamodb import REGION, TABLE, dynamodb_server
+from lakelock.testing.servers.service import Service
 
 WORKER = Path(__file__).parents[1] / "behaviour" / "lock_worker.py"
 LEASE_S = 1.5

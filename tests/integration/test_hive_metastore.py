@@ -20,10 +20,10 @@ from lakelock.providers import open_provider, renewing
 from lakelock.providers.metastore_thrift import WAITING
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.servers.hive_metastore import LOCK_TIMEOUT_S
+from lakelock.testing.servers.metastore_proxy import MetastoreProxy
+from lakelock.testing.servers.service import Service
 from tests.integration.metastore_world import LEASE_S, ROOT, Worker, World, new_world, proxied, take, until
-from tests.servers.hive_metastore import LOCK_TIMEOUT_S
-from tests.servers.metastore_proxy import MetastoreProxy
-from tests.servers.service import Service
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage_open import open_storage
+from lakelock.testing.servers import SERVICES, Service
+from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.lock_processes import Worker
 from tests.integration.matrix import MARK
-from tests.servers import SERVICES, Service
-from tests.servers.proxy import Proxy
 
 LEASE_S = 1.5
 LONG_S = 20.0

@@ -18,11 +18,11 @@ import pytest
 from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, SettingsError
 from lakelock.providers import renewing
 from lakelock.providers.metastore_thrift import ServerError
+from lakelock.testing.servers import hive_metastore as hive_servers
+from lakelock.testing.servers.hive_metastore import can_start, hive_metastore_server
+from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
+from lakelock.testing.servers.service import Service
 from tests.integration.metastore_world import World, closed_port, new_world, proxied, take, until
-from tests.servers import hive_metastore as hive_servers
-from tests.servers.hive_metastore import can_start, hive_metastore_server
-from tests.servers.metastore_proxy import MetastoreProxy, metastore_proxy
-from tests.servers.service import Service
 
 
 @dataclass

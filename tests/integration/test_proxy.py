@@ -10,7 +10,7 @@ from time import monotonic
 
 import pytest
 
-from tests.servers.proxy import Proxy
+from lakelock.testing.servers.proxy import Proxy
 
 
 class Echo(socketserver.BaseRequestHandler):

@@ -23,9 +23,9 @@ from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
 from lakelock.storage_open import StorageLocation
+from lakelock.testing.servers.proxy import Proxy
+from lakelock.testing.servers.redis import RedisServer, free_port
 from tests.behaviour.tables import SCHEMA, new_table
-from tests.servers.proxy import Proxy
-from tests.servers.redis import RedisServer, free_port
 
 SENTINEL = """port {sentinel}
 bind 127.0.0.1

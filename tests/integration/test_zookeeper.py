@@ -23,10 +23,10 @@ from lakelock.providers.zookeeper_lease import ZooKeeperLease
 from lakelock.providers.zookeeper_place import parse_place
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.servers.proxy import Proxy
+from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.zookeeper import zookeeper_ensemble, zookeeper_server
 from tests.integration.zookeeper_world import LEASE_S, World, expire, until, workers
-from tests.servers.proxy import Proxy
-from tests.servers.service import Service
-from tests.servers.zookeeper import zookeeper_ensemble, zookeeper_server
 
 
 @pytest.fixture

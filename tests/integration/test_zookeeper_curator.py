@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lakelock.errors import LockTimeout
+from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.zookeeper import jars
 from tests.integration.zookeeper_world import LEASE_S, World, until, workers
-from tests.servers.service import Service
-from tests.servers.zookeeper import jars
 
 pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless")
 

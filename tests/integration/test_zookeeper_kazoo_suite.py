@@ -15,8 +15,8 @@ from kazoo.exceptions import LockTimeout as KazooLockTimeout
 
 from lakelock.errors import LockTimeout
 from lakelock.providers import Lease
+from lakelock.testing.servers.service import Service
 from tests.integration.zookeeper_world import World, expire
-from tests.servers.service import Service
 
 # Their harness, which is not used here, imports these to make certificates for clusters of its own.
 _UNUSED = [name for name in ("OpenSSL", "jks") if find_spec(name) is None]

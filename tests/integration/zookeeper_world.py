@@ -23,8 +23,8 @@ from lakelock.providers.zookeeper import ZooKeeperLockProvider
 from lakelock.settings import LockSettings, Settings
 from lakelock.settings_zookeeper import ZooKeeperSettings
 from lakelock.storage_memory import MemoryStorage
-from tests.servers.service import Service
-from tests.servers.zookeeper import JVM, jars
+from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.zookeeper import JVM, jars
 
 LEASE_S = 1.5
 _WORKER = Path(__file__).parents[1] / "behaviour" / "lock_worker.py"

@@ -16,6 +16,7 @@ HOMES = {
     "core": "lakelock",
     "cli": "lakelock/cli",
     "configs": "lakelock/configs",
+    "data_locks": "lakelock/data_locks",
     "demo": "lakelock/demo",
     "markers": "lakelock/markers",
     "occ": "lakelock/occ",
@@ -23,9 +24,11 @@ HOMES = {
     "spark_plugin": "lakelock/spark_plugin",
     "spark_plugin/pyspark_lakelock": "pyspark_lakelock",
     "table": "lakelock/table",
+    "testing": "lakelock/testing",
+    "testing/servers": "lakelock/testing/servers",
 }
 # What needs an extra, and what is a program and would run.
-_NOT_ALONE = re.compile(r"lakelock.(spark_plugin|demo)|pyspark_lakelock|.*__main__")
+_NOT_ALONE = re.compile(r"lakelock.(spark_plugin|demo|testing)|pyspark_lakelock|.*__main__")
 _IMPORT = (
     "import importlib, sys, lakelock; [importlib.import_module(name) for name in sys.argv[1:]]; print(lakelock.__version__)"
 )

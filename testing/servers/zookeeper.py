@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.service import Service
+from lakelock.testing.servers.service import Service
 
 ENVIRONMENT = "LAKELOCK_TEST_ZOOKEEPER"
 """`host:port,host:port/base` of a server that is there already; tests that must restart it are skipped then."""

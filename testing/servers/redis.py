@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests.servers.service import Service
+from lakelock.testing.servers.service import Service
 
 START_S = 10.0
 
@@ -87,7 +88,7 @@ class RedisServer:
         except RedisError:
             return False
 
-    def client(self):  # type: ignore[no-untyped-def]
+    def client(self) -> Any:
         """A plain client, to look at the server and to trouble it."""
         from redis import Redis
         from redis.backoff import NoBackoff
@@ -119,18 +120,12 @@ class RedisServer:
         self.stop()
 
 
-def _nothing() -> None:
-    """A server that others run is not ours to stop."""
-
-
 @contextmanager
 def redis_server(folder: Path) -> Iterator[Service]:
     """Redis that keeps its data over a restart; the one in LAKELOCK_TEST_REDIS_URL instead, if that is set."""
     given = os.environ.get("LAKELOCK_TEST_REDIS_URL")
     if given:
-        yield Service(
-            "redis", lambda name: f"{given}?key={quote(name)}", urlsplit(given).port or 6379, *[_nothing] * 4, queues=True
-        )
+        yield Service("redis", lambda name: f"{given}?key={quote(name)}", urlsplit(given).port or 6379, queues=True)
         return
     with RedisServer(folder / "redis", ("--appendonly", "yes", "--appendfsync", "everysec")) as server:
         yield Service(

@@ -5,13 +5,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from tests.servers.dynamodb import dynamodb_server
-from tests.servers.hive_metastore import hive_metastore_server
-from tests.servers.redis import redis_server
-from tests.servers.s3 import S3_OPTIONS, S3_PAGE, s3_server
-from tests.servers.service import Service
-from tests.servers.storage import storage_service
-from tests.servers.zookeeper import zookeeper_server
+from lakelock.testing.servers.dynamodb import dynamodb_server
+from lakelock.testing.servers.hive_metastore import hive_metastore_server
+from lakelock.testing.servers.redis import redis_server
+from lakelock.testing.servers.s3 import S3_OPTIONS, S3_PAGE, s3_server
+from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.storage import storage_service
+from lakelock.testing.servers.zookeeper import zookeeper_server
 
 SERVICES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
     "storage": storage_service,

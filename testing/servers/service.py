@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
+def nothing() -> None:
+    """What is done to a service that cannot be stopped: it has no server, or it is somebody else's."""
+
+
 @dataclass(frozen=True)
 class Service:
     """A running lock service.
@@ -17,10 +21,10 @@ class Service:
     name: str
     url: Callable[[str], str]  # lock.provider for a table with this name
     port: int
-    stop: Callable[[], None]
-    start: Callable[[], None]
-    pause: Callable[[], None]
-    resume: Callable[[], None]
+    stop: Callable[[], None] = nothing
+    start: Callable[[], None] = nothing
+    pause: Callable[[], None] = nothing
+    resume: Callable[[], None] = nothing
     options: Mapping[str, str] = field(default_factory=dict)
     queues: bool = False
     """Whether waiters are served in order of arrival, not by who happens to look first."""

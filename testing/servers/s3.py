@@ -42,7 +42,7 @@ class OneAtATime:
 @contextmanager
 def s3_server() -> Iterator[str]:
     """An S3 service in a thread of this process; its endpoint, with the bucket `lake` in it."""
-    from moto.server import DomainDispatcherApplication, create_backend_app
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
@@ -52,7 +52,7 @@ def s3_server() -> Iterator[str]:
 
     os.environ["MOTO_S3_DEFAULT_MAX_KEYS"] = str(S3_PAGE)
     app = OneAtATime(DomainDispatcherApplication(create_backend_app))
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
+    server: Any = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

@@ -6,16 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.service import Service
+from lakelock.testing.servers.service import Service
 
 NO_SERVER = 0
-
-
-def _nothing() -> None:
-    """There is no server to do this to."""
 
 
 @contextmanager
 def storage_service(folder: Path) -> Iterator[Service]:
     """`port` is 0: nothing listens anywhere."""
-    yield Service("storage", lambda name: "storage:", NO_SERVER, *[_nothing] * 4, {"lock.poll_s": "0.1"})
+    yield Service("storage", lambda name: "storage:", NO_SERVER, options={"lock.poll_s": "0.1"})

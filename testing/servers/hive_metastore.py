@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 from xml.sax.saxutils import escape
 
-from tests.servers.service import Service
+from lakelock.testing.servers.service import Service
 
 LOCK_TIMEOUT_S = 4
 ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"

@@ -18,8 +18,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from tests.servers.s3 import OneAtATime
-from tests.servers.service import Service
+from lakelock.testing.servers.s3 import OneAtATime
+from lakelock.testing.servers.service import Service
 
 TABLE = "hudi_locks"
 REGION = "us-east-1"
@@ -39,17 +39,17 @@ def dynamodb_server(folder: Path) -> Iterator[Service]:
     """A DynamoDB service without tables; its name says which one it is."""
     given = os.environ.get(URL)
     if given:
-        yield _service("given", given, *[_nothing] * 4)
+        yield _service("given", given)
         return
     before = {name: os.environ.get(name) for name in _KEYS}
     os.environ.update(_KEYS)
     try:
         if dynalite_is_there():
             with Dynalite(folder) as dynalite:
-                yield _service("dynalite", dynalite.url, dynalite.stop, dynalite.start, dynalite.pause, dynalite.resume)
+                yield _service("dynalite", dynalite.url, dynalite)
         else:
             with Moto() as moto:
-                yield _service("moto", moto.url, moto.stop, moto.start, moto.pause, moto.resume)
+                yield _service("moto", moto.url, moto)
     finally:
         for name, value in before.items():
             if value is None:
@@ -58,7 +58,7 @@ def dynamodb_server(folder: Path) -> Iterator[Service]:
                 os.environ[name] = value
 
 
-def _service(kind: str, url: str, *trouble: Any) -> Service:
+def _service(kind: str, url: str, server: Dynalite | Moto | None = None) -> Service:
     options = {
         "dynamodb.endpoint_url": url,
         "dynamodb.region": REGION,
@@ -68,11 +68,10 @@ def _service(kind: str, url: str, *trouble: Any) -> Service:
     }
     port = urllib.parse.urlsplit(url).port or 443
     place = f"dynamodb://{TABLE}"
-    return Service(f"dynamodb ({kind})", lambda name: f"{place}/{urllib.parse.quote(name)}", port, *trouble, options)
-
-
-def _nothing() -> None:
-    """A service that is somebody else's is not stopped."""
+    service = Service(f"dynamodb ({kind})", lambda name: f"{place}/{urllib.parse.quote(name)}", port, options=options)
+    if server is None:
+        return service
+    return replace(service, stop=server.stop, start=server.start, pause=server.pause, resume=server.resume)
 
 
 def free_port() -> int:
@@ -165,7 +164,7 @@ class Moto:
     """moto in threads of this process, whose memory keeps the data while the server is stopped."""
 
     def __init__(self) -> None:
-        from moto.server import DomainDispatcherApplication, create_backend_app
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
