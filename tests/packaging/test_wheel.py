@@ -68,7 +68,7 @@ def expected_files() -> set[str]:
     files: set[str] = set()
     for folder, home in HOMES.items():
         for path in (ROOT / folder).iterdir():
-            if path.suffix == ".py" or path.name == "py.typed" or (folder == "configs" and path.suffix == ".toml"):
+            if path.suffix in (".py", ".java") or path.name == "py.typed" or (folder == "configs" and path.suffix == ".toml"):
                 files.add(f"{home}/{path.name}")
     return files
 
