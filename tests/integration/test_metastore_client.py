@@ -243,7 +243,7 @@ def test_a_restart_in_the_middle_is_survived(guarded: Guarded) -> None:
             until(lambda: not lease.trouble, within_s=50)
             lease.ensure_active()
             with pytest.raises(LockTimeout, match="holder"):
-                take(waiter, wait_s=0.3)
+                take(waiter, wait_s=3)
         holder.release(lease)
         take(waiter, wait_s=5)
 
