@@ -31,7 +31,7 @@ OR_NONE := || [ $$? -eq 5 ]
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: java $(VENV)/.demo ## five writers on one real table, two of them killed; SEED=n, LOCK=name of a lock service, ARGS="--size ..."
+demo: java $(VENV)/.demo ## five writers on one real table, two of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, ARGS="--size ..."
 	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(ARGS)
 
 test: lint types layers tests ## everything: lint, types, layers, then all tests with coverage
