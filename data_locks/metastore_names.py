@@ -3,7 +3,7 @@
 In Hive a lock on a table overlaps all its partitions, which Hive's older model, ours, does not want. Therefore all data
 locks of a table are partitions of one name that no table has, that of the table itself too. The names are lower-case and of
 few characters: a metastore may build SQL from them, compare them without regard to case, or write them anew as
-`key=value`. Names of 20 locks at most can be read one by one in Hive's SHOW LOCKS; more share rows, for speed.
+`key=value`. A request for few locks can be read one by one in Hive's SHOW LOCKS; many share rows, for speed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakelock.providers.metastore_thrift import EXCLUSIVE, SHARED_READ, Part
 LONGEST_ROW = 700
 """Characters of a row; the column has 767."""
 
-FEW = 20
+FEW = 8
 """Up to so many locks have a row each."""
 
 _PREFIX = "path="
