@@ -21,6 +21,9 @@ LOCK_TIMEOUT_S = 4
 ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
 """`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=4s."""
 
+_LEASE = {"data_locks.lease_s": str(LOCK_TIMEOUT_S), "data_locks.renew_s": str(LOCK_TIMEOUT_S / 4)}
+"""Settings of a writer whose data locks are not to outlive the server's patience."""
+
 _UP_WITHIN_S = 60
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dderby.system.durability=test")
 
@@ -193,7 +196,7 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
             start=server.start,
             pause=server.pause,
             resume=server.resume,
-            options={"hive_metastore.socket_timeout_s": "1"},
+            options={"hive_metastore.socket_timeout_s": "1", **({} if extra else _LEASE)},
             queues=True,
         )
     finally:
