@@ -183,7 +183,7 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
     if named and not extra:
         host = named.rstrip("/")
         yield Service("hive_metastore", lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
-                      int(host.rpartition(":")[2]), _refuse, _refuse, _refuse, _refuse, queues=True)  # fmt: skip
+                      int(host.rpartition(":")[2]), _refuse, _refuse, _refuse, _refuse, options=_LEASE, queues=True)  # fmt: skip
         return
     server = MetastoreProcess(folder, extra)
     server.start()
