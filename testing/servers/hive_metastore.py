@@ -182,8 +182,17 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
     named = os.environ.get(ENVIRONMENT_URL, "")
     if named and not extra:
         host = named.rstrip("/")
-        yield Service("hive_metastore", lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
-                      int(host.rpartition(":")[2]), _refuse, _refuse, _refuse, _refuse, options=_LEASE, queues=True)  # fmt: skip
+        yield Service(
+            name="hive_metastore",
+            url=lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
+            port=int(host.rpartition(":")[2]),
+            stop=_refuse,
+            start=_refuse,
+            pause=_refuse,
+            resume=_refuse,
+            options=_LEASE,
+            queues=True,
+        )
         return
     server = MetastoreProcess(folder, extra)
     server.start()
