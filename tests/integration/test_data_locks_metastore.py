@@ -11,12 +11,10 @@ import pytest
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, LockRequest, Resource, lock_request
 from lakelock.data_locks.hive_metastore import MetastoreDataLocks
-from lakelock.errors import LeaseLost, LockError, ProviderUnavailable, SettingsError
+from lakelock.errors import LeaseLost, LockError, SettingsError
 from lakelock.events import EventKind
 from lakelock.providers import renewing
 from lakelock.providers.metastore_thrift import ACQUIRED, EXCLUSIVE, SHARED_READ, WAITING, Calls
-from lakelock.testing.servers.hive_metastore import can_start, hive_metastore_server
-from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
 from lakelock.testing.servers.service import Service
 from tests.behaviour.data_lock_suite import (
     LEASE_S,
@@ -37,25 +35,10 @@ from tests.integration.metastore_data_world import TIMEOUT_S, DataWorld, data_wo
 RUNTIME = SystemRuntime()
 
 
-@pytest.fixture(scope="module")
-def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A metastore that keeps a silent lock for longer than any lease here."""
-    if not can_start():
-        pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
-    with hive_metastore_server(tmp_path_factory.mktemp("metastore"), extra={"hive.txn.timeout": f"{TIMEOUT_S}s"}) as service:
-        yield service
-
-
 @pytest.fixture
-def world(patient: Service) -> Iterator[DataWorld]:
-    with data_world(patient) as world:
+def world(patient_metastore: Service) -> Iterator[DataWorld]:
+    with data_world(patient_metastore) as world:
         yield world
-
-
-@pytest.fixture
-def proxy(patient: Service) -> Iterator[MetastoreProxy]:
-    with metastore_proxy(patient.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture(autouse=True)
@@ -215,11 +198,11 @@ def test_who_was_dropped_while_it_waited_queues_up_again(world: DataWorld) -> No
     assert waiting.lease().token > lost
 
 
-def test_locks_survive_a_restart_of_the_metastore(world: DataWorld, patient: Service) -> None:
+def test_locks_survive_a_restart_of_the_metastore(world: DataWorld, patient_metastore: Service) -> None:
     one, two = world.writer("one"), world.writer("two")
     lease = one.acquire(own(P1), wait_s=5)
-    patient.stop()
-    patient.start()
+    patient_metastore.stop()
+    patient_metastore.start()
     one.renew(lease)
     assert granted(two, own(P1)) is None
     one.release(lease)
@@ -274,97 +257,3 @@ def test_a_frozen_holder_finds_out_that_it_was_replaced_and_disturbs_nobody(worl
         assert "timeout" in sleeper("take X month=1 0.1")
         lease.ensure_active()
     other.release(lease)
-
-
-# --- calls that get lost
-
-
-def test_a_request_costs_two_calls_and_its_release_one_however_many_partitions_it_names(
-    world: DataWorld, proxy: MetastoreProxy
-) -> None:
-    one = world.writer("one", port=proxy.port)
-    one.release(one.acquire(own(P1), wait_s=5))
-    proxy.calls.clear()
-    for size in (1, 30, 300):
-        one.release(one.acquire(own(*(Resource.of(f"day={day}") for day in range(size))), wait_s=10))
-    assert proxy.calls == {"lock": 3, "show_locks": 3, "unlock": 3}
-
-
-@pytest.mark.parametrize("lost", ["reply", "request"])
-def test_a_request_that_got_lost_or_its_reply_is_made_once(world: DataWorld, proxy: MetastoreProxy, lost: str) -> None:
-    one, two = world.writer("one", port=proxy.port), world.writer("two")
-    one.release(one.acquire(own(P1), wait_s=5))
-    setattr(proxy, f"lose_{lost}", ["lock"])
-    lease = one.acquire(own(P1, P2), wait_s=15)
-    assert getattr(proxy, f"lose_{lost}") == []
-    assert [shown.token for shown in two.inspect()] == [lease.token]
-    assert granted(two, own(P1)) is None
-    one.renew(lease)
-    setattr(proxy, f"lose_{lost}", ["unlock"])
-    one.release(lease)
-    assert getattr(proxy, f"lose_{lost}") == [] and world.rows() == []
-
-
-def test_a_request_that_arrives_late_leaves_no_ghost(world: DataWorld, proxy: MetastoreProxy) -> None:
-    one = world.writer("one", port=proxy.port)
-    proxy.hold_request = ["lock"]
-    lease = one.acquire(own(P1), wait_s=5)
-    proxy.deliver()
-    assert len({row.lock_id for row in world.rows()}) == 2
-    one.renew(lease)
-    one.release(lease)
-    assert world.rows() == []
-
-
-def test_a_request_that_arrives_late_does_not_block_its_own_writer(world: DataWorld, proxy: MetastoreProxy) -> None:
-    holder, one = world.writer("holder"), world.writer("one", port=proxy.port)
-    held = holder.acquire(own(P1), wait_s=5)
-    proxy.hold_request = ["lock"]
-    waiting = Later(one, own(P1))
-    proxy.deliver()
-    eventually(lambda: len({row.lock_id for row in world.rows()}) == 2)
-    holder.release(held)
-    one.release(waiting.lease())
-    assert world.rows() == []
-
-
-def test_giving_up_takes_back_what_nobody_heard_of(world: DataWorld, proxy: MetastoreProxy) -> None:
-    one = world.writer("one", port=proxy.port)
-    one.release(one.acquire(own(P1), wait_s=5))
-    proxy.lose_reply = ["lock"]
-    with pytest.raises(ProviderUnavailable):
-        one.acquire(own(P1), wait_s=0)
-    assert proxy.lose_reply == [] and world.rows() == []
-
-
-@pytest.mark.parametrize("lost", ["reply", "request"])
-def test_a_lost_look_sign_of_life_or_heartbeat_is_made_up_for(world: DataWorld, proxy: MetastoreProxy, lost: str) -> None:
-    holder, waiter = world.writer("holder"), world.writer("waiter", lease_s=2.0, port=proxy.port)
-    held = holder.acquire(own(P1), wait_s=5)
-    setattr(proxy, f"lose_{lost}", ["show_locks", "check_lock", "heartbeat"])
-    waiting = Later(waiter, own(P1))
-    eventually(lambda: proxy.calls["check_lock"] > 1)
-    holder.release(held)
-    lease = waiting.lease()
-    waiter.renew(lease)
-    waiter.release(lease)
-    assert getattr(proxy, f"lose_{lost}") == [] and world.rows() == []
-
-
-def test_without_a_metastore_waiting_is_bounded_the_lease_ends_and_a_failed_release_is_told(
-    world: DataWorld, proxy: MetastoreProxy
-) -> None:
-    one = world.writer("one", lease_s=LEASE_S, port=proxy.port, connect_delay_s=0.05)
-    lease = one.acquire(own(P1), wait_s=5)
-    proxy.refuse, proxy.lose_request = True, ["heartbeat"]
-    with renewing(one, lease, RUNTIME, 0.1):
-        eventually(lambda: lease.lost is not None, within_s=LEASE_S + SLACK_S)
-    assert lease.lost is not None and lease.lost.reason == "unreachable"
-    one.release(lease)
-    assert EventKind.ALERT in [event.kind for event in world.seen]
-    began_s = monotonic()
-    with pytest.raises(ProviderUnavailable, match=r"within 0\.5 s"):
-        one.acquire(own(P1), wait_s=0.5)
-    assert monotonic() - began_s < 0.5 + SLACK_S
-    proxy.refuse = False
-    one.acquire(own(P1), wait_s=LEASE_S + 2 * SLACK_S)
