@@ -27,7 +27,5 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def patient_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A metastore that keeps a silent lock for longer than any lease of the tests of data locks."""
-    if not can_start():
-        pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
     with hive_metastore_server(tmp_path_factory.mktemp("metastore"), extra={"hive.txn.timeout": f"{TIMEOUT_S}s"}) as service:
         yield service
