@@ -9,6 +9,8 @@ SEED   ?=
 LOCK   ?=
 ARGS   ?=
 JOBS   ?= 2
+MINUTES ?= 30
+WRITERS ?= 8
 
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
@@ -24,7 +26,7 @@ results  = --junitxml=$(RESULTS)/$(1).xml --cov
 # 5 is pytest's "no test was selected", which is fine when only some are asked for.
 OR_NONE := || [ $$? -eq 5 ]
 
-.PHONY: help demo test lint types layers tests docs format java clean
+.PHONY: help demo test lint types layers tests soak docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -52,6 +54,9 @@ tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 	$(BIN)/pytest tests -m "not spark" -n $(JOBS) --dist loadfile $(call results,alone) --cov-report= $(ARGS) $(OR_NONE)
 	$(BIN)/pytest tests -m spark $(call results,spark) --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
 	@$(BIN)/python .ci/total $(RESULTS)/*.xml
+
+soak: $(VENV)/.test ## processes of mixed load, killed and paused now and then; MINUTES=30, WRITERS=8
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --writers $(WRITERS)
 
 docs: $(VENV)/.test ## write the reference pages from the code
 	$(BIN)/python docs/generate.py

@@ -215,10 +215,12 @@ def _data_file(storage: Storage, file: DataFile) -> Iterator[IO[bytes]]:
     """A new data file, complete when the block ends without an error and removed otherwise."""
     try:
         with storage.open_output(file.key) as output:
+            reached(Step.FILE_OPENED)
             yield output
     except BaseException:
         _remove(storage, [file.key])
         raise
+    reached(Step.FILE_WRITTEN)
 
 
 def _remove(storage: Storage, keys: list[str]) -> None:

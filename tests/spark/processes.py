@@ -23,14 +23,24 @@ LIMIT_S = 90
 class WriterProcess:
     """One writer process. It is killed at the end of the `with` block if it still runs."""
 
+    module = "tests.spark.writer_process"
+
     def __init__(
-        self, table: str, operation: str, argument, *, name="writer", options=QUICK, grants_everybody=False, **steps: str
-    ):
+        self, table: str, operation: str, argument, *, name="writer", options=QUICK, grants_everybody=False,
+        limits: dict | None = None, env: dict | None = None, **steps: str,
+    ):  # fmt: skip
         order = {"table": table, "operation": operation, "argument": argument, "name": name, "options": options}
-        order["grants_everybody"] = grants_everybody
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        order.update(grants_everybody=grants_everybody, limits=limits or {})
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        env = {
+            **os.environ,
+            **(env or {}),
+            "PYTHONPATH": path,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
         env.update({f"LAKELOCK_{kind.upper()}": step for kind, step in steps.items()})
-        command = [sys.executable, "-m", "tests.spark.writer_process", json.dumps(order)]
+        command = [sys.executable, "-m", self.module, json.dumps(order)]
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
