@@ -4,6 +4,7 @@
         proxy.drop_replies(1)      # the next answer gets lost; what was asked has happened
         proxy.drop_replies()       # every answer from now on
         proxy.delay(0.2)           # every answer comes this much later
+    proxy.answer(b"no\n")      # every request gets this answer, and the service never hears of it
         proxy.cut()                # connections are closed, and new ones as soon as they are made
         proxy.heal()               # all is well again, for new connections and for those that are left
 
@@ -38,6 +39,9 @@ class Proxy:
     _is_cut: bool = False
     _delay_s: float = 0.0
     _to_drop: float = 0.0
+    _answer: bytes | None = None
+    answered: int = 0
+    """How many requests the proxy has answered itself."""
     _asked: bytes = b""
     _pipes: set[asyncio.StreamWriter] = field(default_factory=set)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -59,9 +63,13 @@ class Proxy:
         """Lose the next `number` replies, or all from now on; only those to requests that contain `to`."""
         self._asked, self._to_drop = to, float("inf") if number is None else number
 
+    def answer(self, reply: bytes) -> None:
+        """Answer each request with these bytes, and end its connection; the service does not hear of it."""
+        self._answer = reply
+
     def heal(self, *, reconnect: bool = False) -> None:
         """Do nothing bad from now on; `reconnect` ends connections that could not go on after a lost reply."""
-        self._is_cut, self._delay_s, self._to_drop = False, 0.0, 0
+        self._is_cut, self._delay_s, self._to_drop, self._answer = False, 0.0, 0, None
         if reconnect:
             self.interrupt()
 
@@ -107,7 +115,7 @@ class Proxy:
             self._pipes |= {to_client, to_service}
             latest = [b""]
             directions = [
-                asyncio.ensure_future(self._requests(from_client, to_service, latest)),
+                asyncio.ensure_future(self._requests(from_client, to_service, to_client, latest)),
                 asyncio.ensure_future(self._replies(from_service, to_client, latest)),
             ]
             # Whichever side closes, the other is closed too.
@@ -123,8 +131,15 @@ class Proxy:
                     self._pipes.discard(pipe)
                     pipe.close()
 
-    async def _requests(self, client: asyncio.StreamReader, service: asyncio.StreamWriter, latest: list[bytes]) -> None:
+    async def _requests(
+        self, client: asyncio.StreamReader, service: asyncio.StreamWriter, to_client: asyncio.StreamWriter, latest: list[bytes]
+    ) -> None:
         while data := await client.read(_CHUNK):
+            if self._answer is not None:
+                self.answered += 1
+                to_client.write(self._answer)
+                await to_client.drain()
+                return
             latest[0] = data
             service.write(data)
             await service.drain()

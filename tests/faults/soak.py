@@ -151,11 +151,12 @@ class Soak:
             self.problems.append(f"left over: {left[:5]}")
         most_mb, most_files, grown = growth([writer.usage for writer in writers])
         self.problems += grown
+        told, same = self.told, "compared with" if self.problems else "equal to"
         return (
-            f"soak: {self.seconds:.0f} s, {self.writers} writers, {len(tags)} commits, {self.told['rejected']} rejected, "
-            f"{self.told['unknown']} unknown, {self.told['killed']} killed, {self.told['paused']} paused; "
-            f"{table.num_rows} rows {'equal' if not self.problems else 'compared'} to the serial replay in decision order, {len(left)} leftovers, "
-            f"memory {most_mb:.0f} MB and {most_files} open files at most; {'; '.join(self.problems) or 'all flat, all true'}"
+            f"soak: {self.seconds:.0f} s, {self.writers} writers, {len(tags)} commits, {told['rejected']} rejected, "
+            f"{told['unknown']} unknown, {told['killed']} killed, {told['paused']} paused; {table.num_rows} rows {same} the "
+            f"serial replay in decision order, {len(left)} leftovers, {most_mb:.0f} MB and {most_files} open files at most; "
+            f"{'; '.join(self.problems) or 'all flat, all true'}"
         )
 
     def _journals(self) -> tuple[dict[str, Operation], dict[str, tuple[str, str]]]:

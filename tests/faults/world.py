@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from hudi import HudiTable
 from lakelock.storage_local import LocalStorage
 from tests.behaviour.tables import SCHEMA, leftovers, new_table
 from tests.faults.worker import open_engine, rows
-from tests.spark.processes import WriterProcess
+from tests.spark.processes import LIMIT_S, WriterProcess
 
 Row = tuple[str, int, str]
 
@@ -83,3 +85,11 @@ def check_settled(path: str, expected: list[Row]) -> None:
     open_engine(path, PERSISTENT, "last").delete(rows([["nobody", 0, "1"]]))
     assert read_by_all(path) == sorted(expected)
     assert leftovers(LocalStorage(path)) == []
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    """Return once `what` is true; fail after a time that is long for any machine."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not what():
+        assert time.monotonic() < deadline_s, "it never came to be"
+        time.sleep(0.05)
