@@ -90,6 +90,9 @@ class Decision:
         return cls(number=number, kind=DecisionKind(kind), writer=writer, payload=payload, **fields)
 
 
+REMEMBERED = 64
+"""How many collected decisions a process keeps in memory, because it may want their schemas."""
+
 _RESTORE = "restore this file from a backup or an older version of the object; lakelock doctor lists what is affected"
 
 
@@ -146,6 +149,8 @@ class DecisionLog:
         """The number up to which decisions may have been deleted; 0 when none ever was."""
         stored = self._storage.get(layout.DECISIONS_BOUNDARY)
         self.known_boundary = 0 if stored is None else _parse_boundary(stored.data)
+        if len(self._known) > 2 * REMEMBERED:
+            self._known = {n: d for n, d in self._known.items() if n > self.known_boundary - REMEMBERED}
         return self.known_boundary
 
     def known(self, instant: str) -> Decision | None:
