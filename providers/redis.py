@@ -33,13 +33,14 @@ _LOOK_AGAIN_S = 2.0
 class RedisLockProvider(PollingProvider):
     """The table lock as a key in Redis."""
 
+    _client: RedisClient
+    _ear: Ear | None
+
     def __init__(self, opening: Opening) -> None:
         self._address = RedisAddress.parse(opening.uri)
         self._key = self._address.key or key_of(opening.storage.uri)
         self._keys = Keys(self._key)
         self._redis_settings = opening.settings.redis
-        self._client = RedisClient(self._address, self._redis_settings, self._keys, longest_s=opening.settings.lock.lease_s / 3)
-        self._ear: Ear | None = None
         self._held_for_s: float | None = None
         self._latest = 0
         super().__init__(opening)
@@ -145,7 +146,7 @@ class RedisLockProvider(PollingProvider):
 
     def probe(self) -> None:
         """Scripts, keys and channels are allowed, there are replicas as asked for, and a full server does not drop locks."""
-        probing = RedisClient(self._address, self._redis_settings, Keys(f"{self._key}:probe"), longest_s=self._settings.lease_s)
+        probing = self._new_client(Keys(f"{self._key}:probe"))
         ear, value = self.runtime.uuid(), self._value(self.runtime.uuid())
         try:
             probing.listen(Keys(f"{self._key}:probe").channel(ear)).close()
@@ -172,10 +173,12 @@ class RedisLockProvider(PollingProvider):
 
     def _start_afresh(self) -> None:
         super()._start_afresh()
-        # A forked process must not read from the connections of its parent.
-        self._go_deaf()
-        self._client.close()
+        # A forked process must not use the connections of its parent, nor wait for threads that it does not have.
+        self._ear, self._client = None, self._new_client(self._keys)
         self._ear_id, self._about_me = self.runtime.uuid(), ""
+
+    def _new_client(self, keys: Keys) -> RedisClient:
+        return RedisClient(self._address, self._redis_settings, keys, self.runtime, longest_s=self._settings.lease_s / 3)
 
     def _go_deaf(self) -> None:
         ear, self._ear = self._ear, None
