@@ -7,7 +7,7 @@ Each function yields one round of taking and giving back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -53,12 +53,13 @@ def dynamodb(port: int) -> Iterator[Round]:
 
     client = boto3.client("dynamodb", endpoint_url=f"http://127.0.0.1:{port}", region_name=REGION)
     table = "bare_locks"
-    client.create_table(
-        TableName=table,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
-    )
+    with suppress(client.exceptions.ResourceInUseException):
+        client.create_table(
+            TableName=table,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+        )
     client.get_waiter("table_exists").wait(TableName=table, WaiterConfig={"Delay": 1})
 
     def one() -> None:

@@ -191,6 +191,10 @@ class DynamodbLockProvider(PollingProvider):
     def _duration(self) -> dict[str, str]:
         return {"S": str(round(self._settings.lease_s * 1000))}
 
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        self._about_me = ""
+
     def _look(self) -> LockItem | None:
         item = self._table.get(self._key)
         return None if item is None else LockItem.parse(item)
@@ -240,7 +244,8 @@ class DynamodbLockProvider(PollingProvider):
         version = self.runtime.uuid()
         attempt.sent[version] = self.runtime.monotonic_s()
         values = {":on": {"S": self._owner(attempt)}, ":ld": self._duration(), ":rvn": {"S": version}}
-        return version, {**values, ":w": {"S": writer_text(self.writer)}}
+        self._about_me = self._about_me or writer_text(self.writer)
+        return version, {**values, ":w": {"S": self._about_me}}
 
     def _lease(self, attempt: Attempt, version: str, token: int) -> Lease:
         return Lease(

@@ -236,6 +236,7 @@ class DynamodbTable:
             read_timeout=self._settings.read_timeout_s,
             retries={"mode": "standard", "total_max_attempts": 1},
             tcp_keepalive=True,
+            parameter_validation=False,  # the requests are those of this module, and checking each costs time
         )
         try:
             session = botocore.session.get_session()

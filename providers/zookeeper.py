@@ -42,6 +42,7 @@ class ZooKeeperLockProvider(PollingProvider):
     _session: ZooKeeperSession | None
     _waiter: Waiter | None
     _look_once_more: bool
+    _about_me: bytes
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
@@ -67,8 +68,7 @@ class ZooKeeperLockProvider(PollingProvider):
         if not session.wait_connected(min(within(), self._options.connect_timeout_s)):
             raise session.unreachable("no connection")
         if waiter is None or waiter.session is not session or waiter.is_out:
-            data = node_data(self.writer, self._settings.lease_s)
-            waiter = self._waiter = Waiter(session, self._place.path, data, self.runtime)
+            waiter = self._waiter = self._new_waiter(session, attempt.grant)
         seen = waiter.step(within)
         if seen is None or waiter.node is None:
             return waiter.holder
@@ -167,13 +167,18 @@ class ZooKeeperLockProvider(PollingProvider):
         if not session.wait_connected(self._options.connect_timeout_s):
             raise session.unreachable("no connection")
         # Going to the end of the queue and leaving it takes every permission that the lock needs, and disturbs nobody.
-        waiter = Waiter(session, self._place.path, node_data(self.writer, self._settings.lease_s), self.runtime)
+        waiter = self._new_waiter(session, self.runtime.uuid())
         try:
             waiter.enter(self._patience())
             self._lease_s(session)
         finally:
             if waiter.may_be_there:
                 waiter.leave(self._patience())
+
+    def _new_waiter(self, session: ZooKeeperSession, grant: str) -> Waiter:
+        if not self._about_me:
+            self._about_me = node_data(self.writer, self._settings.lease_s)
+        return Waiter(session, self._place.path, grant, self._about_me, self.runtime)
 
     def _read_queue(self, session: ZooKeeperSession) -> tuple[list[Contender], int]:
         if not session.wait_connected(self._options.connect_timeout_s):
@@ -220,6 +225,7 @@ class ZooKeeperLockProvider(PollingProvider):
         self._session = None
         self._waiter = None
         self._look_once_more = False
+        self._about_me = b""
 
     def _rest(self, wait_s: float) -> None:
         """The queue is fair: nobody needs to stay away."""
