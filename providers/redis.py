@@ -61,11 +61,11 @@ class RedisLockProvider(PollingProvider):
             attempt.sent["queue"] = began_s
         arguments = (self._value(attempt.grant), self._lease_ms, self._latest + 1, join)
         if self._redis_settings.wait_replicas:
-            answer, replicas = self._client.run_replicated(TAKE, *arguments)
+            answer, replicas = self._client.run_replicated(TAKE, *arguments, within_s=self.within_s(attempt))
             if isinstance(answer, int):
                 self._check_replicas(replicas)
         else:
-            answer = self._client.run(TAKE, *arguments)
+            answer = self._client.run(TAKE, *arguments, within_s=self.within_s(attempt))
         if not isinstance(answer, int):
             token, holder, left_ms = answer
             self._latest = max(self._latest, token)
@@ -81,7 +81,7 @@ class RedisLockProvider(PollingProvider):
         try:
             if self._held_for_s is not None and self._ear is None:
                 # Listen first and queue up with the next attempt: who queues up deaf would be passed over.
-                self._ear = self._client.listen(self._keys.channel(self._ear_id))
+                self._ear = self._client.listen(self._keys.channel(self._ear_id), self.within_s(attempt))
                 return
             if self._held_for_s is not None and self._ear is not None:
                 self._ear.wait(min(at_most_s, self._held_for_s + 0.001, _LOOK_AGAIN_S), self.runtime)
@@ -94,7 +94,7 @@ class RedisLockProvider(PollingProvider):
 
     def abandon(self, attempt: Attempt) -> None:
         if attempt.doubt or "queue" in attempt.sent:
-            self._client.run(LEAVE, self._value(attempt.grant))
+            self._client.run(LEAVE, self._value(attempt.grant), within_s=self.within_s(attempt))
 
     def extend(self, lease: Lease) -> None:
         began_s = self.runtime.monotonic_s()

@@ -29,8 +29,8 @@ STRENGTH = Strength(
     cost="2 round trips for acquire and release; one per waiter and release, without polling",
 )
 
-_TRY_S = 1.0
-"""What a try that may not wait gives the service to answer, and how long somebody who gives up stays to clean up."""
+_CLOSE_S = 1.0
+"""How long closing waits for the service to hear that the session is over."""
 
 _TELL_S = 1.0
 _GIVE_BACK_S = 2.0
@@ -93,7 +93,7 @@ class ZooKeeperLockProvider(PollingProvider):
         if waiter is None or not waiter.may_be_there:
             return
         try:
-            waiter.leave(lambda: _TRY_S)
+            waiter.leave(self._patience(attempt))
         except LakelockError:
             session = waiter.session
             session.end(lambda: waiter.leave(lambda: session.timeout_s))
@@ -133,7 +133,7 @@ class ZooKeeperLockProvider(PollingProvider):
         super().close()
         session, self._session = self._session, None
         if session is not None and self._pid == os.getpid():
-            session.end(wait_s=_TRY_S)
+            session.end(wait_s=_CLOSE_S)
 
     def inspect(self) -> LockState:
         queue, latest = self._read_queue(self._open())
@@ -186,11 +186,11 @@ class ZooKeeperLockProvider(PollingProvider):
         return read_queue(session, self._place.path, self._patience())
 
     def _patience(self, attempt: Attempt | None = None) -> Callable[[], float]:
-        """How long the next request may take: not beyond the end of the attempt, but long enough for one try."""
+        """How long the next request may take: hardly beyond the end of the attempt."""
         longest_s = self._options.request_timeout_s
         if attempt is None:
             return lambda: longest_s
-        return lambda: min(longest_s, max(_TRY_S, attempt.until_s - self.runtime.monotonic_s()))
+        return lambda: min(longest_s, self.within_s(attempt))
 
     def _lease(self, session: ZooKeeperSession, node: Contender, seen: Sight) -> Lease:
         return ZooKeeperLease(self, session, node, seen, self._lease_s(session))
