@@ -1,6 +1,6 @@
 """What lakelock's locks cost beside the bare client of each service, how fast waiters wake, and what a crowd asks.
 
-`python -m benchmarks.locks [--rounds 400] [--waiters 50] [--json]` starts every service itself. Needs Linux, no Spark.
+`python -m benchmarks.locks [--rounds 400] [--json]` starts every service itself. Needs Linux, no Spark.
 
 * cost: taking and giving back a lock that nobody else wants. Bare client and lakelock take turns round by round, so a slow
   moment of the machine hits both; round trips are counted by a proxy, in a run of their own.
@@ -35,7 +35,8 @@ BLOCKS = 5
 COUNTED = 40
 ROUND_TRIP_S = 0.02
 WAKES = 7
-WAIT_S = 120.0
+CROWDS = (10, 25, 50)
+WAIT_S = 300.0
 
 NOTIFIES = ("zookeeper", "redis")
 """The services that tell a waiter that it is its turn; with the others waiters look again."""
@@ -107,7 +108,7 @@ def cost(place: Place, rounds: int) -> dict[str, object]:
         times = in_turns(theirs, ours, rounds)
     ratios = [
         statistics.median(mine for _, mine in block) / statistics.median(other for other, _ in block)
-        for block in (times[start::BLOCKS] for start in range(BLOCKS))
+        for block in (times[start : start + rounds // BLOCKS] for start in range(0, rounds, rounds // BLOCKS))
     ]
     ratio = statistics.median(mine for _, mine in times) / statistics.median(other for other, _ in times)
     found: dict[str, object] = {
@@ -152,8 +153,10 @@ def trips(proxy: Proxy, one: Round) -> float:
     return (proxy.round_trips - before) / COUNTED
 
 
-def wake(place: Place) -> dict[str, object]:
+def wake(place: Place, _: int) -> dict[str, object]:
     """In round trips after a release was sent: when the waiter is woken, and when it has the lock."""
+    if place.name not in NOTIFIES:
+        return {}
     table, woken, granted = place.table(), [], []
     near, far = place.proxy(), place.proxy()
     holder, waiter = place.writer(table, near), place.writer(table, far)
@@ -187,7 +190,7 @@ def wake(place: Place) -> dict[str, object]:
     }
 
 
-def crowd(place: Place, waiters: int) -> float:
+def asked_by(place: Place, waiters: int) -> float:
     """Round trips per writer when so many want the lock at once."""
     table, proxy = place.table(), place.proxy()
     holder, writers = place.writer(table), [place.writer(table, proxy) for _ in range(waiters)]
@@ -204,22 +207,31 @@ def crowd(place: Place, waiters: int) -> float:
     return (proxy.round_trips - before) / waiters
 
 
-def measure(name: str, folder: Path, rounds: int, waiters: int) -> dict[str, object]:
-    with running(name, folder) as place:
-        found: dict[str, object] = {"service": place.service.name if name != "s3" else "storage on S3", **cost(place, rounds)}
-        if name in NOTIFIES:
-            found |= wake(place)
-        if place.service.port:
-            for number in (waiters // 5, waiters // 2, waiters):
-                found[f"trips_per_writer_of_{number}"] = crowd(place, number)
+def crowd(place: Place, _: int) -> dict[str, object]:
+    """Round trips per writer of a growing crowd: the same where waiters are told, more where they look."""
+    if not place.service.port:
+        return {}
+    each = {number: asked_by(place, number) for number in CROWDS}
+    found: dict[str, object] = {f"trips_per_writer_of_{number}": asked for number, asked in each.items()}
+    if place.name in NOTIFIES:
+        ratio = each[CROWDS[-1]] / each[CROWDS[0]]
+        found["crowd_target"] = f"no more each in the largest (and 0.2 for chance): {verdict(ratio, 1.2)}"
     return found
 
 
+PARTS: tuple[Callable[[Place, int], dict[str, object]], ...] = (cost, wake, crowd)
+"""What is measured on each service, given it and the number of rounds."""
+
+
 def main() -> None:
-    given = arguments(__doc__, rounds=400, waiters=50)
+    given = arguments(__doc__, rounds=400)
     with scratch() as folder:
         for name in PLACES:
-            show(measure(name, Path(folder), given.rounds, given.waiters), given.json)
+            with running(name, Path(folder)) as place:
+                found: dict[str, object] = {"service": name}
+                for part in PARTS:
+                    found |= part(place, given.rounds)
+                show(found, given.json)
 
 
 if __name__ == "__main__":

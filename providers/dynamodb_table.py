@@ -30,7 +30,7 @@ _NAME = re.compile(r"#\w+")
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _MOST_SHOWN = 200
 _ACTIVE_POLL_S = 0.5
-_HURRIED_S = (1.0, 0.25)
+_HURRIED_S = (1.0, 0.5, 0.25)
 """Time-outs of clients for requests that have less time than the settings give them."""
 _ABOUT_S = 0.05
 
@@ -66,8 +66,8 @@ def _descriptions() -> Any:
 class DynamodbTable:
     """One table. Connects at the first request, and anew in a forked process; sends no request twice.
 
-    `within_s` is how long an answer is worth waiting for. The driver's time-outs belong to its client, so there is a second
-    one (and a third) for requests that have less time than the settings say; each connects when it is first needed.
+    `within_s` is how long an answer is worth waiting for. The driver's time-outs belong to its client, so there are more
+    of them for requests that have less time than the settings say; each connects when it is first needed.
     """
 
     def __init__(self, name: str, settings: DynamodbSettings, runtime: Runtime) -> None:
