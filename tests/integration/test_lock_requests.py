@@ -25,7 +25,7 @@ from lakelock.testing.servers.proxy import Proxy
 LEASE_S = 60.0
 """Long, so that nothing but the lock itself is a reason to ask."""
 
-ROUNDS = 20
+ROUNDS, FEW = 40, 4
 CROWD = 12
 MOST_EACH = 10
 
@@ -81,13 +81,16 @@ def test_a_lone_writer_needs_one_round_trip_to_take_the_lock_and_one_to_give_it_
     provider = writer(proxy)
     for _ in range(3):  # connections, tables and first tokens are made
         take_and_give_back(provider)
-    before = proxy.round_trips
-    for _ in range(ROUNDS):
-        take_and_give_back(provider)
-    asked = proxy.round_trips - before
-    assert asked >= 2 * ROUNDS
-    # ZooKeeper's sessions also ping, and its two requests of one trip part now and then where the machine is busy.
-    assert asked <= (2.5 * ROUNDS if service.sessions else 2 * ROUNDS)
+    asked = []
+    for _ in range(ROUNDS // FEW):
+        before = proxy.round_trips
+        for _ in range(FEW):
+            take_and_give_back(provider)
+        asked.append(proxy.round_trips - before)
+    # ZooKeeper's sessions also ping, and on a busy machine its two requests of one trip part now and then: the best counts.
+    assert min(asked) == 2 * FEW
+    if not service.sessions:
+        assert set(asked) == {2 * FEW}
 
 
 def test_the_storage_provider_needs_two_requests(opened: ExitStack, tmp_path: Path) -> None:
