@@ -41,6 +41,12 @@ WAIT_S = 300.0
 NOTIFIES = ("zookeeper", "redis")
 """The services that tell a waiter that it is its turn; with the others waiters look again."""
 
+PATIENT = {"hive_metastore": {"hive_metastore.socket_timeout_s": "30"}}
+"""The metastore of the tests keeps its locks in Derby, which takes its time with many clients."""
+
+CROWDED = ("redis", "zookeeper", "dynamodb", "s3")
+"""Not the metastore: with ten connections to Derby it stalls under 25 clients, whoever they are. And a disk has no requests."""
+
 _names = count()
 
 
@@ -57,7 +63,7 @@ class Place:
     def writer(self, table: str, proxy: Proxy | None = None) -> LockProvider:
         """A lock provider as a process of its own would have it."""
         runtime = SystemRuntime()
-        values = {"lock.provider": self.service.url(table), **self.service.options}
+        values = {"lock.provider": self.service.url(table), **self.service.options, **PATIENT.get(self.name, {})}
         options, lease_s = dict(self.options), LEASE_MS / 1000
         if proxy is not None:
             ports = str(self.service.port), str(proxy.port)
@@ -106,16 +112,15 @@ def cost(place: Place, rounds: int) -> dict[str, object]:
     with bare(place.service.port) as theirs:
         ours = round_of(place.writer(place.table()))
         times = in_turns(theirs, ours, rounds)
-    ratios = [
-        statistics.median(mine for _, mine in block) / statistics.median(other for other, _ in block)
-        for block in (times[start : start + rounds // BLOCKS] for start in range(0, rounds, rounds // BLOCKS))
-    ]
-    ratio = statistics.median(mine for _, mine in times) / statistics.median(other for other, _ in times)
+    # Round by round: both had the same machine at that moment.
+    ratios = [mine / other for other, mine in times]
+    size, ratio = rounds // BLOCKS, statistics.median(ratios)
+    blocks = [statistics.median(ratios[start : start + size]) for start in range(0, rounds - size + 1, size)]
     found: dict[str, object] = {
         "bare_ms": statistics.median(other for other, _ in times) * 1000,
         "lakelock_ms": statistics.median(mine for _, mine in times) * 1000,
         "time_ratio": ratio,
-        "time_ratios_of_blocks": f"{min(ratios):.2f} to {max(ratios):.2f}",
+        "time_ratio_of_parts": f"{min(blocks):.2f} to {max(blocks):.2f}",
         "time_target": f"<= {TIME}: {verdict(ratio, TIME)}",
     }
     if place.service.port:
@@ -195,7 +200,7 @@ def asked_by(place: Place, waiters: int) -> float:
     table, proxy = place.table(), place.proxy()
     holder, writers = place.writer(table), [place.writer(table, proxy) for _ in range(waiters)]
     with ThreadPoolExecutor(waiters) as pool:
-        list(pool.map(lambda one: one.probe(), writers))
+        list(pool.map(lambda one: one.inspect(), writers))  # everybody is connected
         lease, before = holder.acquire(wait_s=WAIT_S), proxy.round_trips
         work = [pool.submit(round_of(one)) for one in writers]
         sleep(1.0)
@@ -209,7 +214,7 @@ def asked_by(place: Place, waiters: int) -> float:
 
 def crowd(place: Place, _: int) -> dict[str, object]:
     """Round trips per writer of a growing crowd: the same where waiters are told, more where they look."""
-    if not place.service.port:
+    if place.name not in CROWDED:
         return {}
     each = {number: asked_by(place, number) for number in CROWDS}
     found: dict[str, object] = {f"trips_per_writer_of_{number}": asked for number, asked in each.items()}
