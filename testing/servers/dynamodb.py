@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from lakelock.testing.servers.s3 import OneAtATime
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
 
 TABLE = "hudi_locks"
 REGION = "us-east-1"
@@ -154,7 +154,7 @@ class Dynalite:
 
     def pause(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        freeze(self._process)
 
     def resume(self) -> None:
         assert self._process is not None

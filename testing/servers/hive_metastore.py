@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 
 from lakelock.testing.servers import jvm
 from lakelock.testing.servers.jvm import java
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
 
 LOCK_TIMEOUT_S = 4
 ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
@@ -125,7 +125,8 @@ class MetastoreProcess:
         self._process = None
 
     def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
+        if self._process is not None and self._process.poll() is None:
+            freeze(self._process)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

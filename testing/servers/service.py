@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +23,13 @@ class ServerFailed(ServerError):
 
 def nothing() -> None:
     """What is done to a service that cannot be stopped: it has no server, or it is somebody else's."""
+
+
+def freeze(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process until it gets SIGCONT; on return none of its threads runs, which the signal alone does not promise."""
+    process.send_signal(signal.SIGSTOP)
+    if process.returncode is None:
+        os.waitpid(process.pid, os.WUNTRACED)
 
 
 @dataclass(frozen=True)

@@ -118,11 +118,20 @@ def grants(arena: Arena) -> list[tuple[int, str]]:
     return [(int(token), pid) for token, pid in lines]
 
 
-def test_exclusion__processes_never_hold_the_lock_at_once_and_tokens_grow(arena: Arena) -> None:
-    workers, rounds = [arena.worker(15.0) for _ in range(2)], 40
-    assert all(worker("ready") for worker in workers)
+def hammer_together(arena: Arena, workers: list[Worker], rounds: int) -> None:
+    """Let them take the lock so often each; where there is a queue, none begins (and is soon through) before all are in it."""
+    gate = arena.writer("gate", LONG_S)
+    lease = gate.acquire(wait_s=LONG_S)
     for worker in workers:
         worker.ask(f"hammer {rounds}")
+    if arena.service.queues:
+        eventually(lambda: len(gate.inspect().queue) == len(workers), within_s=LONG_S / 2)
+    gate.release(lease)
+
+
+def test_exclusion__processes_never_hold_the_lock_at_once_and_tokens_grow(arena: Arena) -> None:
+    workers, rounds = [arena.worker(15.0) for _ in range(2)], 40
+    hammer_together(arena, workers, rounds)
     assert [worker.answer() for worker in workers] == [{"overlaps": 0}] * 2
     assert (arena.folder / "count").read_text() == str(2 * rounds)
     tokens = [token for token, _ in grants(arena)]
@@ -239,9 +248,7 @@ def test_lost_reply__grants_and_releases_whose_answer_is_lost_happen_once(arena:
 
 def test_fairness__none_of_three_processes_starves(arena: Arena) -> None:
     workers, rounds = [arena.worker(15.0) for _ in range(3)], 30
-    assert all(worker("ready") for worker in workers)
-    for worker in workers:
-        worker.ask(f"hammer {rounds}")
+    hammer_together(arena, workers, rounds)
     assert all(worker.answer() == {"overlaps": 0} for worker in workers)
     # Until the first is through with its rounds all three want the lock; from then on fewer do.
     served: Counter[str] = Counter()
