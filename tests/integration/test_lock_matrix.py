@@ -188,13 +188,14 @@ def test_restart__the_lock_is_kept_or_its_loss_is_told_and_the_next_proceeds(are
     arena.service.start()
     kept = eventually(lambda: _renewed(holder, lease), within_s=15)
     if kept == "kept":
-        assert taken(rival) is None, "two hold the lock"
+        # A server that has just started answers slowly, and the release may get no answer: then it is over with the lease.
+        assert taken(rival, wait_s=3) is None, "two hold the lock"
         lease.ensure_active()
         holder.release(lease)
     else:
         with pytest.raises(LeaseLost):
             lease.ensure_active()
-    after = rival.acquire(wait_s=5)
+    after = rival.acquire(wait_s=LONG_S + SLACK_S)
     assert after.token > lease.token
     rival.release(after)
 
