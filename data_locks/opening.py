@@ -9,6 +9,8 @@ from lakelock.clock import Runtime
 from lakelock.data_locks.base import DataLocks
 from lakelock.data_locks.document import DocumentDataLocks
 from lakelock.data_locks.register import MemoryRegister, StorageRegister
+from lakelock.data_locks.register_dynamodb import DynamodbRegister
+from lakelock.data_locks.register_redis import RedisRegister
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Opening
@@ -27,7 +29,19 @@ def _next_to_the_table(opening: Opening) -> DataLocks:
     return DocumentDataLocks(opening, StorageRegister(opening.storage))
 
 
-_BY_PROVIDER: dict[str, Callable[[Opening], DataLocks]] = {"memory": _in_memory}
+def _in_redis(opening: Opening) -> DataLocks:
+    return DocumentDataLocks(opening, RedisRegister(opening))
+
+
+def _in_dynamodb(opening: Opening) -> DataLocks:
+    return DocumentDataLocks(opening, DynamodbRegister(opening))
+
+
+_BY_PROVIDER: dict[str, Callable[[Opening], DataLocks]] = {
+    "memory": _in_memory,
+    "redis": _in_redis,
+    "dynamodb": _in_dynamodb,
+}
 
 
 def open_data_locks(

@@ -1,0 +1,86 @@
+"""The document of data locks in Redis or Valkey: one hash, changed by a script that compares and swaps as one step."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from lakelock.data_locks.register import Version
+from lakelock.errors import ProviderUnavailable
+from lakelock.providers.base import Opening
+from lakelock.providers.redis import key_of
+from lakelock.providers.redis_address import RedisAddress
+from lakelock.providers.redis_client import RedisClient
+from lakelock.providers.redis_scripts import Script
+
+READ = Script("return redis.call('hmget', KEYS[1], 'tag', 'data')")
+""" -> tag and document, both nil where there is none."""
+
+SWAP = Script(
+    """
+if (redis.call('hget', KEYS[1], 'tag') or '') ~= ARGV[1] then return 0 end
+redis.call('hset', KEYS[1], 'tag', ARGV[2], 'data', ARGV[3])
+return 1
+"""
+)
+"""tag before ('' for none), new tag, new document -> 1, or 0 when the tag is another one."""
+
+
+@dataclass(frozen=True)
+class DocumentKey:
+    """The one key of the document, with the hash tag of the commit lock, so that a cluster keeps both on one server."""
+
+    key: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (f"{{{self.key}}}:data-locks",)
+
+
+class RedisRegister:
+    """One hash. Its tag is random, so that a document that came back after a failover is never taken for another one."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._address = RedisAddress.parse(opening.uri)
+        self._key = DocumentKey(self._address.key or key_of(opening.storage.uri))
+        self._settings, self._runtime = opening.settings.redis, opening.runtime
+        self._longest_s = opening.settings.data_locks.lease_s / 3
+        self._connected = (os.getpid(), self._connect())
+
+    @property
+    def identity(self) -> str:
+        return self._address.identity(self._key.names[0])
+
+    def read(self) -> Version | None:
+        tag, data = self._run(READ)
+        return None if tag is None or data is None else Version(data, tag.decode())
+
+    def swap(self, data: bytes, before: Version | None) -> Version | None:
+        new = Version(data, self._runtime.uuid())
+        return new if self._run(SWAP, before.tag if before else "", new.tag, data.decode()) else None
+
+    def close(self) -> None:
+        self._client().close()
+
+    def _run(self, script: Script, *arguments: str) -> Any:
+        """The answer. Where replicas are asked for, nothing counts that they do not have, not even what is read."""
+        client, wanted = self._client(), self._settings.wait_replicas
+        if not wanted:
+            return client.run(script, *arguments)
+        answer, replicas = client.run_replicated(script, *arguments)
+        if replicas < wanted:
+            raise ProviderUnavailable(
+                f"only {replicas} of {wanted} replicas had the data locks at {self._address.place} in time",
+                hint="look at the replicas of Redis, or lower redis.wait_replicas",
+            )
+        return answer
+
+    def _connect(self) -> RedisClient:
+        return RedisClient(self._address, self._settings, self._key, longest_s=self._longest_s)
+
+    def _client(self) -> RedisClient:
+        """The connections of this process: those of a parent are let go, not closed."""
+        if self._connected[0] != os.getpid():
+            self._connected = (os.getpid(), self._connect())
+        return self._connected[1]
