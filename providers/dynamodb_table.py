@@ -84,9 +84,7 @@ class DynamodbTable:
         item: Attributes | None = reply.get("Item")
         return item
 
-    def update(
-        self, key: str, expression: str, values: Attributes, when: str = "", *, returning: bool = True
-    ) -> Attributes:
+    def update(self, key: str, expression: str, values: Attributes, when: str = "", *, returning: bool = True) -> Attributes:
         """Change one item, created if missing, if `when` holds; the changed attributes. `ConditionFailed` if it does not.
 
         Without `returning` the answer has no attributes, whatever happens: for an item that is large.
