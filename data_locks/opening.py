@@ -11,6 +11,7 @@ from lakelock.data_locks.document import DocumentDataLocks
 from lakelock.data_locks.register import MemoryRegister, StorageRegister
 from lakelock.data_locks.register_dynamodb import DynamodbRegister
 from lakelock.data_locks.register_redis import RedisRegister
+from lakelock.data_locks.zookeeper import ZooKeeperDataLocks
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Opening
@@ -41,6 +42,7 @@ _BY_PROVIDER: dict[str, Callable[[Opening], DataLocks]] = {
     "memory": _in_memory,
     "redis": _in_redis,
     "dynamodb": _in_dynamodb,
+    "zookeeper": ZooKeeperDataLocks,
 }
 
 

@@ -46,7 +46,7 @@ class DynamodbRegister:
                 f"the data locks of this table would take {len(packed)} bytes, and a DynamoDB item takes 400 KB",
                 hint="lower data_locks.escalate_above, so that a request for many partitions is one lock on what they share",
             )
-        values = {":new": {"S": new.tag}, ":data": {"B": packed}}
+        values: dict[str, dict[str, str | bytes]] = {":new": {"S": new.tag}, ":data": {"B": packed}}
         when = "attribute_not_exists(#dv)"
         if before is not None:
             when, values[":seen"] = "#dv = :seen", {"S": before.tag}

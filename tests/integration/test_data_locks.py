@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,9 +22,13 @@ RUNTIME = SystemRuntime()
 tables = count()
 
 
-def open_one(service: Service, table: str, name: str, lease_s: float) -> DataLocks:
+def open_one(service: Service, table: str, name: str, lease_s: float, *, port: int = 0, **more: Any) -> DataLocks:
+    """A writer; `port` is that of what stands between it and the service."""
+    values: dict[str, Any] = {"lock.provider": service.url(table), **service.options}
+    if port:
+        values = {key: value.replace(str(service.port), str(port)) for key, value in values.items()}
     lease = {"data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3, "data_locks.sleep_s": 0.05}
-    settings = Settings.resolve({"lock.provider": service.url(table), **service.options, **lease}).settings
+    settings = Settings.resolve({**values, **lease, **more}).settings
     storage = MemoryStorage(RUNTIME.now_ms, name=table)
     return open_data_locks(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, name))
 
