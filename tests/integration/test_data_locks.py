@@ -22,13 +22,16 @@ RUNTIME = SystemRuntime()
 tables = count()
 
 
-def open_one(service: Service, table: str, name: str, lease_s: float, *, port: int = 0, **more: Any) -> DataLocks:
-    """A writer; `port` is that of what stands between it and the service."""
+def options(service: Service, table: str, lease_s: float, port: int = 0) -> dict[str, Any]:
+    """The settings of a writer; `port` is that of what stands between it and the service."""
     values: dict[str, Any] = {"lock.provider": service.url(table), **service.options}
     if port:
         values = {key: value.replace(str(service.port), str(port)) for key, value in values.items()}
-    lease = {"data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3, "data_locks.sleep_s": 0.05}
-    settings = Settings.resolve({**values, **lease, **more}).settings
+    return values | {"data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3, "data_locks.sleep_s": 0.05}
+
+
+def open_one(service: Service, table: str, name: str, lease_s: float, port: int = 0, **more: Any) -> DataLocks:
+    settings = Settings.resolve({**options(service, table, lease_s, port), **more}).settings
     storage = MemoryStorage(RUNTIME.now_ms, name=table)
     return open_data_locks(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, name))
 
