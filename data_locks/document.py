@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lakelock.data_locks.base import DataLease, DataLocks, LockedData, timeout
 from lakelock.data_locks.lock_table import Entry, LockTable
-from lakelock.data_locks.register import Register
+from lakelock.data_locks.register import Ear, Register
 from lakelock.data_locks.request import LockRequest
 from lakelock.data_locks.watch import Watch
 from lakelock.errors import CorruptTableError, LakelockError, LockError, ProviderUnavailable, StorageUnavailable
@@ -37,6 +37,12 @@ class _Waiting:
     sent: dict[tuple[int, int], float] = field(default_factory=dict)
     blockers: tuple[LockedData, ...] = ()
     looks: int = 0
+    ear: Ear | None = None
+
+    def go_deaf(self) -> None:
+        ear, self.ear = self.ear, None
+        if ear is not None:
+            ear.close()
 
 
 class DocumentDataLocks(DataLocks):
@@ -65,6 +71,8 @@ class DocumentDataLocks(DataLocks):
             with suppress(LakelockError):
                 self._leave(entry.grant)
             raise
+        finally:
+            waiting.go_deaf()
         self._held[lease.grant] = lease
         return lease
 
@@ -131,7 +139,7 @@ class DocumentDataLocks(DataLocks):
                 told = True
                 facts = {"holder": "; ".join(map(str, waiting.blockers)), "locks": str(waiting.entry.request)}
                 self._events.emit(Event(EventKind.WAITING_FOR_LOCK, self.table, facts=facts))
-            self._runtime.sleep(min(self._pause_s(waiting), left_s))
+            self._pause(waiting, left_s)
         if failure is not None:
             raise ProviderUnavailable(
                 f"the data locks of {self.table} could not be taken within {wait_s:g} s: {failure.message}", hint=failure.hint
@@ -163,12 +171,23 @@ class DocumentDataLocks(DataLocks):
         waiting.blockers = tuple(_shown(table, blocker) for blocker in blockers)
         return mine
 
-    def _pause_s(self, waiting: _Waiting) -> float:
-        """Growing up to the configured pause; never so long that my own entry looks dead."""
+    def _pause(self, waiting: _Waiting, at_most_s: float) -> None:
+        """Wait until I am told, where the service can, or else for a pause that grows; never until my entry looks dead."""
         longest_s = min(self._settings.sleep_s, self._settings.renew_s)
+        jitter = 0.5 + 0.5 * self._runtime.random()
+        if waiting.blockers:
+            try:
+                if waiting.ear is not None:
+                    waiting.ear.wait(min(longest_s * jitter, at_most_s))
+                    return
+                waiting.ear = self._register.listen(waiting.entry.grant)
+                if waiting.ear is not None:  # it may have been my turn before I could hear it: look once more
+                    return
+            except NO_ANSWER:
+                waiting.go_deaf()
         pause_s = min(longest_s, _FIRST_PAUSE_S * _PAUSE_GROWTH ** min(waiting.looks, _GROWING_PAUSES))
         waiting.looks += 1
-        return pause_s * (0.5 + 0.5 * self._runtime.random())
+        self._runtime.sleep(min(pause_s * jitter, at_most_s))
 
     def _lease(self, entry: Entry, began_s: float) -> DataLease:
         return DataLease(
@@ -188,11 +207,20 @@ class DocumentDataLocks(DataLocks):
             table = LockTable.from_bytes(version.data) if version else LockTable()
             changed = change(table)
             if changed is table or self._register.swap(changed.to_bytes(), version) is not None:
+                self._wake(table, changed)
                 return changed
             self._runtime.sleep(_LONGEST_SWAP_PAUSE_S * self._runtime.random())
         raise StorageUnavailable(
             f"the table of data locks of {self.table} keeps changing under our hands", hint="run the operation again"
         )
+
+    def _wake(self, before: LockTable, after: LockTable) -> None:
+        """Tell those whose turn has come; who does not hear it finds out by looking."""
+        waited = {entry.grant for entry in before.entries if not entry.held}
+        granted = [entry.grant for entry in after.entries if entry.held and entry.grant in waited]
+        if granted:
+            with suppress(*NO_ANSWER):
+                self._register.wake(granted)
 
     def _leave(self, grant: str) -> None:
         for remaining in reversed(range(_RELEASE_ATTEMPTS)):

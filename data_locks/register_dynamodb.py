@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from urllib.parse import quote
 
-from lakelock.data_locks.register import Version
+from lakelock.data_locks.register import Register, Version
 from lakelock.errors import LockError
 from lakelock.providers.base import Opening
 from lakelock.providers.dynamodb_place import place_of
@@ -21,7 +21,7 @@ _RENEWAL_BYTES = 200
 _LONGEST = 1 << 26
 
 
-class DynamodbRegister:
+class DynamodbRegister(Register):
     """One item; its version is a new UUID with every write."""
 
     def __init__(self, opening: Opening) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from lakelock.data_locks.register import Version
+from lakelock.clock import Runtime
+from lakelock.data_locks.register import Register, Version
 from lakelock.errors import ProviderUnavailable
 from lakelock.providers.base import Opening
 from lakelock.providers.redis import key_of
 from lakelock.providers.redis_address import RedisAddress
-from lakelock.providers.redis_client import RedisClient
+from lakelock.providers.redis_client import Ear, RedisClient
 from lakelock.providers.redis_scripts import Script
 
 READ = Script("return redis.call('hmget', KEYS[1], 'tag', 'data')")
@@ -26,6 +28,9 @@ return 1
 )
 """tag before ('' for none), new tag, new document -> 1, or 0 when the tag is another one."""
 
+WAKE = Script("for _, grant in ipairs(ARGV) do redis.call('publish', KEYS[1] .. ':granted:' .. grant, 'granted') end")
+"""grants -> nothing; each listens to a channel of its own."""
+
 
 @dataclass(frozen=True)
 class DocumentKey:
@@ -37,8 +42,24 @@ class DocumentKey:
     def names(self) -> tuple[str, ...]:
         return (f"{{{self.key}}}:data-locks",)
 
+    def channel(self, grant: str) -> str:
+        return f"{self.names[0]}:granted:{grant}"
 
-class RedisRegister:
+
+class RedisEar:
+    """One subscription to the channel of one request."""
+
+    def __init__(self, heard: Ear, runtime: Runtime) -> None:
+        self._heard, self._runtime = heard, runtime
+
+    def wait(self, at_most_s: float) -> bool:
+        return self._heard.wait(at_most_s, self._runtime)
+
+    def close(self) -> None:
+        self._heard.close()
+
+
+class RedisRegister(Register):
     """One hash. Its tag is random, so that a document that came back after a failover is never taken for another one."""
 
     def __init__(self, opening: Opening) -> None:
@@ -59,6 +80,12 @@ class RedisRegister:
     def swap(self, data: bytes, before: Version | None) -> Version | None:
         new = Version(data, self._runtime.uuid())
         return new if self._run(SWAP, before.tag if before else "", new.tag, data.decode()) else None
+
+    def listen(self, grant: str) -> RedisEar:
+        return RedisEar(self._client().listen(self._key.channel(grant)), self._runtime)
+
+    def wake(self, grants: Collection[str]) -> None:
+        self._client().run(WAKE, *grants)
 
     def close(self) -> None:
         self._client().close()

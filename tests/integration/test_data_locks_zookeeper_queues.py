@@ -13,6 +13,8 @@ import pytest
 from lakelock.data_locks import DataLocks, Resource
 from lakelock.data_locks import zookeeper_waiter as waiter_module
 from lakelock.data_locks.zookeeper import ZooKeeperDataLease, ZooKeeperDataLocks
+from lakelock.data_locks.zookeeper_nodes import node_data
+from lakelock.data_locks.zookeeper_waiter import DataWaiter
 from lakelock.errors import LeaseLost, LockError, LockTimeout
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
@@ -191,6 +193,21 @@ def test_a_waiter_whose_session_ended_goes_to_the_end_of_the_queue(queues: Queue
     other.release(first)
     lost.release(waiting.lease())
     assert other.inspect() == ()
+
+
+def test_nodes_that_were_made_in_the_next_session_are_not_forgotten(queues: Queues) -> None:
+    """The session may end while a request waits for a connection; its nodes belong to the next session then."""
+    one = queues.writer("one")
+    one.inspect()
+    session = one._session
+    assert session is not None
+    request, grant = own(P1), one.runtime.uuid()
+    waiter = DataWaiter(session, queues.path, request, node_data(request, one.writer, grant, 30.0), grant, one.runtime)
+    waiter._epoch -= 1
+    assert waiter.step(lambda: 5.0) is None
+    assert waiter.is_out and len(one.inspect()) == 1
+    one._abandon_later(waiter)
+    eventually(lambda: not any(queues.nodes().values()))
 
 
 def test_an_interrupted_connection_is_no_loss_and_is_checked_before_it_is_trusted(queues: Queues) -> None:
