@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakelock.clock import Runtime
+from lakelock.data_locks.lock_table import LockTable
 from lakelock.data_locks.register import Register, Version
 from lakelock.errors import ProviderUnavailable
 from lakelock.providers.base import Opening
@@ -16,8 +17,14 @@ from lakelock.providers.redis_address import RedisAddress
 from lakelock.providers.redis_client import Ear, RedisClient
 from lakelock.providers.redis_scripts import Script
 
-READ = Script("return redis.call('hmget', KEYS[1], 'tag', 'data')")
-""" -> tag and document, both nil where there is none."""
+READ = Script(
+    """
+local now = redis.call('time')
+return {redis.call('hget', KEYS[1], 'tag') or '', redis.call('hget', KEYS[1], 'data') or '',
+        now[1] * 1000 + math.floor(now[2] / 1000)}
+"""
+)
+""" -> tag and document, both empty where there is none, and the server's clock in ms."""
 
 SWAP = Script(
     """
@@ -73,9 +80,10 @@ class RedisRegister(Register):
     def identity(self) -> str:
         return self._address.identity(self._key.names[0])
 
-    def read(self) -> Version | None:
-        tag, data = self._run(READ)
-        return None if tag is None or data is None else Version(data, tag.decode())
+    def read(self) -> Version:
+        """The document. One that is not there, or was lost, begins above all tokens that this server can have given."""
+        tag, data, now_ms = self._run(READ)
+        return Version(data if tag else LockTable(latest=now_ms).to_bytes(), tag.decode())
 
     def swap(self, data: bytes, before: Version | None) -> Version | None:
         new = Version(data, self._runtime.uuid())

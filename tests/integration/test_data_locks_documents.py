@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 from lakelock.data_locks import DataLocks, Resource
-from lakelock.errors import CorruptTableError, LakelockError, LockError, LockTimeout, ProviderUnavailable
+from lakelock.errors import CorruptTableError, LakelockError, LeaseLost, LockError, LockTimeout, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
@@ -148,6 +148,20 @@ def test_an_unreadable_document_in_redis_is_not_taken_for_free_and_cleared_by_fo
     after = one.acquire(own(P1), wait_s=5)
     assert after.token > before.token
     one.release(after)
+
+
+def test_who_held_what_redis_lost_finds_out_and_tokens_grow_all_the_same(redis: RedisServer, in_redis: Open) -> None:
+    one, two = in_redis("one"), in_redis("two")
+    lease = one.acquire(own(P1), wait_s=5)
+    with redis.client() as client:
+        client.flushall()
+    after = two.acquire(own(P1), wait_s=5)
+    assert after.token > lease.token
+    with pytest.raises(LeaseLost):
+        one.renew(lease)
+    one.release(lease)
+    two.renew(after)
+    two.release(after)
 
 
 def test_passwords_of_redis_are_in_no_message_and_no_identity(tmp_path: Path, opened: list[DataLocks]) -> None:

@@ -120,7 +120,7 @@ def test_a_frozen_holder_finds_out_that_it_was_replaced_and_disturbs_nobody(aren
 
 def test_a_grant_and_a_release_whose_replies_got_lost_happen_once(arena: Arena, proxy: Proxy) -> None:
     one, two = arena.writer("one", 30.0, proxy.port), arena.writer("two", 30.0)
-    one.release(one.acquire(own(P1), wait_s=5))
+    one.release(one.acquire(own(P1, P2), wait_s=5))
     proxy.drop_replies(1, to=WRITES[arena.name])
     lease = one.acquire(own(P1, P2), wait_s=15)
     assert proxy.dropped == 1
@@ -139,7 +139,7 @@ def test_a_grant_and_a_release_whose_replies_got_lost_happen_once(arena: Arena, 
 
 def test_who_gives_up_after_a_lost_reply_leaves_nothing_behind(arena: Arena, proxy: Proxy) -> None:
     one, two = arena.writer("one", 30.0, proxy.port), arena.writer("two", 30.0)
-    one.release(one.acquire(own(P1), wait_s=5))
+    one.release(one.acquire(own(P1, P2), wait_s=5))
     lease = two.acquire(own(P1), wait_s=5)
     proxy.drop_replies(1, to=WRITES[arena.name])
     with pytest.raises(LockError):
