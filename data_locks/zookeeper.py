@@ -13,7 +13,7 @@ from lakelock.data_locks.base import DataLease, DataLocks, LockedData, timeout
 from lakelock.data_locks.request import LockRequest, collide
 from lakelock.data_locks.watch import MARGIN_S
 from lakelock.data_locks.zookeeper_nodes import TABLE_QUEUE, Asked, node_data, queue_name, shown
-from lakelock.data_locks.zookeeper_requests import nodes_of, read_requests, remove, waking
+from lakelock.data_locks.zookeeper_requests import all_nodes, nodes_of, read_requests, remove, remove_each, waking
 from lakelock.data_locks.zookeeper_waiter import DataWaiter
 from lakelock.errors import LakelockError, LockError, ProviderUnavailable, SettingsError
 from lakelock.events import Event, EventKind
@@ -122,16 +122,18 @@ class ZooKeeperDataLocks(DataLocks):
         return tuple(shown(each, asked[:place]) for place, each in enumerate(asked))
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
-        session = self._connected()
-        found = next(
-            (each for each in read_requests(session, self._table_queue, self._patience()) if each.token == token), None
-        )
+        """As promised; token 0 with `force` clears everything, also what nobody can read."""
+        session, within = self._connected(), self._patience()
+        if token == 0 and force:
+            return remove_each(session, all_nodes(session, self._place.path, within), within)
+        asked = read_requests(session, self._table_queue, within)
+        found = next((each for each in asked if each.token == token), None)
         if found is None:
-            return
+            return None
         if not force:
             self._watch_until_over(session, found)
         queues = [f"{self._place.path}/{queue_name(lock.resource)}" for lock in found.request.locks]
-        remove(session, nodes_of(session, queues, found.grant, self._patience()), self._patience())
+        return remove(session, nodes_of(session, queues, found.grant, within), within)
 
     def close(self) -> None:
         if self._pid != os.getpid():

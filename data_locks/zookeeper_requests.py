@@ -106,7 +106,12 @@ def in_chunks(session: ZooKeeperSession, requests: Sequence[Request], within: Wi
 def remove(session: ZooKeeperSession, paths: Sequence[str], within: Within) -> None:
     """Take all these nodes away: at once if all are there, what is left of them otherwise."""
     if paths and session.ask(within(), deleting(paths))[0] is None:
-        in_chunks(session, [removing_node(path) for path in paths], within)
+        remove_each(session, paths, within)
+
+
+def remove_each(session: ZooKeeperSession, paths: Sequence[str], within: Within) -> None:
+    """Take these nodes away one by one, in no transaction; those that are gone already do not matter."""
+    in_chunks(session, [removing_node(path) for path in paths], within)
 
 
 def nodes_of(session: ZooKeeperSession, queues: Sequence[str], grant: str, within: Within) -> list[str]:
@@ -115,6 +120,14 @@ def nodes_of(session: ZooKeeperSession, queues: Sequence[str], grant: str, withi
     found = in_chunks(session, [listing(queue) for queue in queues], within)
     listed = zip(queues, found, strict=True)
     return [f"{queue}/{name}" for queue, names in listed for name in names or () if grant_of(name) == grant]
+
+
+def all_nodes(session: ZooKeeperSession, base: str, within: Within) -> list[str]:
+    """The paths of everything in every queue."""
+    (names,) = session.ask(within(), listing(base))
+    queues = [f"{base}/{name}" for name in names or ()]
+    listed = zip(queues, in_chunks(session, [listing(queue) for queue in queues], within), strict=True)
+    return [f"{queue}/{name}" for queue, found in listed for name in found or ()]
 
 
 def read_requests(session: ZooKeeperSession, table_queue: str, within: Within) -> list[Asked]:

@@ -16,7 +16,7 @@ from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
 from lakelock.testing.servers import SERVICES, Service
-from lakelock.testing.servers.redis import RedisServer
+from lakelock.testing.servers.redis import RedisServer, free_port
 from tests.behaviour.data_lock_suite import P1, TABLE, Later, eventually, granted, own, share
 from tests.integration.test_data_locks import RUNTIME, open_one, options, tables
 
@@ -127,6 +127,23 @@ def test_a_waiter_in_redis_is_woken_by_the_release_and_not_by_its_next_look(redi
         assert monotonic() - began_s < 8, "half of sleep_s is the shortest pause"
         eventually(lambda: client.pubsub_channels("*granted*") == [])
     assert holder.inspect() == ()
+
+
+def test_a_cluster_keeps_swaps_and_wakes(tmp_path: Path, opened: list[DataLocks]) -> None:
+    # The nodes of a cluster talk to each other at a port that is 10,000 higher.
+    port = next(port for port in iter(free_port, 0) if port < 55_000)
+    with RedisServer(tmp_path / "node", ("--cluster-enabled", "yes"), port=port) as server, server.client() as client:
+        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+        eventually(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
+        service = Service("redis", lambda table: f"redis+cluster://127.0.0.1:{port}?key={table}", port)
+        one, two = (open_one(service, "in cluster", name, 30.0) for name in ("one", "two"))
+        opened += [one, two]
+        lease = one.acquire(own(P1), wait_s=5)
+        waiting = Later(two, own(P1))
+        one.renew(lease)
+        one.release(lease)
+        two.release(waiting.lease())
+        assert one.inspect() == ()
 
 
 def test_missing_replicas_keep_redis_from_granting(redis: RedisServer, in_redis: Open) -> None:

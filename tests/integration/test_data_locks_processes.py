@@ -10,9 +10,9 @@ from time import monotonic
 
 import pytest
 
-from lakelock.data_locks import DataLocks
+from lakelock.data_locks import DataLease, DataLocks
 from lakelock.data_locks.register_redis import SWAP
-from lakelock.errors import LockError
+from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
 from lakelock.providers import renewing
 from lakelock.testing.servers import SERVICES, Service
 from lakelock.testing.servers.proxy import Proxy
@@ -164,3 +164,29 @@ def test_who_is_cut_off_says_so_in_time_and_its_locks_end_with_its_lease(arena: 
     proxy.heal()
     two.release(after)
     one.release(one.acquire(own(P1), wait_s=10))
+
+
+def test_a_restarted_server_keeps_the_locks_or_their_loss_is_told(arena: Arena, proxy: Proxy) -> None:
+    holder, rival = arena.writer("holder", 20.0), arena.writer("rival", 20.0)
+    lease = holder.acquire(own(P1), wait_s=5)
+    arena.service.stop()
+    arena.service.start()
+    eventually(lambda: renewed(holder, lease), within_s=20)
+    if lease.lost is None:
+        assert granted(rival, own(P1)) is None, "two hold the locks"
+        lease.ensure_active()
+        holder.release(lease)
+    after = rival.acquire(own(P1), wait_s=10)
+    assert after.token > lease.token
+    rival.release(after)
+
+
+def renewed(locks: DataLocks, lease: DataLease) -> bool:
+    """Whether the service has answered; the lease says what."""
+    try:
+        locks.renew(lease)
+    except LeaseLost:
+        return True
+    except ProviderUnavailable:
+        return False
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -15,9 +16,11 @@ from lakelock.data_locks import zookeeper_waiter as waiter_module
 from lakelock.data_locks.zookeeper import ZooKeeperDataLease, ZooKeeperDataLocks
 from lakelock.data_locks.zookeeper_nodes import node_data
 from lakelock.data_locks.zookeeper_waiter import DataWaiter
-from lakelock.errors import LeaseLost, LockError, LockTimeout
+from lakelock.errors import LeaseLost, LockError, LockTimeout, SettingsError
+from lakelock.events import Event, EventKind, Events
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.zookeeper import zookeeper_ensemble
 from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, TABLE, Later, eventually, granted, own, share
 from tests.integration.test_data_locks import open_one, tables
 from tests.integration.zookeeper_world import World
@@ -263,15 +266,17 @@ def test_a_holder_that_dies_while_its_lock_is_being_broken_is_waited_for(queues:
         assert operator.inspect() == ()
 
 
-def test_a_foreign_node_keeps_out_whom_it_should(queues: Queues) -> None:
+def test_a_foreign_node_keeps_out_whom_it_should_until_all_is_cleared_by_force(queues: Queues) -> None:
     one = queues.writer("one")
     one.release(one.acquire(own(P1), wait_s=5))
     foreign = queues.plain.create(f"{queues.path}/@table/read-", b"not ours", ephemeral=True, sequence=True)
     assert granted(one, own(TABLE)) is None
     lease = one.acquire(own(P1), wait_s=5)
     assert [shown.writer is None for shown in one.inspect()] == [True, False]
-    queues.plain.delete(foreign)
-    one.release(lease)
+    one.break_lock(0, force=True)
+    assert queues.plain.exists(foreign) is None and not any(queues.nodes().values())
+    with pytest.raises(LeaseLost):
+        one.renew(lease)
 
 
 def test_queues_that_nobody_uses_are_removed_when_there_are_too_many(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,6 +292,45 @@ def test_queues_that_nobody_uses_are_removed_when_there_are_too_many(queues: Que
     one.renew(kept)
     assert granted(two, own(P1)) is None
     one.release(kept)
+
+
+def test_leases_are_never_longer_than_the_session_that_the_server_grants(queues: Queues) -> None:
+    with pytest.raises(SettingsError, match="40 s") as refused:
+        queues.writer("long", 90.0).acquire(own(P1), wait_s=5)
+    assert refused.value.details["key"] == "data_locks.lease_s"
+    one = queues.writer("one", 60.0)
+    lease = one.acquire(own(P1), wait_s=5)
+    assert lease.lease_s == 40.0 and lease.remaining_s() <= 40.0
+    one.release(lease)
+
+
+def test_who_waits_tells_once_for_whom(queues: Queues) -> None:
+    seen: list[Event] = []
+    holder, waiter = queues.writer("holder"), queues.writer("waiter")
+    waiter._events = Events((seen.append,))
+    lease = holder.acquire(own(P1), wait_s=5)
+    with pytest.raises(LockTimeout):
+        waiter.acquire(share(P1), wait_s=1.5)
+    assert [event.kind for event in seen] == [EventKind.WAITING_FOR_LOCK]
+    assert str(seen[0].facts["holder"]).startswith("holder")
+    holder.release(lease)
+
+
+def test_held_locks_and_waiters_survive_the_loss_of_the_leader(tmp_path: Path) -> None:
+    with zookeeper_ensemble(tmp_path) as ensemble:
+        holder, other = (open_one(ensemble.service, "t", name, 30.0) for name in ("holder", "other"))
+        lease = holder.acquire(own(P1, P2), wait_s=10)
+        waiting = Later(other, own(P1, P2), wait_s=60)
+        before = [locked.token for locked in other.inspect()]
+        ensemble.stop_leader()
+        eventually(lambda: lease.is_doubtful, within_s=30)  # type: ignore[attr-defined]
+        lease.ensure_active()
+        assert not waiting.done and lease.lost is None
+        assert [locked.token for locked in holder.inspect()] == before
+        holder.release(lease)
+        other.release(waiting.lease())
+        holder.close()
+        other.close()
 
 
 def test_the_nodes_of_a_digest_user_are_closed_to_everybody_else(queues: Queues) -> None:
