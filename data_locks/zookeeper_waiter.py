@@ -11,6 +11,7 @@ from lakelock.data_locks.zookeeper_requests import (
     listing,
     nodes_of,
     remove,
+    remove_each,
     removing_node,
     unless,
     vanishing,
@@ -110,7 +111,7 @@ class DataWaiter:
     def _enter(self, within: Within) -> None:
         """Create all our nodes in one transaction, unless an earlier try has done so."""
         if self._in_doubt:
-            self._nodes, self._in_doubt = self._find(within), False
+            self._nodes, self._in_doubt = self._found_again(within), False
         paths = {f"{self._queues[resource]}/{prefix}": b"" for resource, prefix in self._prefixes.items()}
         paths[next(path for path in paths if path.startswith(f"{self._table_queue}/"))] = self._data
         for _ in range(_TRIES):
@@ -120,6 +121,16 @@ class DataWaiter:
                 self._make_queues(within)
         if not self._nodes:
             raise vanishing(self._base)
+
+    def _found_again(self, within: Within) -> list[str]:
+        """Our nodes of which we have not heard; none unless there is one in every queue."""
+        for _ in range(2):
+            found = self._find(within)
+            if not found or len(found) >= len(self._queues):
+                return found
+            # They were made while we listed the queues, so that only the later ones show them.
+        remove_each(self.session, found, within)
+        return []
 
     def _create(self, paths: dict[str, bytes], within: Within) -> list[str] | None:
         unsure, self._in_doubt, self._unsure = self._unsure, True, True

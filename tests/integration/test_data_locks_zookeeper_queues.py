@@ -198,19 +198,35 @@ def test_a_waiter_whose_session_ended_goes_to_the_end_of_the_queue(queues: Queue
     assert other.inspect() == ()
 
 
+def lonely_waiter(queues: Queues) -> tuple[ZooKeeperDataLocks, DataWaiter]:
+    """One that asks for P1, with no `acquire` around it."""
+    one = queues.writer("one")
+    one.release(one.acquire(own(P1), wait_s=5))
+    request, grant, session = own(P1), one.runtime.uuid(), one._session
+    assert session is not None
+    data = node_data(request, one.writer, grant, 30.0)
+    return one, DataWaiter(session, queues.path, request, data, grant, one.runtime)
+
+
 def test_nodes_that_were_made_in_the_next_session_are_not_forgotten(queues: Queues) -> None:
     """The session may end while a request waits for a connection; its nodes belong to the next session then."""
-    one = queues.writer("one")
-    one.inspect()
-    session = one._session
-    assert session is not None
-    request, grant = own(P1), one.runtime.uuid()
-    waiter = DataWaiter(session, queues.path, request, node_data(request, one.writer, grant, 30.0), grant, one.runtime)
+    one, waiter = lonely_waiter(queues)
     waiter._epoch -= 1
     assert waiter.step(lambda: 5.0) is None
     assert waiter.is_out and len(one.inspect()) == 1
     one._abandon_later(waiter)
     eventually(lambda: not any(queues.nodes().values()))
+
+
+def test_a_part_of_a_request_is_no_request(queues: Queues) -> None:
+    """Nodes that were not made together have no common place in the queues."""
+    _, waiter = lonely_waiter(queues)
+    waiter._in_doubt = waiter._unsure = True
+    queues.plain.create(f"{queues.path}/month=1/write-{waiter.grant}-lock-", b"", ephemeral=True, sequence=True)
+    assert waiter.step(lambda: 5.0) is not None
+    assert {stat.czxid for stat in queues.stats()} == {waiter.token}
+    waiter.leave(lambda: 5.0)
+    assert not any(queues.nodes().values())
 
 
 def test_an_interrupted_connection_is_no_loss_and_is_checked_before_it_is_trusted(queues: Queues) -> None:
