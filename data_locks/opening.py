@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakelock.clock import Runtime
 from lakelock.data_locks.base import DataLocks
 from lakelock.data_locks.document import DocumentDataLocks
+from lakelock.data_locks.hive_metastore import MetastoreDataLocks
 from lakelock.data_locks.register import MemoryRegister, StorageRegister
 from lakelock.data_locks.register_dynamodb import DynamodbRegister
 from lakelock.data_locks.register_redis import RedisRegister
@@ -43,6 +44,7 @@ _BY_PROVIDER: dict[str, Callable[[Opening], DataLocks]] = {
     "redis": _in_redis,
     "dynamodb": _in_dynamodb,
     "zookeeper": ZooKeeperDataLocks,
+    "hive_metastore": MetastoreDataLocks,
 }
 
 
