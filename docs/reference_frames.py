@@ -129,7 +129,7 @@ request is granted as a whole, in order of arrival: who is behind a waiter that 
 DATA_LOCKS_REST = """A request that is too large is refused, and the error names `data_locks.escalate_above`: above it, one
 exclusive lock on what the partitions have in common replaces theirs, and fits.
 
-**When a holder dies**, ZooKeeper ends its session one `data_locks.lease_s` after its last ping. In a document it is removed by
+**When a holder dies**, ZooKeeper ends its session one `data_locks.lease_s` after its last ping. Elsewhere it is removed by
 whoever waits for it, after seeing it unchanged for one lease; no clock is compared across machines. A holder that comes back
 finds out at its next renewal. After a failover of Redis to a replica that lacks the latest changes, two may hold locks that
 exclude each other until the older one renews; what they commit is checked all the same."""

@@ -283,6 +283,12 @@ DATA_LOCKS = {
         "looks every `data_locks.sleep_s` or sooner",
         "400 KB for all requests together",
     ),
+    "hive_metastore": DataLockText(
+        "in the metastore's lock table, one call for a request, under a name of their own in the database `lakelock`",
+        "2 calls, 1 and 1",
+        "looks every `data_locks.sleep_s` or sooner, one query each",
+        "what the metastore takes",
+    ),
     "storage": DataLockText(
         "one document in `.hoodie/.lakelock/data_locks`, replaced on a condition; so for every provider that is not named here",
         "2 requests each",

@@ -1,4 +1,4 @@
-"""What is special about the document of data locks in Redis and in DynamoDB."""
+"""Data locks beside the commit lock and in forked processes; and what is special about the documents in Redis and DynamoDB."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = "hunter2"
 Open = Callable[..., DataLocks]
 
 
-@pytest.fixture(scope="module", params=["redis", "dynamodb"])
+@pytest.fixture(scope="module", params=["redis", "dynamodb", "zookeeper"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with SERVICES[request.param](Path(tmp_path_factory.mktemp(request.param))) as running:
         yield running
