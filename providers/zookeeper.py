@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from lakelock.errors import LakelockError, LeaseLost, LockError, SettingsError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
@@ -67,6 +68,8 @@ class ZooKeeperLockProvider(PollingProvider):
         if not session.wait_connected(min(within(), self._options.connect_timeout_s)):
             raise session.unreachable("no connection")
         if waiter is None or waiter.session is not session or waiter.is_out:
+            if waiter is not None and waiter.may_be_there:
+                waiter.session.pursue(partial(waiter.leave, lambda: session.timeout_s))
             data = node_data(self.writer, self._settings.lease_s)
             waiter = self._waiter = Waiter(session, self._place.path, data, self.runtime)
         seen = waiter.step(within)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -421,6 +422,25 @@ def test_a_waiter_whose_connection_breaks_waits_on_with_the_same_node(world: Wor
         assert nodes(holder) == [lease.grant, place]
         holder.release(lease)
         assert taking.result(10).grant == place
+
+
+def test_a_node_that_was_made_in_the_next_session_is_not_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session may end while a request waits for a connection; its node belongs to the next session then."""
+    provider = world.writer("one", lease_s=20.0)
+    provider.release(take(provider, 5))
+    session = provider._session
+    assert session is not None
+    ask = session.ask
+
+    def after_a_change_of_sessions(within_s: float, *requests: Any) -> list[Any]:
+        monkeypatch.setattr(session, "ask", ask)
+        session.epoch += 1
+        return ask(within_s, *requests)
+
+    monkeypatch.setattr(session, "ask", after_a_change_of_sessions)
+    lease = take(provider, 10)
+    assert nodes(provider) == [lease.grant]
+    provider.release(lease)
 
 
 def test_a_waiter_whose_session_ends_or_whose_node_is_removed_enters_the_queue_again(world: World) -> None:
