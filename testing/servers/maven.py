@@ -21,7 +21,7 @@ REPOSITORY = "LAKELOCK_TEST_MAVEN_URL"
 """Environment: a repository in Maven's layout to use in place of Maven Central, where Maven itself is not there."""
 
 FOLDER = Path(sys.prefix) / "lakelock-servers" / "jars"
-_WITHIN_S = 180.0
+_WITHIN_S = 120.0
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
