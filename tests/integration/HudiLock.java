@@ -11,6 +11,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.hudi.common.config.LockConfiguration;
 import org.apache.hudi.common.lock.LockProvider;
 import org.apache.hudi.common.util.Option;
+import org.apache.hudi.exception.HoodieLockException;
 import org.apache.hudi.storage.StorageConfiguration;
 
 /**
@@ -38,7 +39,8 @@ public class HudiLock {
                 provider.unlock();
                 say("\"released\": true");
             } else if (words[0].equals("hammer")) {
-                say("\"overlaps\": " + hammer(provider, Integer.parseInt(words[1]), Integer.parseInt(words[2]), Path.of(words[3])));
+                int rounds = Integer.parseInt(words[1]);
+                say("\"overlaps\": " + hammer(provider, rounds, Integer.parseInt(words[2]), Path.of(words[3])));
             } else {
                 say("\"ready\": true");
             }
@@ -52,17 +54,25 @@ public class HudiLock {
         return (LockProvider<?>) constructor.newInstance(new LockConfiguration(properties), new Hadoop());
     }
 
-    /** Tries until it has the lock, as Hudi's LockManager does: some providers answer at once when somebody else has it. */
+    /** Tries until it has the lock, as Hudi's LockManager does: when another has it, a provider says no, or throws. */
     static boolean take(LockProvider<?> provider, long withinMs) throws Exception {
         long untilMs = System.nanoTime() / 1_000_000 + withinMs;
         long leftMs = withinMs;
+        HoodieLockException failure = null;
         do {
-            if (provider.tryLock(Math.max(1, leftMs), TimeUnit.MILLISECONDS)) {
-                return true;
+            try {
+                if (provider.tryLock(Math.max(1, leftMs), TimeUnit.MILLISECONDS)) {
+                    return true;
+                }
+            } catch (HoodieLockException error) {
+                failure = error;
             }
             Thread.sleep(POLL_MS);
             leftMs = untilMs - System.nanoTime() / 1_000_000;
         } while (leftMs > 0);
+        if (failure != null) {
+            System.err.println(failure);
+        }
         return false;
     }
 

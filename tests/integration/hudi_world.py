@@ -16,6 +16,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
+from lakelock.storage import Storage
 from lakelock.storage_memory import MemoryStorage
 from lakelock.testing.servers.dynamodb import REGION, TABLE
 from lakelock.testing.servers.service import Service
@@ -47,12 +48,13 @@ class World:
     started: list[Worker] = field(default_factory=list)
     opened: list[LockProvider] = field(default_factory=list)
 
-    def writer(self, name: str) -> LockProvider:
+    def writer(self, name: str, storage: Storage | None = None) -> LockProvider:
         """lakelock in this process, with the settings of the file."""
         runtime = SystemRuntime()
         settings = Settings.resolve(self.options, file=self.file).settings
         identity = WriterIdentity.of_this_process(runtime, name)
-        self.opened.append(open_provider(settings, MemoryStorage(runtime.now_ms, name="table"), runtime, identity))
+        storage = storage or MemoryStorage(runtime.now_ms, name="table")
+        self.opened.append(open_provider(settings, storage, runtime, identity))
         return self.opened[-1]
 
     def python(self) -> Worker:

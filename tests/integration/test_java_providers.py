@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.errors import LockTimeout
+from lakelock.storage_open import open_storage
 from lakelock.testing.servers import zookeeper as spark
 from lakelock.testing.servers.dynamodb import dynamodb_server
 from lakelock.testing.servers.hudi_jars import HUDI, HUDI_DYNAMODB
@@ -108,3 +109,18 @@ def test_a_killed_python_holder_is_replaced_by_java_after_its_lease(world: World
     python.signal(signal.SIGKILL)
     assert java("take 20") == {"took": True}
     assert time.monotonic() - killed_s > LEASE_S / 3
+
+
+@pytest.mark.parametrize("world", ["zookeeper"], indirect=True)
+def test_the_lock_that_java_derives_from_the_path_of_the_table_is_ours(world: World) -> None:
+    text = world.file.read_text().replace("ZookeeperBasedLockProvider", "ZookeeperBasedImplicitBasePathLockProvider")
+    world.file.write_text(text + "hoodie.base.path=s3a://bucket/warehouse/flights\n")
+    keys = {"access_key_id": "id", "secret_access_key": "key", "region": "us-east-1"}
+    provider = world.writer("python", open_storage("s3://bucket/warehouse/x/../flights/", keys))
+    java = world.java()
+    assert java("take 10") == {"took": True}
+    with pytest.raises(LockTimeout, match="another Hudi writer"):
+        provider.acquire(wait_s=0.5)
+    assert java("release")
+    provider.acquire(wait_s=2).ensure_active()
+    assert java("take 0.3") == {"took": False}
