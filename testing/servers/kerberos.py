@@ -1,7 +1,7 @@
 """A Kerberos realm of its own: a KDC from Debian's packages on a free loopback port, with all its files in one folder.
 
-Nothing of it needs root but the installation of the packages, which is done where root and apt are there. The Python package
-gssapi is compiled once per virtual environment.
+Nothing of it needs root but the installation of the packages, which is done where root and apt are there. The Python packages
+gssapi (for the metastore) and kerberos (for ZooKeeper) are compiled once per virtual environment.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from lakelock.testing.servers.zookeeper import free_port
 REALM = "LAKELOCK.TEST"
 FOLDER = Path(sys.prefix) / "lakelock-servers"
 
-_GSSAPI = FOLDER / "gssapi"
+_PYTHON = FOLDER / "kerberos"
 _FAILED = FOLDER / "kerberos.failed"
 _PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
+_MODULES = {"gssapi": "gssapi>=1.8", "kerberos": "kerberos>=1.3"}
 _PACKAGES = ("krb5-kdc", "krb5-admin-server", "krb5-user")
 _TO_COMPILE = ("gcc", "libc6-dev", "libkrb5-dev")
 _UPDATE_S, _INSTALL_S, _COMPILE_S, _ANSWER_S = 60.0, 200.0, 300.0, 20.0
@@ -74,7 +75,9 @@ class Realm:
 
     @cached_property
     def environment(self) -> Mapping[str, str]:
-        return {"KRB5_CONFIG": str(self.configuration), "KRB5_KDC_PROFILE": str(self.folder / "kdc.conf")}
+        path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(_PYTHON)])
+        files = {"KRB5_CONFIG": str(self.configuration), "KRB5_KDC_PROFILE": str(self.folder / "kdc.conf")}
+        return {**files, "PYTHONPATH": path}
 
     def keytab(self, *names: str) -> Path:
         """A new file with the keys of these principals, which are made."""
@@ -138,7 +141,7 @@ def kerberos_realm(folder: Path) -> Iterator[Realm]:
 def missing() -> str:
     """What Kerberos lacks here, in a sentence that begins with "needs "; empty where it is there or could be installed.
 
-    gssapi may be importable only after this call.
+    The Python packages may be importable only after this call.
     """
     if _lacking() and not _FAILED.exists() and os.access(sys.prefix, os.W_OK):
         FOLDER.mkdir(exist_ok=True)
@@ -148,15 +151,15 @@ def missing() -> str:
                 told = _install()
                 if _lacking():
                     _FAILED.write_text(told)
-    why = f" ({_FAILED.read_text().strip()[-300:]})" if _lacking() and _FAILED.exists() else ""
     lacking = ", ".join(_lacking())
+    why = f" ({_FAILED.read_text().strip()[-300:]} and {_FAILED} says not to try again)" if _FAILED.exists() else ""
     return f"needs Kerberos, and {lacking} is missing{why}: apt-get install -y {' '.join(_PACKAGES)}" if lacking else ""
 
 
 def _lacking() -> list[str]:
-    if find_spec("gssapi") is None and _GSSAPI.exists() and str(_GSSAPI) not in sys.path:
-        sys.path.append(str(_GSSAPI))
-    python = [] if find_spec("gssapi") else ["the Python package gssapi (pip install 'lakelock[kerberos]')"]
+    if _PYTHON.exists() and str(_PYTHON) not in sys.path:
+        sys.path.append(str(_PYTHON))
+    python = [f"the Python package {name} (pip install 'lakelock[kerberos]')" for name in _MODULES if find_spec(name) is None]
     return [name for name in _PROGRAMS if _program(name) is None] + python
 
 
@@ -169,7 +172,7 @@ def _install() -> str:
     """What went wrong, or nothing."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return "not root, or no apt-get here"
-    compiles = find_spec("gssapi") is None
+    compiles = any(find_spec(name) is None for name in _MODULES)
     headers = Path(sysconfig.get_path("include")) / "Python.h"
     packages = [*_PACKAGES, *(_TO_COMPILE if compiles else ()), *(["python3-dev"] if compiles and not headers.exists() else ())]
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
@@ -177,12 +180,13 @@ def _install() -> str:
     told += _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], _INSTALL_S, quiet)
     if not compiles:
         return told
-    arriving = _GSSAPI.with_suffix(".arriving")
+    arriving = _PYTHON.with_suffix(".arriving")
     shutil.rmtree(arriving, ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--target", str(arriving), "gssapi>=1.8"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--target", str(arriving), *_MODULES.values()]
     failed = _run(pip, _COMPILE_S, {"CFLAGS": "-O0"})
     if not failed:
-        arriving.rename(_GSSAPI)
+        shutil.rmtree(_PYTHON, ignore_errors=True)
+        arriving.rename(_PYTHON)
     return told + failed
 
 
