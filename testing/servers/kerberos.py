@@ -19,6 +19,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
+from lakelock.testing.servers.service import ServerFailed, ServerMissing
 from lakelock.testing.servers.zookeeper import free_port
 
 REALM = "LAKELOCK.TEST"
@@ -98,7 +99,7 @@ class Realm:
         until_s = time.monotonic() + _ANSWER_S
         while "commencing operation" not in self._said():
             if self._running.poll() is not None or time.monotonic() > until_s:
-                raise RuntimeError(f"the KDC did not start: {self._said()[-2000:]}")
+                raise ServerFailed(f"the KDC did not start: {self._said()[-2000:]}")
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -123,12 +124,13 @@ class Realm:
         )
         # kadmin.local reports most failures in words only.
         if done.returncode != 0 or "while" in done.stderr:
-            raise RuntimeError(f"{program} failed: {done.stderr[-1000:]}")
+            raise ServerFailed(f"{program} failed: {done.stderr[-1000:]}")
 
 
 @contextmanager
 def kerberos_realm(folder: Path) -> Iterator[Realm]:
-    """A realm whose KDC runs."""
+    """A realm whose KDC runs; `ServerMissing` where it cannot be had."""
+    require()
     folder.mkdir(parents=True, exist_ok=True)
     realm = Realm(folder)
     try:
@@ -138,11 +140,8 @@ def kerberos_realm(folder: Path) -> Iterator[Realm]:
         realm.stop()
 
 
-def missing() -> str:
-    """What Kerberos lacks here, in a sentence that begins with "needs "; empty where it is there or could be installed.
-
-    The Python packages may be importable only after this call.
-    """
+def require() -> None:
+    """Kerberos is here after this, the Python packages too; or `ServerMissing` says what lacks."""
     if _lacking() and not _FAILED.exists() and os.access(sys.prefix, os.W_OK):
         FOLDER.mkdir(exist_ok=True)
         with (FOLDER / "kerberos.lock").open("w") as lock:
@@ -151,9 +150,9 @@ def missing() -> str:
                 told = _install()
                 if _lacking():
                     _FAILED.write_text(told)
-    lacking = ", ".join(_lacking())
-    why = f" ({_FAILED.read_text().strip()[-300:]} and {_FAILED} says not to try again)" if _FAILED.exists() else ""
-    return f"needs Kerberos, and {lacking} is missing{why}: apt-get install -y {' '.join(_PACKAGES)}" if lacking else ""
+    if lacking := ", ".join(_lacking()):
+        why = f" ({_FAILED.read_text().strip()[-300:]} and {_FAILED} says not to try again)" if _FAILED.exists() else ""
+        raise ServerMissing(f"needs Kerberos, and {lacking} is missing{why}: apt-get install -y {' '.join(_PACKAGES)}")
 
 
 def _lacking() -> list[str]:

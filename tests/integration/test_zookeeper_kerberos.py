@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.testing.servers import kerberos
 from lakelock.testing.servers.kerberos import REALM, Realm, kerberos_realm
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_server
@@ -30,8 +29,6 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    if lacking := kerberos.missing():
-        pytest.skip(lacking)
     with kerberos_realm(tmp_path_factory.mktemp("kdc")) as realm:
         users, keys = realm.keytab("etl", "audit"), realm.keytab("zookeeper/localhost")
         jaas = realm.folder / "jaas.conf"
