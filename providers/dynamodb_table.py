@@ -24,6 +24,8 @@ _NAMES = {
     "#tk": "token",
     "#tl": "tokenLimit",
     "#w": "writer",
+    "#dv": "documentVersion",
+    "#dd": "document",
 }
 _NAME = re.compile(r"#\w+")
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
@@ -82,17 +84,22 @@ class DynamodbTable:
         item: Attributes | None = reply.get("Item")
         return item
 
-    def update(self, key: str, expression: str, values: Attributes, when: str = "") -> Attributes:
-        """Change one item, created if missing, if `when` holds; the changed attributes. `ConditionFailed` if it does not."""
+    def update(self, key: str, expression: str, values: Attributes, when: str = "", *, returning: bool = True) -> Attributes:
+        """Change one item, created if missing, if `when` holds; the changed attributes. `ConditionFailed` if it does not.
+
+        Without `returning` the answer has no attributes, whatever happens: for an item that is large.
+        """
         used = _NAME.findall(f"{expression} {when}")
-        condition = {"ConditionExpression": when, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"} if when else {}
+        condition = {"ConditionExpression": when} if when else {}
+        if when and returning:
+            condition["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         reply = self._send(
             "update_item",
             Key={"key": {"S": key}},
             UpdateExpression=expression,
             ExpressionAttributeNames={name: _NAMES[name] for name in used},
             **({"ExpressionAttributeValues": dict(values)} if values else {}),
-            ReturnValues="UPDATED_NEW",
+            ReturnValues="UPDATED_NEW" if returning else "NONE",
             **condition,
         )
         changed: Attributes = reply.get("Attributes", {})

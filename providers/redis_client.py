@@ -12,7 +12,7 @@ from typing import Any
 from lakelock.clock import Runtime
 from lakelock.errors import ProviderUnavailable
 from lakelock.providers.redis_address import RedisAddress
-from lakelock.providers.redis_scripts import Keys, Script
+from lakelock.providers.redis_scripts import Names, Script
 from lakelock.settings_redis import RedisSettings
 
 _REFUSED = ("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "ERR ")
@@ -21,7 +21,7 @@ _REFUSED = ("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "ERR ")
 class RedisClient:
     """Runs scripts on the server that has the lock. Connects when it is first needed."""
 
-    def __init__(self, address: RedisAddress, settings: RedisSettings, keys: Keys, longest_s: float) -> None:
+    def __init__(self, address: RedisAddress, settings: RedisSettings, keys: Names, longest_s: float) -> None:
         self._driver = _driver()
         self._address, self._settings, self._keys = address, settings, keys
         self._timeout_s = min(settings.socket_timeout_s, longest_s)

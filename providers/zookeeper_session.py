@@ -95,6 +95,16 @@ class ZooKeeperSession:
         self._client.handler.spawn(self._wind_up, last, self.epoch, done)
         done.wait(wait_s)
 
+    def pursue(self, action: Callable[[], object]) -> None:
+        """Try `action` in the background, again and again, until it is done or the session and its nodes are gone."""
+        epoch = self.epoch
+
+        def persist() -> None:
+            while self.epoch == epoch and not self._ending and not self._did(action):
+                self._runtime.sleep(_LOOK_AGAIN_S)
+
+        self._client.handler.spawn(persist)
+
     def _wind_up(self, last: tuple[Callable[[], object], ...], epoch: int, done: Flag) -> None:
         try:
             until_s = self._runtime.monotonic_s() + self.timeout_s
