@@ -73,8 +73,8 @@ def _acquired(ordered: Sequence[Wanted], settings: DataLockSettings, runtime: Ru
             runtime.sleep(settings.sleep_s * (0.5 + 0.5 * runtime.random()))
         granted: list[DataLease] = []
         try:
-            for each in ordered:
-                granted.append(each.locks.acquire(each.request, wait_s=0))
+            # One by one, so that what was granted before a refusal is known.
+            granted.extend(each.locks.acquire(each.request, wait_s=0) for each in ordered)
             for lease in granted:
                 lease.ensure_not_lost()
             return tuple(granted)

@@ -218,7 +218,7 @@ class HiveModelSuite:
                 wanted = [Wanted(locks, locks_of("INSERT", [target[locks.table]])) for locks in tables]
                 random.shuffle(wanted)
                 with holding_several(wanted, QUICK, RUNTIME) as leases:
-                    owned = [(table, each) for table, each in target.items()]
+                    owned = list(target.items())
                     with mutex:
                         overlaps.extend(str(each) for each in owned if inside.get(each))
                         inside.update(dict.fromkeys(owned, 1))
