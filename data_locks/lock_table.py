@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from lakelock.data_locks.request import LockRequest, Mode, Resource, collide, lock_request
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 
 FORMAT = 1
 
@@ -107,15 +108,15 @@ class LockTable:
     def from_bytes(cls, data: bytes) -> LockTable:
         """Read what `to_bytes` wrote; `CorruptTableError` for anything else, since unknown is never free."""
         try:
-            fields = json.loads(data)
-            if fields["format"] != FORMAT:
-                raise ValueError(f"format {fields['format']!r} is not known to this version")
-            table = cls(_whole(fields["latest"]), tuple(_entry(each) for each in fields["entries"]))
+            fields = JsonObject.parse(data)
+            if fields.get("format") != FORMAT:
+                raise ValueError(f"format {fields.get('format')!r} is not known to this version")
+            table = cls(fields.whole("latest", at_least=0), tuple(map(_entry, fields.children("entries"))))
             numbers = [entry.number for entry in table.entries]
             if numbers != sorted(set(numbers)) or (numbers and numbers[-1] > table.latest):
                 raise ValueError("the numbers are out of order")
             return table
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except ValueError as error:
             raise CorruptTableError(
                 f"the table of data locks cannot be read ({error}), so nobody can tell what is locked",
                 hint="make sure that no writer runs, then remove it: lakelock locks break --all --force",
@@ -138,30 +139,21 @@ def _entry_fields(entry: Entry) -> dict[str, object]:
     }
 
 
-def _entry(fields: dict[str, object]) -> Entry:
-    request = lock_request(_resources(fields["shared"]), _resources(fields["exclusive"]), about=str(fields["about"]))
-    writer, acquired = fields["writer"], fields["acquired"]
-    if not isinstance(writer, dict):
-        raise ValueError("the writer is not an object")
+def _entry(fields: JsonObject) -> Entry:
     return Entry(
-        grant=str(fields["grant"]),
-        request=request,
-        writer=WriterIdentity.from_dict(writer),
-        lease_s=_whole(fields["leaseMs"]) / 1000,
-        since_ms=_whole(fields["since"]),
-        number=_whole(fields["number"]),
-        beat=_whole(fields["beat"]),
-        acquired_ms=None if acquired is None else _whole(acquired),
+        grant=fields.text("grant"),
+        request=lock_request(_resources(fields, "shared"), _resources(fields, "exclusive"), about=fields.text("about")),
+        writer=WriterIdentity.from_dict(fields.child("writer").fields),
+        lease_s=fields.whole("leaseMs", at_least=0) / 1000,
+        since_ms=fields.whole("since"),
+        number=fields.whole("number", at_least=1),
+        beat=fields.whole("beat", at_least=0),
+        acquired_ms=None if fields.get("acquired") is None else fields.whole("acquired"),
     )
 
 
-def _resources(paths: object) -> list[Resource]:
-    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
-        raise ValueError("resources are not a list of paths")
+def _resources(fields: JsonObject, name: str) -> list[Resource]:
+    paths = fields.items(name)
+    if not all(isinstance(path, str) for path in paths):
+        raise ValueError(f"{name} is not a list of paths")
     return [Resource.of(path) for path in paths]
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is not a count")
-    return value
