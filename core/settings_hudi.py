@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from lakelock.settings_fields import did_you_mean
 from lakelock.settings_file import FileSettings, Refused
+from lakelock.settings_hive import HIVE_KEYS
 
 _LOCK = "hoodie.write.lock."
 _PROVIDER = "hoodie.write.lock.provider"
@@ -106,6 +107,7 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
         if scheme == "zookeeper":
             used.add(_TABLE_NAME)
         used |= _lease(scheme, properties, values)
+    values |= {key: (properties[key], key) for key in HIVE_KEYS if key in properties}
     return FileSettings(path, values, (*warnings, *_left_out(path, properties, used)))
 
 

@@ -202,6 +202,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.ROLLED_BACK: "the files of a withdrawn or dead transaction are removed",
     EventKind.COLLECTED: "old decisions were deleted",
     EventKind.ALERT: "something went wrong that does not change the outcome, such as files that could not be removed yet",
+    EventKind.DATA_LOCKED: "the data locks of an operation are held; says which, and after how long",
 }
 
 EXITS: dict[Exit, str] = {

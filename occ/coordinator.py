@@ -12,6 +12,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
+from lakelock.occ.data_locking import DataLocking
 from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
@@ -42,6 +43,7 @@ class Coordinator:
 
     def __init__(self, table: OpenTable, properties: TableProperties) -> None:
         self.table, self.properties = table, properties
+        self.data = DataLocking(table)
         self._schemas = SchemaHistory(table)
         self._applied = AppliedVersions(table)
         self._swept = False
@@ -161,6 +163,7 @@ class Coordinator:
 
     def close(self) -> None:
         """Let go of the lock service. Never raises."""
+        self.data.close()
         if self.table.provider is not None:
             self.table.provider.close()
 
