@@ -98,6 +98,12 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "Set `lock.provider` to the recorded one. To move a table to another lock: stop every writer, delete "
         "`.hoodie/.lakelock/lock.json`, start them with the new setting.",
     ),
+    e.SecondWriter: Advice(
+        "`concurrency.mode` is SINGLE_WRITER (or `hive.support.concurrency` is false), and another transaction is pending "
+        "whose writer is alive, or was a moment ago.",
+        "Set `concurrency.mode` to OPTIMISTIC in all writers. A writer that was killed counts as alive until its heartbeat is "
+        "too old, 120 seconds by default: run again then. Nothing was written.",
+    ),
     e.TransactionError: Advice(
         "Others were faster in every one of many attempts (to begin, to take a decision number, to look at what changed).",
         "Run again when it is quieter. If it persists, `lakelock doctor PATH` checks the lock and the clock.",

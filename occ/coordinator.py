@@ -20,6 +20,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.occ.schemas import SchemaHistory
+from lakelock.occ.single_writer import refuse_second_writer
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
@@ -89,6 +90,8 @@ class Coordinator:
         try:
             schema = self._schemas.at(baseline.timeline, baseline.properties)
             self._sweep(baseline)
+            if self.table.provider is None:
+                refuse_second_writer(self.table, baseline.timeline, baseline.instant)
         except BaseException:
             give_up(self.table, heartbeat, baseline.instant, action)
             raise
