@@ -5,68 +5,44 @@ Each request is one write, however many partitions it names, and each grant happ
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from lakelock.data_locks.base import DataLease, DataLocks, LockedData, timeout
+from lakelock.data_locks.base import DataLease, LockedData
 from lakelock.data_locks.lock_table import Entry, LockTable
+from lakelock.data_locks.polling import PollingDataLocks, Waiting
 from lakelock.data_locks.register import Register
 from lakelock.data_locks.request import LockRequest
 from lakelock.data_locks.watch import Watch
-from lakelock.errors import CorruptTableError, LakelockError, LockError, ProviderUnavailable, StorageUnavailable
-from lakelock.events import Event, EventKind
+from lakelock.errors import CorruptTableError, LockError, StorageUnavailable
 from lakelock.providers.base import Lease, Opening
 from lakelock.providers.polling import NO_ANSWER
 
-_FIRST_PAUSE_S = 0.02
-_PAUSE_GROWTH = 1.6
-_GROWING_PAUSES = 30
 _LONGEST_SWAP_PAUSE_S = 0.05
 _SWAPS = 200
 _RELEASE_ATTEMPTS = 3
 
 
 @dataclass
-class _Waiting:
+class _Waiting(Waiting):
     """One `acquire`. `sent`: when the write that made a version of my entry was about to be sent."""
 
     entry: Entry
     watch: Watch
     sent: dict[tuple[int, int], float] = field(default_factory=dict)
     blockers: tuple[LockedData, ...] = ()
-    looks: int = 0
 
 
-class DocumentDataLocks(DataLocks):
+class DocumentDataLocks(PollingDataLocks[_Waiting]):
     """The lock table of one table in a register."""
 
     def __init__(self, opening: Opening, register: Register) -> None:
-        self.table = opening.storage.uri
-        self._runtime, self._writer, self._events = opening.runtime, opening.writer, opening.events
-        self._settings, self._register = opening.settings.data_locks, register
-        self._held: dict[str, DataLease] = {}
-        self._pid = os.getpid()
+        super().__init__(opening)
+        self._register = register
 
     @property
     def identity(self) -> str:
         return self._register.identity
-
-    def acquire(self, request: LockRequest, *, wait_s: float | None = None) -> DataLease:
-        self._notice_fork()
-        wait_s = self._settings.wait_s if wait_s is None else wait_s
-        began_s, now_ms = self._runtime.monotonic_s(), self._runtime.now_ms()
-        entry = Entry(self._runtime.uuid(), request, self._writer, self._settings.lease_s, now_ms)
-        waiting = _Waiting(entry, Watch(self._runtime))
-        try:
-            lease = self._wait(waiting, began_s, wait_s)
-        except BaseException:
-            with suppress(LakelockError):
-                self._leave(entry.grant)
-            raise
-        self._held[lease.grant] = lease
-        return lease
 
     def renew(self, lease: Lease) -> Lease:
         lease.ensure_not_lost()
@@ -77,17 +53,6 @@ class DocumentDataLocks(DataLocks):
             lease.ensure_not_lost()
         lease.extend(began_s)
         return lease
-
-    def release(self, lease: Lease) -> None:
-        if not lease.is_here or self._held.pop(lease.grant, None) is None:
-            return
-        try:
-            self._leave(lease.grant)
-        except NO_ANSWER as error:
-            problem = f"data locks were not given back; others wait up to {lease.lease_s:g} s: {error.message}"
-            self._events.emit(Event(EventKind.ALERT, self.table, facts={"problem": problem}))
-        finally:
-            lease.lose("released")
 
     def inspect(self) -> tuple[LockedData, ...]:
         version = self._register.read()
@@ -103,42 +68,18 @@ class DocumentDataLocks(DataLocks):
             return None
         if not force:
             self._watch_until_over(entry)
-        self._leave(entry.grant)
+        self._remove(entry.grant)
         return None
 
-    def close(self) -> None:
-        for lease in tuple(self._held.values()):
-            with suppress(LakelockError):
-                self.release(lease)
-        self._register.close()
+    def _begin(self, request: LockRequest, grant: str, until_s: float) -> _Waiting:
+        entry = Entry(grant, request, self._writer, self._settings.lease_s, self._runtime.now_ms())
+        return _Waiting(request, grant, until_s, entry, Watch(self._runtime))
 
-    def _wait(self, waiting: _Waiting, began_s: float, wait_s: float) -> DataLease:
-        failure: LakelockError | None = None
-        told = False
-        while True:
-            try:
-                mine, failure = self._look(waiting), None
-                if mine.held:
-                    return self._lease(mine, waiting.sent[mine.version])
-            except NO_ANSWER as error:
-                if error.details.get("final"):
-                    raise
-                failure = error
-            left_s = wait_s - (self._runtime.monotonic_s() - began_s)
-            if left_s <= 0:
-                break
-            if waiting.blockers and not told:
-                told = True
-                facts = {"holder": "; ".join(map(str, waiting.blockers)), "locks": str(waiting.entry.request)}
-                self._events.emit(Event(EventKind.WAITING_FOR_LOCK, self.table, facts=facts))
-            self._runtime.sleep(min(self._pause_s(waiting), left_s))
-        if failure is not None:
-            raise ProviderUnavailable(
-                f"the data locks of {self.table} could not be taken within {wait_s:g} s: {failure.message}", hint=failure.hint
-            ) from failure
-        raise timeout(self.table, waiting.entry.request, waiting.blockers, wait_s)
+    def _look(self, waiting: _Waiting) -> DataLease | None:
+        mine = self._my_entry(waiting)
+        return self._lease(waiting, mine.number, waiting.sent[mine.version]) if mine.held else None
 
-    def _look(self, waiting: _Waiting) -> Entry:
+    def _my_entry(self, waiting: _Waiting) -> Entry:
         """My entry as it is now: queued if it was not, renewed when due, and without those before it who are dead."""
 
         def next_table(table: LockTable) -> LockTable:
@@ -163,23 +104,8 @@ class DocumentDataLocks(DataLocks):
         waiting.blockers = tuple(_shown(table, blocker) for blocker in blockers)
         return mine
 
-    def _pause_s(self, waiting: _Waiting) -> float:
-        """Growing up to the configured pause; never so long that my own entry looks dead."""
-        longest_s = min(self._settings.sleep_s, self._settings.renew_s)
-        pause_s = min(longest_s, _FIRST_PAUSE_S * _PAUSE_GROWTH ** min(waiting.looks, _GROWING_PAUSES))
-        waiting.looks += 1
-        return pause_s * (0.5 + 0.5 * self._runtime.random())
-
-    def _lease(self, entry: Entry, began_s: float) -> DataLease:
-        return DataLease(
-            self._runtime,
-            self._writer,
-            entry.request,
-            grant=entry.grant,
-            token=entry.number,
-            lease_s=entry.lease_s,
-            began_s=began_s,
-        )
+    def _blockers(self, waiting: _Waiting) -> tuple[LockedData, ...]:
+        return waiting.blockers
 
     def _update(self, change: Callable[[LockTable], LockTable]) -> LockTable:
         """Apply a change that does no harm when applied twice, and return the table with it."""
@@ -194,7 +120,13 @@ class DocumentDataLocks(DataLocks):
             f"the table of data locks of {self.table} keeps changing under our hands", hint="run the operation again"
         )
 
-    def _leave(self, grant: str) -> None:
+    def _leave(self, waiting: _Waiting) -> None:
+        self._remove(waiting.grant)
+
+    def _disconnect(self) -> None:
+        self._register.close()
+
+    def _remove(self, grant: str) -> None:
         for remaining in reversed(range(_RELEASE_ATTEMPTS)):
             try:
                 self._update(lambda table: table.without([grant], self._runtime.now_ms()))
@@ -235,12 +167,6 @@ class DocumentDataLocks(DataLocks):
             latest = self._runtime.now_ms()
         if self._register.swap(LockTable(latest).to_bytes(), version) is None:
             raise LockError("the data locks changed just now; nothing was broken", hint="look again with `lakelock locks ls`")
-
-    def _notice_fork(self) -> None:
-        """A forked process holds nothing and is another writer."""
-        if self._pid != os.getpid():
-            self._pid, self._held = os.getpid(), {}
-            self._writer = replace(self._writer, writer_id=self._runtime.uuid(), pid=self._pid)
 
 
 def _shown(table: LockTable, entry: Entry) -> LockedData:

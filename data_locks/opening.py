@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakelock.clock import Runtime
 from lakelock.data_locks.base import DataLocks
 from lakelock.data_locks.document import DocumentDataLocks
+from lakelock.data_locks.hive_metastore import MetastoreDataLocks
 from lakelock.data_locks.register import MemoryRegister, StorageRegister
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
@@ -27,7 +28,7 @@ def _next_to_the_table(opening: Opening) -> DataLocks:
     return DocumentDataLocks(opening, StorageRegister(opening.storage))
 
 
-_BY_PROVIDER: dict[str, Callable[[Opening], DataLocks]] = {"memory": _in_memory}
+_BY_PROVIDER: dict[str, Callable[[Opening], DataLocks]] = {"memory": _in_memory, "hive_metastore": MetastoreDataLocks}
 
 
 def open_data_locks(

@@ -16,9 +16,9 @@ WORKER = Path(__file__).with_name("lock_worker.py")
 class Worker:
     """One writer process; `ask` sends a command, `answer` waits for its reply."""
 
-    def __init__(self, arena: dict[str, Any]) -> None:
+    def __init__(self, arena: dict[str, Any], program: Path = WORKER) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), json.dumps(arena)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(program), json.dumps(arena)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def ask(self, command: str) -> None:
