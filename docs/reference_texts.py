@@ -95,8 +95,8 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.ProviderMismatch: Advice(
         "The table's first lakelock writer recorded which lock guards it, and this writer is set to another.",
-        "Set `lock.provider` to the recorded one. To move a table to another lock: stop every writer, delete "
-        "`.hoodie/.lakelock/lock.json`, start them with the new setting.",
+        "Set `lock.provider` to the recorded one. To move a table to another lock: stop its writers, run "
+        "`lakelock locks migrate` with their present settings, and start them with the new one.",
     ),
     e.SecondWriter: Advice(
         "`concurrency.mode` is SINGLE_WRITER (or `hive.support.concurrency` is false), and another transaction is pending "
@@ -249,7 +249,8 @@ JAVA_PEERS: dict[str, str] = {
 }
 
 SECTION_NOTES: dict[str, str] = {
-    "concurrency": "`PESSIMISTIC` is a known word, and refused: locks held for a whole write are not in this release.",
+    "concurrency": "When to use which: [concepts](concepts.md#data-locks). `SINGLE_WRITER` is also what "
+    "`hive.support.concurrency` = `false` means; a second live writer is then an error when a write begins, and an alert when it commits.",
     "lock": "The providers are described in [lock providers](reference-providers.md).",
     "heartbeat": "A writer is dead when its heartbeat is older than `interval_s` x `tolerable_misses`: 120 s by default. A "
     "shorter limit frees sooner what a dead writer left, and sooner costs a paused one its work.",
