@@ -250,7 +250,8 @@ JAVA_PEERS: dict[str, str] = {
 
 SECTION_NOTES: dict[str, str] = {
     "concurrency": "When to use which: [concepts](concepts.md#data-locks). `SINGLE_WRITER` is also what "
-    "`hive.support.concurrency` = `false` means; a second live writer is then an error when a write begins, and an alert when it commits.",
+    "`hive.support.concurrency` = `false` means; a second live writer is then an error when a write begins, "
+    "and an alert when it commits.",
     "lock": "The providers are described in [lock providers](reference-providers.md).",
     "heartbeat": "A writer is dead when its heartbeat is older than `interval_s` x `tolerable_misses`: 120 s by default. A "
     "shorter limit frees sooner what a dead writer left, and sooner costs a paused one its work.",

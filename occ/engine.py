@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.clock import Runtime
+from lakelock.data_locks import Resource
 from lakelock.occ.arrow_reads import KeysRead, RowsRead
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.file_tasks import TaskToken, WriteContext, rewrite_group, write_new_files
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.retrying import with_retries
-from lakelock.occ.targets import Targets, resources_of, within
+from lakelock.occ.targets import Targets, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
 from lakelock.storage import Storage
 from lakelock.table.base_reader import BaseFile
@@ -77,7 +78,11 @@ class ArrowEngine:
     def delete(self, what: pc.Expression | pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a table."""
         work = self._delete_keys if isinstance(what, pa.Table) else self._delete_where
-        return with_retries(self._coordinator, "DELETE", lambda tx: work(tx, what), tag=tag, partition=partition)
+        coordinator = self._coordinator
+        likely: tuple[Resource, ...] = ()
+        if coordinator.data.for_writes and not isinstance(what, pa.Table):
+            likely = target_of_expression(str(what), coordinator.schema().arrow, coordinator.properties)
+        return with_retries(coordinator, "DELETE", lambda tx: work(tx, what), tag=tag, partition=partition, likely=likely)
 
     def _delete_where(self, tx: Transaction, condition: pc.Expression) -> Committed:
         read = RowsRead(self._coordinator.table.storage, tx.schema, condition)

@@ -134,10 +134,36 @@ def target_of_condition(condition: str, schema: pa.Schema, properties: TableProp
     # Blanked quotes keep an AND within a text from being taken for a word of the condition.
     starts = [0, *(found.end() for found in re.finditer(r"\bAND\b", _blanked(condition), re.IGNORECASE))]
     ends = [*(found.start() for found in re.finditer(r"\bAND\b", _blanked(condition), re.IGNORECASE)), len(condition)]
+    terms = [condition[start:end] for start, end in zip(starts, ends, strict=True)]
+    return _target_of(terms, schema, properties)
+
+
+def target_of_expression(expression: str, schema: pa.Schema, properties: TableProperties) -> tuple[Resource, ...]:
+    """The same for the text of an Arrow expression, such as `((month == "1") and (v > 3))`."""
+    return _target_of(_conjuncts(expression), schema, properties)
+
+
+def _conjuncts(text: str) -> list[str]:
+    """The terms that Arrow joined by `and`: it writes a pair of parentheses around each operation."""
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', lambda found: "_" * len(found[0]), text)
+    if not (bare.startswith("(") and bare.endswith(")")):
+        return [text]
+    depth = 0
+    for at, character in enumerate(bare[1:-1], start=1):
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return [text]
+        if depth == 0 and bare.startswith(" and ", at):
+            return [*_conjuncts(text[1:at]), *_conjuncts(text[at + 5 : -1])]
+    return [text[1:-1]]
+
+
+def _target_of(terms: Iterable[str], schema: pa.Schema, properties: TableProperties) -> tuple[Resource, ...]:
+    """The prefix that those terms fix which are plain equalities; the others only narrow it further."""
     values: dict[str, object] = {}
     by_lower = {name.lower(): name for name in properties.partition_fields}
-    for start, end in zip(starts, ends, strict=True):
-        found = _EQUALS.fullmatch(condition[start:end])
+    for term in terms:
+        found = _EQUALS.fullmatch(term)
         name = by_lower.get(found[1].lower()) if found else None
         if found is None or name is None:
             continue

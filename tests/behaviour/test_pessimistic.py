@@ -77,6 +77,7 @@ def test_a_write_holds_its_locks_from_before_its_beginning_to_after_its_commit(s
         (lambda e: e.insert(rows(("x", 1, "1")), partition={"month": 1}), "S on the table, X on month=1"),
         (lambda e: e.upsert(rows(("a", 1, "1")), partition="month=1"), "S on the table, X on month=1"),
         (lambda e: e.delete(pc.field("id") == "a"), "X on the table"),
+        (lambda e: e.delete((pc.field("month") == "1") & (pc.field("v") > 0)), "S on the table, X on month=1"),
         (lambda e: e.delete(rows(("a", 1, "1")), partition="month=1"), "S on the table, X on month=1"),
         (lambda e: e.overwrite_partitions(rows(("z", 1, "1")), partition=["month=1", "month=2"]),
          "S on the table, X on month=1, X on month=2"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lakelock.data_locks import Resource
 from lakelock.errors import InputError
-from lakelock.occ.targets import resources_of, target_of_condition, within
+from lakelock.occ.targets import resources_of, target_of_condition, target_of_expression, within
 from lakelock.table.properties import TableProperties
 
 
@@ -95,3 +96,27 @@ def test_a_partition_is_within_itself_and_its_prefixes_and_not_within_a_namesake
 )
 def test_a_condition_narrows_the_lock_only_where_it_says_so_plainly(condition: str, path: str | None) -> None:
     assert target_of_condition(condition, SCHEMA, NESTED) == (() if path is None else (Resource.of(path),))
+
+
+MONTH, DAY, ID = pc.field("month"), pc.field("day"), pc.field("id")
+
+
+@pytest.mark.parametrize(
+    ("condition", "path"),
+    [
+        (MONTH == "1", "month=1"),
+        ((ID == "a") & (MONTH == "1") & (DAY == 2), "month=1/day=2"),
+        ((MONTH == "a) and (b") & (DAY > 1), "month=a) and (b"),
+        ((MONTH == "1") & ((ID == "a") | (ID == "b")), "month=1"),
+        (~(MONTH == "1"), None),
+        ((MONTH == "1") | (DAY == 2), None),
+        (DAY == 2, None),
+        ((MONTH == "1") & (MONTH == "2"), None),
+        (MONTH == 'say "1"', None),
+        (pc.utf8_lower(MONTH) == "1", None),
+        (pc.if_else((MONTH == "1") & (DAY == 1), ID == "a", ID == "b"), None),
+    ],
+    ids=str,
+)
+def test_an_arrow_expression_narrows_the_lock_where_it_is_a_conjunction(condition: pc.Expression, path: str | None) -> None:
+    assert target_of_expression(str(condition), SCHEMA, NESTED) == (() if path is None else (Resource.of(path),))
