@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 
-from lakelock.data_locks.request import TABLE, LockRequest, Mode, Resource, lock_request
+from lakelock.data_locks.request import TABLE, DataLock, LockRequest, Mode, Resource, lock_request
 from lakelock.errors import InputError
 
 
@@ -153,3 +153,14 @@ def locks_of(
     wanted = named or (TABLE,)
     shared, exclusive = (wanted, ()) if kind.mode is Mode.SHARED else ((), wanted)
     return lock_request(shared, exclusive, about=about or kind.name, escalate_above=escalate_above)
+
+
+def covers(held: LockRequest, asked: LockRequest) -> bool:
+    """Whether who holds the one has all that the other asks for."""
+    modes = held.modes
+
+    def has(lock: DataLock) -> bool:
+        above = (modes.get(up) for up in (*lock.resource.ancestors, lock.resource))
+        return Mode.EXCLUSIVE in above or (lock.mode is Mode.SHARED and lock.resource in modes)
+
+    return all(has(lock) for lock in asked.locks)

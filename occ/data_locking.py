@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 
 from lakelock.data_locks import DataLease, DataLocks, LockRequest, Resource, open_data_locks
-from lakelock.data_locks.operations import Operation, locks_of, operation_named
+from lakelock.data_locks.operations import Operation, covers, locks_of, operation_named
+from lakelock.errors import InputError
 from lakelock.events import Event, EventKind, Events
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.recorded_lock import compare_locks, recorded_provider
 from lakelock.occ.targets import within
 from lakelock.providers import renewing
 from lakelock.table.snapshot import read_snapshot
+
+_held: ContextVar[tuple[tuple[str, LockRequest, DataLease], ...]] = ContextVar("data_locks_held", default=())
+"""What the blocks hold in which this thread is: the table's URI, the request and its lease."""
 
 
 class DataLocking:
@@ -55,8 +61,11 @@ class DataLocking:
         if not self.for_writes:
             yield None
             return
-        about = f"{operation} {tag}".strip()
-        with self.holding(self.request(operation, targets, about=about)) as lease:
+        try:
+            kind = operation_named(operation)
+        except InputError:
+            kind = operation_named("UPSERT")  # a name of the caller's own for something that writes rows
+        with self.holding(self.request(kind, targets, about=f"{operation} {tag}".strip())) as lease:
             yield lease
 
     @contextmanager
@@ -64,14 +73,33 @@ class DataLocking:
         """Hold these locks while the block runs, renewed; `LockTimeout` names who was in the way.
 
         None in SINGLE_WRITER mode, where locking is off. A lease that is lost meanwhile is told by an alert, and the block
-        goes on.
+        goes on. Within another such block of the same thread, locks that it has already are not taken again, and others are
+        granted or refused at once: nobody waits who holds something.
         """
-        table = self._table
-        if table.provider is None:
+        table, outer = self._table, _held.get()
+        mine = [held for uri, held, lease in outer if uri == table.storage.uri and lease.lost is None]
+        if table.provider is None or any(covers(held, request) for held in mine):
             yield None
             return
+        self._ensure_same_service()
+        with self._acquired(request, wait_s=0 if mine else None) as lease:
+            _held.set((*outer, (table.storage.uri, request, lease)))
+            try:
+                yield lease
+            finally:
+                _held.set(tuple(each for each in _held.get() if each[2] is not lease))
+
+    def _ensure_same_service(self) -> None:
+        """`ProviderMismatch` where writers of this table rely on other locks than these."""
+        table = self._table
+        if table.provider is not None and not table.provider_checked:
+            compare_locks(table.storage, recorded_provider(table.storage), table.provider.identity)
+
+    @contextmanager
+    def _acquired(self, request: LockRequest, wait_s: float | None) -> Iterator[DataLease]:
+        table = self._table
         locks, began_s = self.locks, table.runtime.monotonic_s()
-        lease = locks.acquire(request)
+        lease = locks.acquire(request, wait_s=wait_s)
         waited_s = round(table.runtime.monotonic_s() - began_s, 3)
         table.emit(EventKind.DATA_LOCKED, operation=request.about, waited_s=waited_s, token=lease.token, locks=str(request))
         try:

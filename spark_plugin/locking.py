@@ -47,9 +47,9 @@ class LockedReads:
 
     @contextmanager
     def locked(self, operation: str = "INSERT", *, partition: Targets = None) -> Iterator[None]:
-        """Hold the data locks of an operation for steps of your own, such as a write through `format("lakelock")`.
+        """Hold the data locks of an operation for several steps of your own, such as writes through `format("lakelock")`.
 
-        Inside the block write with `concurrency.mode=OPTIMISTIC`: a write in PESSIMISTIC mode would wait for this block.
+        Writes inside the block that need no more than these locks do not wait; those that need more are refused at once.
         """
         coordinator = self._coordinator
         targets = resources_of(partition, coordinator.properties)

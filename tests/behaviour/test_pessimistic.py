@@ -17,7 +17,7 @@ import pytest
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.data_locks import Resource
-from lakelock.errors import ConflictError, InputError, LockTimeout
+from lakelock.errors import ConflictError, InputError, LockTimeout, ProviderMismatch
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.engine import ArrowEngine
 from lakelock.occ.retrying import with_retries
@@ -189,6 +189,37 @@ def test_two_writers_whose_locks_are_broken_still_never_both_commit_what_collide
     with pytest.raises(ConflictError):
         with_retries(mine, "UPSERT", slow)
     assert ArrowEngine(operator).read().column("v").to_pylist() == [7]
+
+
+def test_within_a_block_that_holds_locks_nobody_waits_for_himself_or_for_others(storage: MemoryStorage) -> None:
+    mine, other = engine(storage), engine(storage, AT_ONCE)
+    mine.insert(rows(("a", 1, "1"), ("b", 1, "2")))
+    coordinator = writer(storage, LOCKED)
+    with coordinator.data.writing("UPSERT", (Resource.of("month=1"),)):
+        mine.upsert(rows(("a", 2, "1")), partition="month=1")
+        with mine.reading("month=1") as found:
+            assert found.column("v").to_pylist() == [2]
+        with ThreadPoolExecutor(1) as pool, pytest.raises(LockTimeout):
+            pool.submit(other.upsert, rows(("a", 3, "1")), partition="month=1").result(timeout=60)
+    with mine.reading("month=1"):
+        with pytest.raises(LockTimeout, match="w "):
+            mine.upsert(rows(("a", 4, "1")), partition="month=1")
+        mine.upsert(rows(("b", 4, "2")), partition="month=2")
+    mine.upsert(rows(("a", 5, "1")), partition="month=1")
+    assert held(coordinator) == []
+
+
+def test_a_read_with_locks_is_refused_where_writers_rely_on_other_locks(storage: MemoryStorage) -> None:
+    engine(storage).insert(rows(("a", 1, "1")))
+    elsewhere = replace(LOCKED, lock=replace(LOCKED.lock, provider="memory:"))
+    with pytest.raises(ProviderMismatch), engine(storage, elsewhere).reading():
+        pytest.fail("the locks were taken where nobody looks")
+
+
+def test_a_transaction_with_a_name_of_its_own_locks_what_it_writes(storage: MemoryStorage) -> None:
+    mine = writer(storage, LOCKED)
+    with mine.data.writing("NIGHTLY_FIX", (Resource.of("month=1"),)):
+        assert held(mine) == ["S on the table, X on month=1"]
 
 
 def test_single_writer_mode_takes_no_data_locks(storage: MemoryStorage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +116,17 @@ def test_a_data_source_write_keeps_to_its_partition_and_says_that_it_cannot_hold
     with pytest.raises(Exception, match="is for month=2, but has rows for month=1"):
         write.option("concurrency.mode", "OPTIMISTIC").option("partition", "month=2").save(table.path)
     assert table.read().count() == 3
+
+
+def test_a_micro_batch_holds_the_locks_of_its_write(spark: SparkSession, table: LakeTable, tmp_path: Path) -> None:
+    rows(spark, (5, "1", 1), (6, "2", 1)).write.parquet(str(tmp_path / "source"))
+    events: list[Event] = []
+    with LakeTable.for_path(spark, table.path, options=PESSIMISTIC, listeners=[events.append]) as mine:
+        stream = spark.readStream.schema(mine.schema).parquet(str(tmp_path / "source")).writeStream
+        query = stream.foreachBatch(mine.insert_batch).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination(120)
+    assert [event.facts["locks"] for event in events if event.kind.value == "data-locked"] == ["X on the table"]
+    assert table.read().count() == 4 and table.locks().count() == 0
 
 
 def test_hives_switch_turns_data_locks_off(spark: SparkSession, table: LakeTable) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lakelock.data_locks.operations import OPERATIONS, Statement, locks_of, operation_named, statement_of
-from lakelock.data_locks.request import Resource
+from lakelock.data_locks.operations import OPERATIONS, Statement, covers, locks_of, operation_named, statement_of
+from lakelock.data_locks.request import LockRequest, Resource
 from lakelock.errors import InputError
+
+MONTH, DAY, OTHER = Resource.of("month=1"), Resource.of("month=1/day=1"), Resource.of("month=2")
 
 
 @pytest.mark.parametrize(
@@ -59,3 +61,21 @@ def test_above_the_threshold_one_exclusive_lock_replaces_them_all_also_for_a_rea
     many = [Resource.of(f"month=1/day={day}") for day in range(5)]
     assert len(locks_of("SELECT", many, escalate_above=5).locks) == 7
     assert str(locks_of("SELECT", many, escalate_above=4)) == "S on the table, X on month=1"
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "enough"),
+    [
+        (locks_of("INSERT", [MONTH]), locks_of("INSERT", [MONTH]), True),
+        (locks_of("INSERT", [MONTH]), locks_of("SELECT", [DAY]), True),
+        (locks_of("INSERT"), locks_of("INSERT", [DAY, MONTH]), True),
+        (locks_of("SELECT", [DAY]), locks_of("SELECT", [MONTH]), True),
+        (locks_of("SELECT", [MONTH]), locks_of("INSERT", [MONTH]), False),
+        (locks_of("INSERT", [DAY]), locks_of("INSERT", [MONTH]), False),
+        (locks_of("SELECT", [MONTH]), locks_of("SELECT", [DAY]), False),
+        (locks_of("INSERT", [MONTH]), locks_of("INSERT", [OTHER]), False),
+    ],
+    ids=str,
+)
+def test_who_holds_one_request_may_hold_another_with_it(held: LockRequest, asked: LockRequest, enough: bool) -> None:
+    assert covers(held, asked) is enough
