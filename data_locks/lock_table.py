@@ -119,7 +119,7 @@ class LockTable:
         except ValueError as error:
             raise CorruptTableError(
                 f"the table of data locks cannot be read ({error}), so nobody can tell what is locked",
-                hint="make sure that no writer runs, then remove it: lakelock locks break --all --force",
+                hint="make sure that no writer runs, then clear it: lakelock locks break PATH --data --all --force",
             ) from error
 
 

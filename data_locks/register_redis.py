@@ -112,7 +112,7 @@ class RedisRegister(Register):
         return answer
 
     def _connect(self) -> RedisClient:
-        return RedisClient(self._address, self._settings, self._key, longest_s=self._longest_s)
+        return RedisClient(self._address, self._settings, self._key, self._runtime, longest_s=self._longest_s)
 
     def _client(self) -> RedisClient:
         """The connections of this process: those of a parent are let go, not closed."""

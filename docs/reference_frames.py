@@ -36,6 +36,13 @@ HUDI_REST = """Every other key that begins with `hoodie.` has no effect here, an
 that others cannot take part in is an error, unless something stronger sets `lock.provider`. A file that does not
 mention early conflict detection leaves it on here; in Java it is off."""
 
+HIVE_INTRO = """## Keys of Hive
+
+As an option, as a Spark conf (`spark.lakelock.hive...`), in TOML or in a properties file:"""
+
+HIVE_REST = """`hive.support.concurrency` = `true` changes nothing: locking is on. `hive.lock.sleep.between.retries` takes
+Hive's units (`60`, `60s`, `1500ms`)."""
+
 ERRORS_INTRO = f"""# Errors
 
 {NOTE}
