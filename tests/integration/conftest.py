@@ -23,3 +23,7 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
     with hive_metastore_server(tmp_path_factory.mktemp("metastore")) as service:
         yield service
+
+
+collect_ignore = ["third_party"]
+"""Run by `test_third_party` as their authors would, with their own pytest."""

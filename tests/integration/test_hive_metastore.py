@@ -20,10 +20,11 @@ from lakelock.providers import open_provider, renewing
 from lakelock.providers.metastore_thrift import WAITING
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers.hive_metastore import LOCK_TIMEOUT_S
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
-from tests.integration.metastore_world import LEASE_S, ROOT, Worker, World, new_world, proxied, take, until
+from tests.integration.metastore_world import LEASE_S, World, new_world, proxied, take, until
 
 
 @pytest.fixture
@@ -44,8 +45,8 @@ def start(world: World, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     (tmp_path / "count").write_text("0")
 
     def start_one(lease_s: float = LEASE_S) -> Worker:
-        arena = {"provider": world.uri, "lease_s": lease_s, "renew_s": lease_s / 3, "folder": str(tmp_path)}
-        workers.append(Worker(arena))
+        arena = {"uri": str(tmp_path / "table"), "options": {}, "lease_s": lease_s, "renew_s": lease_s / 3}
+        workers.append(Worker(arena | {"folder": str(tmp_path), "settings": {"lock.provider": world.uri}}))
         return workers[-1]
 
     yield start_one
@@ -221,7 +222,7 @@ def test_a_lease_longer_than_the_metastore_keeps_locks_is_refused(world: World) 
 
 def test_the_example_file_runs(world: World) -> None:
     options = {"lock.provider": world.uri, "lock.lease_s": 3.0, "lock.renew_s": 1.0}
-    settings = Settings.resolve(options, file=ROOT / "configs" / "hive_metastore.toml").settings
+    settings = Settings.resolve(options, file=Path(__file__).parents[2] / "configs" / "hive_metastore.toml").settings
     identity = WriterIdentity.of_this_process(world.runtime, "example")
     provider = open_provider(settings, MemoryStorage(world.runtime.now_ms), world.runtime, identity)
     provider.probe()

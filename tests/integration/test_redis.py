@@ -22,9 +22,9 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.redis import RedisServer
-from tests.behaviour.lock_processes import Worker
 
 LEASE_S = 1.0
 OPTIONS = {"redis.socket_timeout_s": "0.3", "redis.connect_timeout_s": "0.3", "lock.lease_s": LEASE_S, "lock.renew_s": 0.2}

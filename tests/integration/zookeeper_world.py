@@ -27,7 +27,6 @@ from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import JVM, jars
 
 LEASE_S = 1.5
-_WORKER = Path(__file__).parents[1] / "behaviour" / "lock_worker.py"
 _numbers = count()
 
 
@@ -123,9 +122,8 @@ def workers(world: World, folder: Path) -> Iterator[tuple[Callable[..., Worker],
 
     def python(lease_s: float = LEASE_S) -> Worker:
         arena = {"uri": str(folder / "table"), "options": {}, "settings": {"lock.provider": world.uri}, "folder": str(folder)}
-        started.append(
-            Worker([sys.executable, str(_WORKER), json.dumps({**arena, "lease_s": lease_s, "renew_s": lease_s / 3})])
-        )
+        started.append(Worker([sys.executable, "-m", "lakelock.testing.lock_worker"]))
+        started[-1].ask(json.dumps({**arena, "lease_s": lease_s, "renew_s": lease_s / 3}))
         return started[-1]
 
     def java(classes: Path) -> Worker:
