@@ -16,27 +16,6 @@ from typing import Any
 
 import pytest
 
-# The promises of every provider, on this service.
-from tests.behaviour.test_lock_provider import (  # noqa: F401
-    test_a_dead_holder_is_replaced_after_its_lease_and_not_before,
-    test_a_holder_that_renews_is_never_replaced,
-    test_a_lock_that_was_given_back_in_time_tells_no_loss,
-    test_a_released_lease_says_so_and_cannot_be_renewed,
-    test_an_expired_lease_is_never_renewed_even_if_nobody_took_the_lock,
-    test_breaking_a_free_lock_does_nothing,
-    test_breaking_needs_the_current_token_and_force_while_the_lease_runs,
-    test_closing_gives_the_lock_back_and_never_raises,
-    test_identity_and_strength_are_plain_text_without_secrets,
-    test_inspect_shows_holder_and_token,
-    test_loss_is_an_event_told_once,
-    test_one_holds_the_lock_and_the_other_is_told_who,
-    test_release_may_be_called_twice_and_frees_nobody_elses_lock,
-    test_the_deadline_counts_from_before_the_request,
-    test_the_probe_passes_where_the_service_is_right,
-    test_tokens_grow_across_release_and_crash,
-    test_waiting_is_told_with_the_holder_and_the_time,
-)
-
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import (
     LakelockError,
