@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lakelock.errors import SettingsError
+from lakelock.settings_data_locks import DataLockSettings
 from lakelock.settings_dynamodb import DynamodbSettings
 from lakelock.settings_fields import Section, SettingRow, section_rows, setting
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
@@ -178,6 +179,7 @@ class Settings:
     lock: LockSettings = field(default_factory=LockSettings)
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
+    data_locks: DataLockSettings = field(default_factory=DataLockSettings)
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
     listing: ListingSettings = field(default_factory=ListingSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
@@ -209,6 +211,7 @@ SECTIONS: tuple[type[Section], ...] = (
     LockSettings,
     HeartbeatSettings,
     RetrySettings,
+    DataLockSettings,
     DecisionSettings,
     ListingSettings,
     WriteSettings,

@@ -23,6 +23,7 @@ from enum import Enum
 
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 from lakelock.storage import Created, Storage, create
 from lakelock.table import layout
 
@@ -72,12 +73,12 @@ class Decision:
         """Read a record; `CorruptTableError` names it when it is torn, `TableError` when it is newer than this release."""
         head, _, payload = data.partition(b"\n")
         try:
-            header = json.loads(head)
-            number, version, kind = int(header["number"]), int(header["format"]), str(header["kind"])
-            fields = {key: str(header[key]) for key in ("instant", "action", "completion", "write_id", "operation")}
-            writer = WriterIdentity.from_dict(header["writer"])
-            size, digest = int(header["payload_bytes"]), str(header["payload_sha256"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            header = JsonObject.parse(head)
+            number, version, kind = header.whole("number"), header.whole("format"), header.text("kind")
+            fields = {key: header.text(key) for key in ("instant", "action", "completion", "write_id", "operation")}
+            writer = WriterIdentity.from_dict(header.child("writer").fields)
+            size, digest = header.whole("payload_bytes"), header.text("payload_sha256")
+        except ValueError as error:
             raise CorruptTableError(f"decision {name} is not readable: {error}", hint=_RESTORE, file=name) from error
         if version > FORMAT or kind not in {k.value for k in DecisionKind}:
             raise TableError(
@@ -208,11 +209,12 @@ def decided_for(instant: str, decisions: Sequence[Decision]) -> Decision | None:
 
 def _parse_boundary(data: bytes) -> int:
     try:
-        header = json.loads(data)
-        if int(header["format"]) > FORMAT:
-            raise TableError("the decision boundary was written by a newer lakelock", hint="pip install --upgrade lakelock")
-        return int(header["boundary"])
-    except (ValueError, KeyError, TypeError) as error:
+        header = JsonObject.parse(data)
+        version, boundary = header.whole("format"), header.whole("boundary", at_least=0)
+    except ValueError as error:
         raise CorruptTableError(
             f"{layout.DECISIONS_BOUNDARY} is not readable: {error}", hint=_RESTORE, file=layout.DECISIONS_BOUNDARY
         ) from error
+    if version > FORMAT:
+        raise TableError("the decision boundary was written by a newer lakelock", hint="pip install --upgrade lakelock")
+    return boundary

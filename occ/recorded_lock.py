@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from lakelock.errors import ProviderMismatch, StorageError
+from lakelock.json_object import JsonObject
 from lakelock.providers import LockProvider
 from lakelock.storage import Storage, probe
 from lakelock.table import layout
@@ -43,6 +44,6 @@ def ensure_recorded(storage: Storage, provider: LockProvider, write_id: str) -> 
 
 def _parse(data: bytes) -> str:
     try:
-        return str(json.loads(data)["provider"])
-    except (ValueError, KeyError, TypeError) as error:
+        return JsonObject.parse(data).text("provider")
+    except ValueError as error:
         raise StorageError(f"{layout.LOCK_IDENTITY} is not readable", hint="delete it while no writer is live") from error

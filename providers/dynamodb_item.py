@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from lakelock.errors import LockError
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder
 
 Attributes = Mapping[str, Mapping[str, str]]
@@ -94,10 +95,9 @@ def _count(value: Mapping[str, str] | None) -> int:
 
 def _writer(value: Mapping[str, str] | None) -> WriterIdentity | None:
     try:
-        fields = json.loads((value or {}).get("S", ""))
+        return WriterIdentity.from_dict(JsonObject.parse((value or {}).get("S", "")).fields)
     except ValueError:
         return None
-    return WriterIdentity.from_dict(fields) if isinstance(fields, dict) else None
 
 
 def writer_text(writer: WriterIdentity) -> str:

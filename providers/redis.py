@@ -9,6 +9,7 @@ import json
 
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
 from lakelock.providers.polling import NO_ANSWER, Attempt, PollingProvider
 from lakelock.providers.redis_address import RedisAddress
@@ -211,9 +212,9 @@ def _holder(value: bytes, token: int, left_ms: int = -1, now_ms: int = 0) -> Hol
     """Who a grant belongs to; a value that is not ours is shown as it is."""
     text = value.decode(errors="replace")
     try:
-        facts = json.loads(text)
-        lease_ms, writer = int(facts["lease_ms"]), WriterIdentity.from_dict(facts["writer"])
+        facts = JsonObject.parse(text)
+        lease_ms, writer = facts.whole("lease_ms"), WriterIdentity.from_dict(facts.child("writer").fields)
         renewed_ms = now_ms - (lease_ms - left_ms) if left_ms >= 0 else None
-        return Holder(str(facts["grant"]), writer, token, lease_ms / 1000, renewed_ms)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return Holder(facts.text("grant"), writer, token, lease_ms / 1000, renewed_ms)
+    except ValueError:
         return Holder(text[:100], None, token)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder
 
 _SEQUENCE = re.compile(r"lock-(-?\d{9,10})$|(\d{10})$").search
@@ -73,9 +74,9 @@ class Contender:
     def holder(self) -> Holder:
         """Who it is. Of a foreign writer: the name of its node and what it wrote there."""
         try:
-            fields = json.loads(self.data)
-            writer, lease_ms = WriterIdentity.from_dict(fields["writer"]), fields.get("leaseMs")
-        except (ValueError, TypeError, KeyError, AttributeError):
+            fields = JsonObject.parse(self.data)
+            writer, lease_ms = WriterIdentity.from_dict(fields.child("writer").fields), fields.get("leaseMs")
+        except ValueError:
             return Holder(self._foreign_name(), token=self.token, since_ms=self.created_ms)
         lease_s = lease_ms / 1000 if type(lease_ms) is int and lease_ms > 0 else None
         return Holder(self.name, writer, self.token, lease_s, since_ms=self.created_ms)

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 _ANSWER_WITHIN_S = 150.0
@@ -16,8 +17,9 @@ _ANSWER_WITHIN_S = 150.0
 class Worker:
     """One writer process; `ask` sends a command, `answer` waits for its reply, a call does both."""
 
-    def __init__(self, arena: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "lakelock.testing.lock_worker"]
+    def __init__(self, arena: dict[str, Any], program: Path | None = None) -> None:
+        """`program` is another one that takes the arena and obeys commands in the same way."""
+        command = [sys.executable, *([str(program)] if program else ["-m", "lakelock.testing.lock_worker"])]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.ask(json.dumps(arena))  # not an argument: arguments are for everybody to see
 

@@ -21,6 +21,9 @@ LOCK_TIMEOUT_S = 4
 ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
 """`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=4s."""
 
+_LEASE = {"data_locks.lease_s": str(LOCK_TIMEOUT_S), "data_locks.renew_s": str(LOCK_TIMEOUT_S / 4)}
+"""Settings of a writer whose data locks are not to outlive the server's patience."""
+
 _UP_WITHIN_S = 60
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dderby.system.durability=test")
 
@@ -179,8 +182,17 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
     named = os.environ.get(ENVIRONMENT_URL, "")
     if named and not extra:
         host = named.rstrip("/")
-        yield Service("hive_metastore", lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
-                      int(host.rpartition(":")[2]), _refuse, _refuse, _refuse, _refuse, queues=True)  # fmt: skip
+        yield Service(
+            name="hive_metastore",
+            url=lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
+            port=int(host.rpartition(":")[2]),
+            stop=_refuse,
+            start=_refuse,
+            pause=_refuse,
+            resume=_refuse,
+            options=_LEASE,
+            queues=True,
+        )
         return
     server = MetastoreProcess(folder, extra)
     server.start()
@@ -193,7 +205,7 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
             start=server.start,
             pause=server.pause,
             resume=server.resume,
-            options={"hive_metastore.socket_timeout_s": "1"},
+            options={"hive_metastore.socket_timeout_s": "1", **({} if extra else _LEASE)},
             queues=True,
         )
     finally:

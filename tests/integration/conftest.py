@@ -9,6 +9,10 @@ import pytest
 from lakelock.testing.servers.hive_metastore import can_start, hive_metastore_server
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_server
+from tests.integration.metastore_data_world import TIMEOUT_S
+
+collect_ignore = ["third_party"]
+"""Run by `test_third_party` as their authors would, with their own pytest."""
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +29,10 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
-collect_ignore = ["third_party"]
-"""Run by `test_third_party` as their authors would, with their own pytest."""
+@pytest.fixture(scope="module")
+def patient_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A metastore that keeps a silent lock for longer than any lease of the tests of data locks."""
+    if not can_start():
+        pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
+    with hive_metastore_server(tmp_path_factory.mktemp("metastore"), extra={"hive.txn.timeout": f"{TIMEOUT_S}s"}) as service:
+        yield service
