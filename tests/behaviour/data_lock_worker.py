@@ -1,7 +1,8 @@
 """A writer process that takes data locks on command: `python data_lock_worker.py`.
 
-The first line on stdin is the arena as JSON: `table`, its name, and `settings` by their full names. Then commands: `ready`; `take MODE PATHS WAIT_S`, where MODE is
-S or X and PATHS are partition paths with commas between; `renew`, from now on until the end; `check`; `release`.
+The first line on stdin is the arena as JSON: `table`, its name, and `settings` by their full names. Then come commands, one a
+line: `ready`; `take MODE PATHS WAIT_S`, where MODE is S or X and PATHS are partition paths with commas between; `renew`, from
+now on until the end; `check`; `release`.
 """
 
 from __future__ import annotations
