@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
-from lakelock.clock import SystemRuntime
+from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import LeaseLost, LockError, LockTimeout
 from lakelock.events import EventKind, Events
 from lakelock.providers import Lease, LockProvider, renewing
@@ -16,6 +18,19 @@ _ROUNDING_S = 1e-6
 def take(provider: LockProvider) -> Lease:
     """The lock, which nobody else holds now."""
     return provider.acquire(wait_s=5)
+
+
+class _WrongClock:
+    """A runtime whose wall clock is wrong, and nothing else."""
+
+    def __init__(self, runtime: Runtime, wrong_ms: int) -> None:
+        self._runtime, self._wrong_ms = runtime, wrong_ms
+
+    def now_ms(self) -> int:
+        return self._runtime.now_ms() + self._wrong_ms
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runtime, name)
 
 
 def only_leases(arena: Arena) -> None:
@@ -93,12 +108,18 @@ class OneProcessPromises(Promises):
         holder.release(lease)
         assert holder.acquire(wait_s=arena.lease_s + SLACK_S).token > lease.token
 
-    def test_a_holder_that_renews_is_never_replaced(self, arena: Arena) -> None:
-        holder, rival = arena.writer("holder"), arena.writer("rival")
-        lease = take(holder)
+    @pytest.mark.parametrize("wrong_s", [0, 3600, -3600], ids=["right clock", "an hour ahead", "an hour behind"])
+    def test_a_holder_is_replaced_when_it_stops_renewing_and_never_before_whatever_its_clock(
+        self, arena: Arena, wrong_s: int
+    ) -> None:
+        holder = arena.writer("holder", runtime=cast(Runtime, _WrongClock(arena.runtime, wrong_s * 1000)))
+        rival, lease = arena.writer("rival"), take(holder)
         with renewing(holder, lease, arena.runtime, arena.lease_s / 3), pytest.raises(LockTimeout):
-            rival.acquire(wait_s=2 * arena.lease_s)
+            rival.acquire(wait_s=1.5 * arena.lease_s)
         lease.ensure_active()
+        if arena.table.sessions:
+            holder.release(lease)
+        assert rival.acquire(wait_s=arena.lease_s + SLACK_S).token > lease.token
 
     def test_the_deadline_counts_from_before_the_request(self, arena: Arena) -> None:
         holder = arena.writer("holder")

@@ -84,7 +84,7 @@ class TestTried(OneProcessPromises):
 CONFTEST = "def pytest_addoption(parser):\n    parser.addini('provider_class', 'the provider that is tried')\n"
 NOTICED_BY = {
     "Right": set(),
-    "LetsEverybodyIn": {"test_one_holds_the_lock_and_the_other_is_told_who", "test_a_holder_that_renews_is_never_replaced"},
+    "LetsEverybodyIn": {"test_one_holds_the_lock_and_the_other_is_told_who", "test_no_time_to_wait_still_takes_a_free_lock"},
     "ForgetsTokens": {"test_tokens_grow_across_releases", "test_a_silent_holder_is_replaced_after_its_lease_and_not_before"},
     "Resurrects": {"test_an_expired_lease_is_never_renewed_even_if_nobody_took_the_lock"},
     "FreesAnybodys": {"test_release_may_be_called_twice_and_frees_nobody_elses_lock"},

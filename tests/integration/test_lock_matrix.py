@@ -17,8 +17,8 @@ from tests.integration.matrix import IN_PROCESS, MARK, SERVICES_OF_ROWS
 @pytest.fixture(autouse=True)
 def cell(request: pytest.FixtureRequest) -> None:
     """Says in the reports which cell of the matrix this is."""
-    row = getattr(request.node, "callspec", None)
-    name = row.params["service"] if row is not None else IN_PROCESS
+    parameters = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    name = parameters.get("service", IN_PROCESS)
     request.node.user_properties.append((MARK, [name, column_of(request.function)]))
 
 

@@ -410,6 +410,20 @@ def test_waiters_are_served_in_order_of_arrival_and_woken_at_once(world: World) 
     assert times_s[-1] - released_s < 1.0, "they were not woken but looked again"
 
 
+def test_taking_and_giving_back_costs_one_request_each(world: World) -> None:
+    provider, look = world.writer(), world.look()
+    provider.release(take(provider))
+
+    def calls() -> int:
+        told = look.info("commandstats")
+        return sum(int(told.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("eval", "evalsha"))
+
+    before = calls()
+    for _ in range(10):
+        provider.release(take(provider))
+    assert calls() - before == 20
+
+
 def test_the_requests_of_many_waiters_grow_with_their_number_and_not_its_square(world: World) -> None:
     looks = world.look()
 
