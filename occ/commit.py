@@ -263,15 +263,19 @@ class Commit:
             payload=payload,
         )
 
-    def _unknown(self, cause: LakelockError) -> CommitOutcomeUnknown:
-        """The answer that is always true: the log will tell. Whoever comes next publishes the commit if it was decided."""
-        instant = self._baseline.instant
-        self._table.emit(EventKind.OUTCOME_UNKNOWN, instant, self._draft.operation, cause=cause.message)
-        return CommitOutcomeUnknown(
-            f"it is not known whether {instant} is committed: {cause.message}. Nothing was cleaned up",
-            hint=f"lakelock commits show {self._table.storage.uri} {instant}",
-            instant=instant,
-        )
+    def _unknown(self, cause: Exception) -> CommitOutcomeUnknown:
+        return outcome_unknown(self._table, self._baseline.instant, self._draft.operation, cause)
+
+
+def outcome_unknown(table: OpenTable, instant: str, operation: str, cause: Exception) -> CommitOutcomeUnknown:
+    """The answer that is always true: the log will tell. Whoever comes next publishes the commit if it was decided."""
+    reason = cause.message if isinstance(cause, LakelockError) else f"{type(cause).__name__}: {cause}"
+    table.emit(EventKind.OUTCOME_UNKNOWN, instant, operation, cause=reason)
+    return CommitOutcomeUnknown(
+        f"it is not known whether {instant} is committed: {reason}. Nothing was cleaned up",
+        hint=f"lakelock commits show {table.storage.uri} {instant}",
+        instant=instant,
+    )
 
 
 def check_unchanged(baseline: Baseline, now: TableProperties, party: Party) -> None:

@@ -33,7 +33,7 @@ from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ import footprint as keys
 from lakelock.occ.baseline import Baseline, inflight_key
-from lakelock.occ.commit import Commit, planned_clustering
+from lakelock.occ.commit import Commit, outcome_unknown, planned_clustering
 from lakelock.occ.committed import Committed
 from lakelock.occ.decisions import Decision
 from lakelock.occ.draft import Draft
@@ -226,6 +226,8 @@ class Transaction:
                 # Killed or cut off after the decision may have been made: only the log knows, so nothing is removed.
                 self.state = TransactionState.UNKNOWN
                 self._heartbeat.stop(delete=False)
+                if isinstance(error, Exception):
+                    raise outcome_unknown(self._table, self.instant, self.operation, error) from error
             else:
                 if isinstance(error, ConflictError):
                     self._tell(EventKind.CONFLICT, error.conflict)

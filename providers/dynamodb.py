@@ -111,7 +111,8 @@ class DynamodbLockProvider(PollingProvider):
                 self._mark_released(lease.grant)
                 break
             except ProviderUnavailable:
-                if not remaining:
+                # A lease that is over keeps nobody out for longer than a holder that died does.
+                if not remaining or lease.lost is not None:
                     raise
                 self.runtime.sleep(self._retry_pause_s())
 

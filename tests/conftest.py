@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lakelock.testing.servers import ServerMissing
 from tests.integration import matrix
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
@@ -44,9 +45,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What is missing on a laptop skips a test; in CI it must be there, or green would mean nothing."""
     report = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, ServerMissing):
+        path, line, _ = item.location
+        report.outcome, report.longrepr = "skipped", (path, (line or 0) + 1, f"Skipped: {call.excinfo.value}")
     if _IN_CI and report.skipped and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2]
         if "needs " in reason or "could not import" in reason:

@@ -9,7 +9,7 @@ from lakelock.testing.servers.dynamodb import dynamodb_server
 from lakelock.testing.servers.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.redis import redis_server
 from lakelock.testing.servers.s3 import S3_OPTIONS, S3_PAGE, s3_server
-from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.service import ServerError, ServerFailed, ServerMissing, Service
 from lakelock.testing.servers.storage import storage_service
 from lakelock.testing.servers.zookeeper import zookeeper_server
 
@@ -23,4 +23,4 @@ SERVICES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
 }
 """Every lock service that the matrix runs over, by the name of its provider."""
 
-__all__ = ["S3_OPTIONS", "S3_PAGE", "SERVICES", "Service", "s3_server"]
+__all__ = ["S3_OPTIONS", "S3_PAGE", "SERVICES", "ServerError", "ServerFailed", "ServerMissing", "Service", "s3_server"]

@@ -20,7 +20,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from lakelock.testing.servers.s3 import OneAtATime
-from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
 
 TABLE = "hudi_locks"
 REGION = "us-east-1"
@@ -136,7 +136,8 @@ class Dynalite:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
                 return
             except OSError:
-                assert self._process.poll() is None and monotonic() < until_s, (self.folder / "log").read_text()[-2000:]
+                if self._process.poll() is not None or monotonic() > until_s:
+                    raise ServerFailed(f"dynalite did not start: {(self.folder / 'log').read_text()[-2000:]}") from None
                 sleep(0.02)
 
     def stop(self) -> None:
@@ -154,7 +155,11 @@ class Dynalite:
         self._process.send_signal(signal.SIGCONT)
 
     def __enter__(self) -> Dynalite:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -165,8 +170,10 @@ class Moto:
     """moto in threads of this process, whose memory keeps the data while the server is stopped."""
 
     def __init__(self) -> None:
-        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-
+        try:
+            from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        except ImportError as error:
+            raise ServerMissing("needs a DynamoDB: pip install 'moto[dynamodb,server]'") from error
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._app = OneAtATime(DomainDispatcherApplication(create_backend_app))

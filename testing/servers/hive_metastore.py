@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 from xml.sax.saxutils import escape
 
-from lakelock.testing.servers.service import Service
+from lakelock.testing.servers import jvm
+from lakelock.testing.servers.jvm import java
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
 
 LOCK_TIMEOUT_S = 4
 ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
@@ -81,10 +81,7 @@ rootLogger.appenderRef.file.ref = file
 
 def jars() -> str:
     """The class path of PySpark's jars."""
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("no pyspark here")
-    return str(Path(spec.origin).parent / "jars" / "*")
+    return str(jvm.jars() / "*")
 
 
 class MetastoreProcess:
@@ -102,7 +99,7 @@ class MetastoreProcess:
         main = "org.apache.hadoop.hive.metastore.HiveMetaStore"
         with (self._folder / "console.log").open("ab") as console:
             self._process = subprocess.Popen(
-                ["java", *JAVA_OPTIONS, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
+                [java(), *JAVA_OPTIONS, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
                 cwd=self._folder,
                 stdout=console,
                 stderr=console,
@@ -111,7 +108,7 @@ class MetastoreProcess:
         while not _listens(self.port):
             if self._process.poll() is not None or time.monotonic() > until_s:
                 self.stop()
-                raise RuntimeError(f"the metastore did not start: {(self._folder / 'console.log').read_text()[-2000:]}")
+                raise ServerFailed(f"the metastore did not start: {(self._folder / 'console.log').read_text()[-2000:]}")
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -165,7 +162,7 @@ class MetastoreProcess:
         script = self._folder / "lock-tables.sql"
         script.write_text(f"connect 'jdbc:derby:{self._folder}/db;create=true';\n{_LOCK_TABLES}exit;\n")
         made = subprocess.run(
-            ["java", *JAVA_OPTIONS, "-cp", jars(), "org.apache.derby.tools.ij", str(script)],
+            [java(), *JAVA_OPTIONS, "-cp", jars(), "org.apache.derby.tools.ij", str(script)],
             cwd=self._folder,
             capture_output=True,
             text=True,
@@ -173,7 +170,7 @@ class MetastoreProcess:
             check=False,
         )
         if made.returncode != 0 or "ERROR" in made.stdout:
-            raise RuntimeError(f"the lock tables could not be made: {made.stdout[-2000:]}{made.stderr[-2000:]}")
+            raise ServerFailed(f"the lock tables could not be made: {made.stdout[-2000:]}{made.stderr[-2000:]}")
 
 
 @contextmanager
@@ -195,8 +192,8 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
         )
         return
     server = MetastoreProcess(folder, extra)
-    server.start()
     try:
+        server.start()
         yield Service(
             name="hive_metastore",
             url=lambda table: f"hive_metastore://127.0.0.1:{server.port}/lakelock_test/{quote(table, safe='')}",
@@ -212,15 +209,8 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
         server.stop()
 
 
-def can_start() -> bool:
-    """Whether this machine has what a metastore needs, or names one."""
-    return bool(os.environ.get(ENVIRONMENT_URL)) or (shutil.which("java") is not None and find_spec("pyspark") is not None)
-
-
 def _refuse() -> None:
-    import pytest
-
-    pytest.skip(f"the server that {ENVIRONMENT_URL} names is not ours to stop")
+    raise ServerMissing(f"the server that {ENVIRONMENT_URL} names is not ours to stop")
 
 
 def _free_port() -> int:

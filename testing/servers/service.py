@@ -6,6 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
+class ServerError(Exception):
+    """A server cannot be had; the message says why."""
+
+
+class ServerMissing(ServerError):
+    """What a server needs is not on this machine, or the server may not be stopped; the message says how to get it."""
+
+
+class ServerFailed(ServerError):
+    """A server did not come up; the message ends with the end of its log."""
+
+
 def nothing() -> None:
     """What is done to a service that cannot be stopped: it has no server, or it is somebody else's."""
 

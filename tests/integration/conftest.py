@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakelock.testing.servers.hive_metastore import can_start, hive_metastore_server
+from lakelock.testing.servers.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_server
 from tests.integration.metastore_data_world import TIMEOUT_S
@@ -23,8 +23,6 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="session")
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    if not can_start():
-        pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
     with hive_metastore_server(tmp_path_factory.mktemp("metastore")) as service:
         yield service
 
@@ -32,7 +30,5 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def patient_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A metastore that keeps a silent lock for longer than any lease of the tests of data locks."""
-    if not can_start():
-        pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
     with hive_metastore_server(tmp_path_factory.mktemp("metastore"), extra={"hive.txn.timeout": f"{TIMEOUT_S}s"}) as service:
         yield service

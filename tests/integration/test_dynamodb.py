@@ -465,6 +465,19 @@ def test_a_release_that_cannot_be_sent_is_told_and_raises_nothing(troubled: Worl
     take(world.writer("two"), wait_s=2 * LEASE_S)
 
 
+def test_a_release_after_the_lease_is_over_is_not_repeated(troubled: World) -> None:
+    world, proxy = troubled, troubled.proxy
+    assert proxy is not None
+    provider = world.writer("one", proxied=True)
+    lease = take(provider)
+    before = len(proxy.requests)
+    proxy.plan = [Rule(operation("UpdateItem"), "lost request", times=99)]
+    world.runtime.advance(LEASE_S)
+    provider.release(lease)
+    assert len(proxy.requests) == before + 1
+    assert world.kinds() == [EventKind.ALERT]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_mix_of_lost_and_late_requests_doubles_a_grant_or_keeps_the_lock_for_ever(troubled: World, seed: int) -> None:
     world, proxy, random = troubled, troubled.proxy, Random(seed)
