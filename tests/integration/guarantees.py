@@ -103,20 +103,20 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
         (
             *THREADS,
             *PROCESSES,
-            f"{IN}/test_redis.py::test_waiters_are_served_in_order_of_arrival_and_woken_at_once",
-            f"{IN}/test_redis.py::test_a_waiter_that_died_or_froze_does_not_stop_the_others",
+            f"{IN}/test_redis_waiting.py::test_waiters_are_served_in_order_of_arrival_and_woken_at_once",
+            f"{IN}/test_redis_waiting.py::test_a_waiter_that_died_or_froze_does_not_stop_the_others",
         )
     ),
     ("redis", "cost"): Shown(
         (
             f"{IN}/test_redis.py::test_taking_and_giving_back_costs_one_request_each",
-            f"{IN}/test_redis.py::test_the_requests_of_many_waiters_grow_with_their_number_and_not_its_square",
+            f"{IN}/test_redis_waiting.py::test_the_requests_of_many_waiters_grow_with_their_number_and_not_its_square",
         )
     ),
     ("zookeeper", "exclusion"): Shown(
         (
             *EXCLUSION,
-            f"{IN}/test_zookeeper.py::test_a_holder_that_is_cut_off_stops_before_the_next_one_starts",
+            f"{IN}/test_zookeeper_faults.py::test_a_holder_that_is_cut_off_stops_before_the_next_one_starts",
             f"{IN}/test_zookeeper_curator.py::test_java_and_python_never_hold_the_lock_at_once",
         )
     ),
@@ -130,7 +130,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ("zookeeper", "crash_release"): Shown(
         (*CRASH, f"{IN}/test_zookeeper.py::test_a_killed_holder_is_replaced_after_its_session_and_not_before")
     ),
-    ("zookeeper", "failover"): Shown((f"{IN}/test_zookeeper.py::test_a_held_lock_survives_the_loss_of_the_leader",)),
+    ("zookeeper", "failover"): Shown((f"{IN}/test_zookeeper_faults.py::test_a_held_lock_survives_the_loss_of_the_leader",)),
     ("zookeeper", "clock_assumption"): Shown(CLOCK, RATES),
     ("zookeeper", "fairness"): Shown(
         (

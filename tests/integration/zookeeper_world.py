@@ -18,7 +18,7 @@ from typing import Any
 from lakelock.clock import SystemRuntime
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider
+from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.providers.zookeeper import ZooKeeperLockProvider
 from lakelock.settings import LockSettings, Settings
 from lakelock.settings_zookeeper import ZooKeeperSettings
@@ -112,6 +112,16 @@ class Worker:
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.process.pid, number)
+
+
+def take(provider: LockProvider, wait_s: float = 0.0) -> Lease:
+    return provider.acquire(wait_s=wait_s)
+
+
+def nodes(provider: LockProvider) -> list[str]:
+    """The owners in the queue, the holder first."""
+    state = provider.inspect()
+    return [one.owner for one in (state.holder, *state.queue) if one]
 
 
 @contextmanager
