@@ -59,7 +59,7 @@ def s3_server() -> Iterator[str]:
     endpoint = f"http://127.0.0.1:{server.server_port}"
     try:
         request = urllib.request.Request(f"{endpoint}/lake", method="PUT", headers={"Authorization": AUTHORIZATION})
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=60).close()  # moto loads itself at its first request
         yield endpoint
     finally:
         server.shutdown()

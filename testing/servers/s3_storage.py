@@ -17,7 +17,7 @@ def s3_storage_service(folder: Path) -> Iterator[Service]:
     """Each lock is that of a table of its own in the bucket `lake`; nothing is written to `folder`."""
     with Moto() as moto:
         request = urllib.request.Request(f"{moto.url}/lake", method="PUT", headers={"Authorization": AUTHORIZATION})
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=60).close()  # moto loads itself at its first request
         yield Service(
             "storage on S3",
             lambda name: "storage:",

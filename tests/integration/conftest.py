@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from kazoo.client import KazooClient
 
 from lakelock.testing.servers.dynamodb import dynamodb_server
 from lakelock.testing.servers.hive_metastore import hive_metastore_server
@@ -19,6 +20,13 @@ collect_ignore = ["third_party"]
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with zookeeper_server(tmp_path_factory.mktemp("zookeeper")) as service:
+        # Whoever makes a node first says who may use it, and the first one may be a test of closed locks.
+        hosts, _, path = service.url("").partition("://")[2].partition("/")
+        client = KazooClient(hosts)
+        client.start(30)
+        client.ensure_path(f"/{path}".rstrip("/"))
+        client.stop()
+        client.close()
         yield service
 
 

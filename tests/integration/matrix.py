@@ -24,17 +24,26 @@ SERVICES_OF_ROWS: dict[str, Callable[[Path], AbstractContextManager[Service]]] =
 ROWS = (IN_PROCESS, *SERVICES_OF_ROWS)
 PAGE = Path(__file__).parents[2] / "docs" / "lock-matrix.md"
 
-COLUMNS_OF_ALL = COLUMNS
+_SAME_STORAGE = "the same requests as on a local disk, where it is shown"
+_ONE_PROCESS = "the lock reaches no other process, and no server stands behind it"
+
+SHOWN_ELSEWHERE = {
+    "S/X suite": {"storage on S3": _SAME_STORAGE},
+    "pulled away": {"memory": _ONE_PROCESS, "storage on S3": _SAME_STORAGE},
+}
+"""Columns that other tests show, and the rows for which they do not, with the reason."""
+
+COLUMNS_OF_ALL = (*COLUMNS, *SHOWN_ELSEWHERE)
 """What is declared for every row: a cell that no test reported keeps the page from being written."""
 
-_ONE_PROCESS = "the lock reaches no other process, and no server stands behind it"
 _RANK = ("-", "passed", "skipped", "FAILED")
 _INTRO = """# Lock matrix
 
-<!-- Written by the tests when all of the matrix ran and passed: `make tests ARGS="-k test_lock_matrix"`. Do not edit. -->
+<!-- Written by the tests when all of the matrix ran and passed: `make tests`. Do not edit. -->
 
-What the tests show of every lock provider, each on its real service. A cell is one or more tests of
-[the suite that you can run on your own provider](howto-write-a-lock-provider.md); `lakelock.testing` has it.
+What the tests show of every lock provider, each on its real service. A cell is one or more tests, up to fairness of
+[the suite that you can run on your own provider](howto-write-a-lock-provider.md). "S/X suite" is that of the data locks,
+"pulled away" what becomes of a commit whose lock service is gone or silent in the middle of it.
 """
 
 Cell = tuple[str, str]
@@ -69,16 +78,24 @@ def page(found: Mapping[Cell, str], why: Mapping[Cell, str]) -> str | None:
     notes: dict[str, int] = {}
     shown: dict[Cell, str] = {}
     for cell in ((row, column) for row in ROWS for column in COLUMNS_OF_ALL):
-        outcome = found.get(cell, "-" if cell[0] == IN_PROCESS else "")
+        absent = why.get(cell) or _absent(*cell)
+        outcome = found.get(cell, "-" if absent else "")
         if outcome not in ("passed", "-"):
             return None
         if outcome == "-":
-            reason = why.get(cell, _ONE_PROCESS)
+            reason = absent
             outcome = f"- ({notes.setdefault(reason, len(notes) + 1)})"
         shown[cell] = outcome
     table = "\n".join(_markdown(ROWS, COLUMNS_OF_ALL, shown))
     footnotes = "\n".join(f"{number}. {reason[:1].upper()}{reason[1:]}." for reason, number in notes.items())
     return f"{_INTRO}\n{table}\n\nWhy a cell is empty:\n\n{footnotes}\n"
+
+
+def _absent(row: str, column: str) -> str:
+    """Why no test is expected to show this cell; empty if one is."""
+    if column in SHOWN_ELSEWHERE:
+        return SHOWN_ELSEWHERE[column].get(row, "")
+    return _ONE_PROCESS if row == IN_PROCESS else ""
 
 
 def write(found: Mapping[Cell, str], why: Mapping[Cell, str]) -> bool:
