@@ -30,6 +30,8 @@ EXPIRY = (f"{SUITE}/one_process.py::test_a_silent_holder_is_replaced_after_its_l
 CLOCK = (f"{SUITE}/one_process.py::test_a_holder_is_replaced_when_it_stops_renewing_and_never_before_whatever_its_clock",)
 THREADS = (f"{SUITE}/one_process.py::test_threads_of_one_process_get_the_lock_in_order_of_arrival",)
 PROCESSES = (f"{SUITE}/processes.py::test_none_of_three_processes_starves",)
+COST = (f"{IN}/test_lock_requests.py::test_a_lone_writer_needs_one_round_trip_to_take_the_lock_and_one_to_give_it_back",)
+CROWD = (f"{IN}/test_lock_requests.py::test_a_crowd_asks_no_more_for_each_waiter_than_a_few_do",)
 RATES = "clocks that run at different rates: this machine has one clock"
 
 GUARANTEES: dict[tuple[str, str], Shown] = {
@@ -81,6 +83,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ("dynamodb", "fairness"): Shown(THREADS, "that pollers come in no order needs no proof"),
     ("dynamodb", "cost"): Shown(
         (
+            *COST,
             f"{IN}/test_dynamodb.py::test_taking_and_giving_back_costs_two_requests_alone_and_in_turns",
             f"{IN}/test_dynamodb.py::test_a_waiter_only_reads_while_the_lock_is_held",
         )
@@ -109,7 +112,8 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ),
     ("redis", "cost"): Shown(
         (
-            f"{IN}/test_redis.py::test_taking_and_giving_back_costs_one_request_each",
+            *COST,
+            *CROWD,
             f"{IN}/test_redis_waiting.py::test_the_requests_of_many_waiters_grow_with_their_number_and_not_its_square",
         )
     ),
@@ -142,7 +146,8 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ),
     ("zookeeper", "cost"): Shown(
         (
-            f"{IN}/test_zookeeper.py::test_a_lone_writer_sends_three_requests_for_a_lock_and_its_release",
+            *COST,
+            *CROWD,
             f"{IN}/test_zookeeper.py::test_the_requests_of_waiters_grow_linearly_and_not_with_time",
         )
     ),
@@ -176,7 +181,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ),
     ("hive_metastore", "fairness"): Shown((*THREADS, *PROCESSES)),
     ("hive_metastore", "cost"): Shown(
-        (f"{IN}/test_hive_metastore.py::test_taking_and_giving_back_costs_two_calls",),
+        (*COST, f"{IN}/test_hive_metastore.py::test_taking_and_giving_back_costs_two_calls"),
         "how often a waiter asks: its pauses are random",
     ),
 }
