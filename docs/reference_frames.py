@@ -149,4 +149,7 @@ a callable that takes a `lakelock.providers.Opening` and returns a `lakelock.pro
 ```toml
 [project.entry-points."lakelock.lock_providers"]
 etcd = "our_package.etcd_lock:EtcdLockProvider"
-```"""
+```
+
+[Write a lock provider](howto-write-a-lock-provider.md) has two examples, and the suite of tests that lakelock's own
+providers pass: [what it shows of each](lock-matrix.md)."""

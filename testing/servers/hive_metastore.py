@@ -18,6 +18,9 @@ from lakelock.testing.servers.jvm import java
 from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
 
 LOCK_TIMEOUT_S = 4
+PATIENT_URL = "LAKELOCK_TEST_HIVE_METASTORE_60S"
+"""`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=60s or more, for the matrix."""
+
 ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
 """`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=4s."""
 
@@ -181,18 +184,7 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
     """A running metastore; that of the environment if it names one, which cannot be stopped or paused."""
     named = os.environ.get(ENVIRONMENT_URL, "")
     if named and not extra:
-        host = named.rstrip("/")
-        yield Service(
-            name="hive_metastore",
-            url=lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
-            port=int(host.rpartition(":")[2]),
-            stop=_refuse,
-            start=_refuse,
-            pause=_refuse,
-            resume=_refuse,
-            options=_LEASE,
-            queues=True,
-        )
+        yield _given(named, _LEASE)
         return
     server = MetastoreProcess(folder, extra)
     try:
@@ -212,8 +204,34 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
         server.stop()
 
 
+@contextmanager
+def patient_metastore_server(folder: Path) -> Iterator[Service]:
+    """A metastore for the leases of the matrix, which are up to 30 s, as the environment or this machine has it."""
+    named = os.environ.get(PATIENT_URL, "")
+    if named:
+        yield _given(named, {})
+        return
+    with hive_metastore_server(folder, {"hive.txn.timeout": "60s"}) as own:
+        yield own
+
+
+def _given(named: str, options: Mapping[str, str]) -> Service:
+    host = named.rstrip("/")
+    return Service(
+        name="hive_metastore",
+        url=lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
+        port=int(host.rpartition(":")[2]),
+        stop=_refuse,
+        start=_refuse,
+        pause=_refuse,
+        resume=_refuse,
+        options=options,
+        queues=True,
+    )
+
+
 def _refuse() -> None:
-    raise ServerMissing(f"the server that {ENVIRONMENT_URL} names is not ours to stop")
+    raise ServerMissing("the metastore that the environment names is not ours to stop")
 
 
 def _free_port() -> int:

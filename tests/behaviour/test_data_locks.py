@@ -54,9 +54,8 @@ class DocumentSuite(DataLockSuite):
 class TestDocuments(DocumentSuite):
     @pytest.fixture(autouse=True)
     def cell(self, request: pytest.FixtureRequest, provider: str) -> None:
-        """Says in the reports which cell of the lock matrix this is; memory is no service."""
-        if provider == "storage:":
-            request.node.user_properties.append((MARK, ["storage", "S/X suite"]))
+        """Says in the reports which cell of the lock matrix this is."""
+        request.node.user_properties.append((MARK, [provider.removesuffix(":"), "S/X suite"]))
 
     @pytest.fixture
     def writers(self, provider: str, tmp_path: Path) -> Iterator[Writers]:

@@ -14,14 +14,14 @@ from lakelock.data_locks import DataLease, DataLocks
 from lakelock.data_locks.register_redis import SWAP
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
 from lakelock.providers import renewing
+from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers import SERVICES, Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, eventually, granted, own, share
-from tests.behaviour.lock_processes import WORKER, Worker
 from tests.integration.matrix import MARK
 from tests.integration.test_data_locks import RUNTIME, open_one, options, tables
 
-PROGRAM = WORKER.with_name("data_lock_worker.py")
+PROGRAM = Path(__file__).parents[1] / "behaviour" / "data_lock_worker.py"
 WRITES = {"redis": SWAP.sha.encode(), "dynamodb": b"Update", "zookeeper": b"write-"}
 """What a request has in it that changes something."""
 

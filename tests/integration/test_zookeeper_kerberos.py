@@ -17,7 +17,6 @@ from lakelock.testing.servers.zookeeper import zookeeper_server
 from tests.integration.zookeeper_world import Worker
 
 pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation
-WORKER = Path(__file__).parents[1] / "behaviour" / "lock_worker.py"
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ def writer(secured: Secured, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
         options = {"lock.provider": uri, "zookeeper.sasl_mechanism": "GSSAPI", **settings}
         arena = {"uri": str(tmp_path / "table"), "options": {}, "settings": options, "folder": str(tmp_path)}
         environment = {**os.environ, **secured.realm.environment, "KRB5CCNAME": f"FILE:{cache}"}
-        command = [sys.executable, str(WORKER), json.dumps({**arena, "lease_s": 6.0, "renew_s": 2.0})]
-        started.append(Worker(command, env=environment))
+        started.append(Worker([sys.executable, "-m", "lakelock.testing.lock_worker"], env=environment))
+        started[-1].ask(json.dumps({**arena, "lease_s": 6.0, "renew_s": 2.0}))
         return started[-1]
 
     yield start

@@ -1,7 +1,7 @@
-"""A writer process that takes the table lock on command: `python lock_worker.py ARENA`, one command a line on stdin.
+"""A writer process that takes the table lock on command: `python -m lakelock.testing.lock_worker`.
 
-ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `folder`, where the overlap detectors are, and other
-`settings` by their full names.
+The first line on stdin is the arena as JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `folder`, where the
+overlap detectors are, and other `settings` by their full names. Each line after it is a command, answered by a line of JSON.
 """
 
 from __future__ import annotations
@@ -95,11 +95,12 @@ def take(provider: LockProvider, runtime: SystemRuntime, wait_s: float) -> Lease
 
 
 def say(**facts: object) -> None:
-    print(json.dumps(facts), flush=True)
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
-    arena = json.loads(sys.argv[1])
+    arena = json.loads(sys.stdin.readline())
     runtime = SystemRuntime()
     lease = {"lock.lease_s": arena["lease_s"], "lock.renew_s": arena["renew_s"]}
     settings = Settings.resolve(lease | arena.get("settings", {})).settings
