@@ -25,6 +25,8 @@ _NAMES = {
     "#tk": "token",
     "#tl": "tokenLimit",
     "#w": "writer",
+    "#dv": "documentVersion",
+    "#dd": "document",
 }
 _NAME = re.compile(r"#\w+")
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
@@ -91,10 +93,24 @@ class DynamodbTable:
         item: Attributes | None = reply.get("Item")
         return item
 
-    def update(self, key: str, expression: str, values: Attributes, when: str = "", within_s: float = inf) -> Attributes:
-        """Change one item, created if missing, if `when` holds; the changed attributes. `ConditionFailed` if it does not."""
+    def update(
+        self,
+        key: str,
+        expression: str,
+        values: Attributes,
+        when: str = "",
+        within_s: float = inf,
+        *,
+        returning: bool = True,
+    ) -> Attributes:
+        """Change one item, created if missing, if `when` holds; the changed attributes. `ConditionFailed` if it does not.
+
+        Without `returning` the answer has no attributes, whatever happens: for an item that is large.
+        """
         used = _NAME.findall(f"{expression} {when}")
-        condition = {"ConditionExpression": when, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"} if when else {}
+        condition = {"ConditionExpression": when} if when else {}
+        if when and returning:
+            condition["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         reply = self._send(
             "update_item",
             within_s,
@@ -102,7 +118,7 @@ class DynamodbTable:
             UpdateExpression=expression,
             ExpressionAttributeNames={name: _NAMES[name] for name in used},
             **({"ExpressionAttributeValues": dict(values)} if values else {}),
-            ReturnValues="UPDATED_NEW",
+            ReturnValues="UPDATED_NEW" if returning else "NONE",
             **condition,
         )
         changed: Attributes = reply.get("Attributes", {})
@@ -258,7 +274,8 @@ class DynamodbTable:
             session.register_component("data_loader", _descriptions())
             return boto3.session.Session(botocore_session=session).client(
                 "dynamodb",
-                region_name=self._settings.region or None,
+                # As Java and the AWS tools have it; boto3 itself knows only AWS_DEFAULT_REGION.
+                region_name=self._settings.region or os.environ.get("AWS_REGION") or None,
                 endpoint_url=self._settings.endpoint_url or None,
                 config=config,
             )

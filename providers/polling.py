@@ -82,6 +82,11 @@ class PollingProvider(LockProvider):
         """How long the next request of this attempt may take, where the service's driver can be told."""
         return max(_SHORTEST_REQUEST_S, attempt.answer_by_s - self.runtime.monotonic_s())
 
+    def new_lease(self, attempt: Attempt, token: int, began_s: float) -> Lease:
+        """The lease of a grant. `began_s` is when the request that got it was about to be sent, by the monotonic clock."""
+        lease_s = self._settings.lease_s
+        return Lease(self.runtime, self.writer, grant=attempt.grant, token=token, lease_s=lease_s, began_s=began_s)
+
     def acquire(self, *, wait_s: float) -> Lease:
         self._notice_fork()
         began_s = self.runtime.monotonic_s()

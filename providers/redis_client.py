@@ -14,7 +14,7 @@ from lakelock.clock import Runtime
 from lakelock.errors import ProviderUnavailable
 from lakelock.providers.redis_address import RedisAddress
 from lakelock.providers.redis_line import Command, Line
-from lakelock.providers.redis_scripts import Keys, Script
+from lakelock.providers.redis_scripts import Names, Script
 from lakelock.settings_redis import RedisSettings
 
 _REFUSED = ("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "ERR ")
@@ -24,7 +24,7 @@ class RedisClient:
     """Runs scripts on the server that has the lock, one at a time. Connects when it is first needed."""
 
     def __init__(
-        self, address: RedisAddress, settings: RedisSettings, keys: Keys, runtime: Runtime, *, longest_s: float
+        self, address: RedisAddress, settings: RedisSettings, keys: Names, runtime: Runtime, *, longest_s: float
     ) -> None:
         self._driver = _driver()
         self._address, self._settings, self._keys, self._runtime = address, settings, keys, runtime

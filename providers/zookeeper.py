@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from lakelock.errors import LakelockError, LeaseLost, LockError, SettingsError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
@@ -68,7 +69,12 @@ class ZooKeeperLockProvider(PollingProvider):
         if not session.wait_connected(min(within(), self._options.connect_timeout_s)):
             raise session.unreachable("no connection")
         if waiter is None or waiter.session is not session or waiter.is_out:
-            waiter = self._waiter = self._new_waiter(session, attempt.grant)
+            grant = attempt.grant
+            if waiter is not None and waiter.may_be_there:
+                # It is looked for by its name, and must not be taken for the next one.
+                waiter.session.pursue(partial(waiter.leave, lambda: session.timeout_s))
+                grant = self.runtime.uuid()
+            waiter = self._waiter = self._new_waiter(session, grant)
         seen = waiter.step(within)
         if seen is None or waiter.node is None:
             return waiter.holder

@@ -43,7 +43,7 @@ class Waiter:
     @property
     def may_be_there(self) -> bool:
         """Whether a node of ours may be in the queue."""
-        return not self.is_out and (self.node is not None or self._in_doubt)
+        return self._in_doubt or (self.node is not None and not self.is_out)
 
     @property
     def is_waiting(self) -> bool:
@@ -83,7 +83,8 @@ class Waiter:
                 entering(f"{self._path}/{self._prefix}", self._data, self.session.acl),
                 lambda client: client.get_children_async(self._path),
             )
-            self._in_doubt = False
+            # While we waited for a connection another session may have begun, which has the node then.
+            self._in_doubt = self.is_out
             if created is not None:
                 self.node = Contender.of(created[0].rpartition("/")[2], self._data, created[1])
                 return list(listed or ())
