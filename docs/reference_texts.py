@@ -258,5 +258,51 @@ SECTION_NOTES: dict[str, str] = {
     "dynamodb": 'For `lock.provider = "dynamodb://TABLE/PARTITION-KEY"`. Without a partition key it is the name of the table '
     "that is guarded, as in Java Hudi.",
     "retry": "Which operations are run again is told in [concepts](concepts.md#what-is-run-again-and-what-never-is).",
-    "hive_metastore": "`lock.wait_s` bounds rounds, delays and repetitions as well. Kerberos needs `pip install gssapi`.",
+    "hive_metastore": "`lock.wait_s` bounds rounds, delays and repetitions as well. Kerberos needs "
+    "`pip install 'lakelock[kerberos]'`, which compiles: gcc and Debian's `libkrb5-dev` must be there.",
+}
+
+
+@dataclass(frozen=True)
+class DataLockText:
+    """For the data locks of one service: what they are there, what a request costs, how one waits, what does not fit."""
+
+    kept: str
+    cost: str
+    waiting: str
+    limit: str
+
+
+DATA_LOCKS = {
+    "zookeeper": DataLockText(
+        "beside the lock, in `<lock>.data`: one queue of nodes `read-` and `write-` for each resource; all nodes of a request "
+        "are made in one transaction, and are ephemeral",
+        "2, 1 and 1 round trips; 3 more for partitions that were never locked before",
+        "watches one node, and asks nothing meanwhile",
+        "1 MB: some thousand partitions",
+    ),
+    "redis": DataLockText(
+        "one document in the key `{<key>}:data-locks`, changed by a script that compares and swaps",
+        "2 requests each",
+        "is woken by pub/sub, and looks every `data_locks.sleep_s`",
+        "what Redis holds",
+    ),
+    "dynamodb": DataLockText(
+        "one document, compressed, in the item `<partition key>#lakelock-data` of the lock table, replaced on a condition",
+        "2 requests each",
+        "looks every `data_locks.sleep_s` or sooner",
+        "400 KB for all requests together",
+    ),
+    "hive_metastore": DataLockText(
+        "in the metastore's lock table, one call for a request, under a name of their own in the database `lakelock`",
+        "2 calls, 1 and 1",
+        "looks every `data_locks.sleep_s` or sooner, one query each",
+        "what the metastore takes",
+    ),
+    "storage": DataLockText(
+        "one document in `.hoodie/.lakelock/data_locks`, replaced on a condition; so for every provider that is not named here",
+        "2 requests each",
+        "looks every `data_locks.sleep_s` or sooner",
+        "what an object holds",
+    ),
 }

@@ -40,5 +40,10 @@ class Service:
     options: Mapping[str, str] = field(default_factory=dict)
     queues: bool = False
     """Whether waiters are served in order of arrival, not by who happens to look first."""
+    tables: str = ""
+    """The URI below which tables lie, for a lock that is in the table's storage; `table_options` are that storage's."""
+    table_options: Mapping[str, str] = field(default_factory=dict)
     sessions: bool = False
     """Whether a session holds the lock: a silent holder keeps it as long as it lives, and a lost reply ends the connection."""
+    forks: bool = True
+    """Whether a client goes on working in a forked process."""
