@@ -10,7 +10,7 @@ from tests.faults.soak_load import first_rows, operations, replay
 
 @pytest.mark.slow
 def test_twenty_seconds_of_mixed_load_with_kills_and_pauses_equal_the_serial_replay(tmp_path):
-    soak = Soak(tmp_path, seconds=20, writers=4, quiet=True)
+    soak = Soak(tmp_path, seconds=20, writers=3, quiet=True)
     summary = soak.run()
     print(summary)
     assert soak.problems == []

@@ -53,7 +53,7 @@ def limited(limits: dict[str, int]) -> None:
     """Take from this process what the order says: room for files, or what lets root pass by permissions."""
     if "file_bytes" in limits:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"], limits["file_bytes"]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"], resource.RLIM_INFINITY))
     if limits.get("obey_permissions"):
         version_3, this_process = 0x20080522, 0
         header, no_capabilities = (ctypes.c_uint32 * 2)(version_3, this_process), (ctypes.c_uint32 * 6)()
@@ -62,6 +62,14 @@ def limited(limits: dict[str, int]) -> None:
 
 
 def answer_of(order: dict) -> dict[str, object]:
+    """What became of the operation; the room for files is back, so that it can be told in one."""
+    try:
+        return _answer_of(order)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def _answer_of(order: dict) -> dict[str, object]:
     try:
         limited(order.get("limits", {}))
         engine = open_engine(order["table"], order["options"], order["name"])

@@ -12,6 +12,7 @@ from hudi import HudiTable
 
 from lakelock.storage_local import LocalStorage
 from tests.behaviour.tables import SCHEMA, leftovers, new_table
+from tests.faults.nursery import NURSERY
 from tests.faults.worker import open_engine, rows
 from tests.spark.processes import LIMIT_S, WriterProcess
 
@@ -33,12 +34,20 @@ PERSISTENT = {**PATIENT, "retry.attempts": 20}
 
 
 class ArrowWriter(WriterProcess):
-    """A writer process with the engine on Arrow tables. `limits` and `env` are those of the process."""
+    """A writer process with the engine on Arrow tables. `limits` are those of the process; with `env` it is no fork."""
 
     module = "tests.faults.worker"
 
-    def __init__(self, table: str, operation: str, argument: object, **more: object) -> None:
-        super().__init__(table, operation, argument, **{"options": PATIENT, **more})
+    def __init__(
+        self, table: str, operation: str, argument: object, *, name: str = "writer", options: dict[str, object] = PATIENT,
+        limits: dict[str, int] | None = None, env: dict[str, str] | None = None, **steps: str,
+    ) -> None:  # fmt: skip
+        if env is not None:
+            super().__init__(table, operation, argument, name=name, options=options, limits=limits, env=env, **steps)
+            return
+        order = {"table": table, "operation": operation, "argument": argument, "name": name, "options": options}
+        named = {f"LAKELOCK_{kind.upper()}": step for kind, step in steps.items()}
+        self._process = NURSERY.start({**order, "limits": limits or {}}, named)
 
 
 def make_table(folder: Path) -> str:
