@@ -1,7 +1,7 @@
 """Writer processes that start at once: a process that has imported everything, and forks one for each order.
 
 `python -m tests.faults.nursery` reads one line of JSON per request on its standard input and answers with one line:
-`{"order": .., "steps": .., "out": .., "err": ..}` with the new process's id, `{"poll": id}` with its exit status, if it has one.
+`{"order": .., "steps": .., "out": .., "err": ..}` with the id of a new process, `{"poll": id}` with its exit status or null.
 Nothing has run in it before a fork but imports, so a child is like a process of its own.
 """
 
