@@ -1,0 +1,210 @@
+"""From a seed to a scenario: who does what, with which clock, lock service and weather.
+
+Each seed switches most kinds of trouble off and turns the others up (swarm testing): bugs hide where one kind of trouble is
+frequent and another, that would mask it, is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from lakelock.occ.footprint import AppTransaction
+from lakelock.simulator.faults import FaultKind, Weather
+from lakelock.simulator.locks import LockKind
+from lakelock.simulator.operations import (
+    BreakLock,
+    Collect,
+    DeleteBelow,
+    DeleteKeys,
+    Insert,
+    Look,
+    Operation,
+    Overwrite,
+    Reap,
+    Tally,
+    Transfer,
+    Upsert,
+)
+from lakelock.simulator.rows import Row
+
+ACCOUNTS = (("0", "a0"), ("0", "a1"), ("1", "a2"), ("1", "a3"))
+HOT = (("0", "h0"), ("1", "h1"), ("2", "h2"))
+BUSIEST_OPERATIONS = 40
+
+Foreign = Literal["none", "lazy", "eager"]
+
+
+@dataclass(frozen=True)
+class ActorPlan:
+    """One user of the table: what it does, in which order, and how wrong its clock is."""
+
+    name: str
+    operations: tuple[Operation, ...]
+    skew_ms: int = 0
+    rate: float = 1.0
+    think_s: float = 0.1
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that a run depends on besides the code."""
+
+    seed: int
+    actors: tuple[ActorPlan, ...]
+    engine: Literal["light", "arrow"] = "light"
+    profile: Literal["strict", "hudi"] = "strict"
+    lock: LockKind = LockKind.STORAGE
+    weather: Weather = field(default_factory=Weather)
+    foreign: Foreign = "none"
+    page_keys: int = 1000
+    collect_above: int = 64
+    early: bool = True
+
+    @property
+    def operations(self) -> dict[int, Operation]:
+        return {operation.id: operation for actor in self.actors for operation in actor.operations}
+
+
+def scenario_of(seed: int) -> Scenario:
+    """The scenario of a seed; the same on every machine."""
+    random = Random(f"scenario/{seed}")  # noqa: S311
+    lock = random.choice([LockKind.STORAGE, LockKind.STORAGE, *LockKind])
+    weather = _weather(random)
+    actors = _actors(random)
+    return Scenario(
+        seed=seed,
+        actors=actors,
+        engine="arrow" if random.random() < 1 / 16 else "light",
+        profile="hudi" if random.random() < 1 / 16 else "strict",
+        lock=lock,
+        weather=weather,
+        collect_above=random.choice([2, 4, 64, 64]),
+        early=random.random() < 0.7,
+    )
+
+
+_FREQUENT = {FaultKind.CRASH: -2.3, FaultKind.CRASH_AFTER: -2.3, FaultKind.PAUSE: -1.7, FaultKind.PAUSE_AFTER: -1.7}
+
+
+def _weather(random: Random) -> Weather:
+    rates = {}
+    for kind in FaultKind:
+        if random.random() < 0.4:
+            rates[kind] = 10 ** random.uniform(-3.0, _FREQUENT.get(kind, -1.3))
+    if random.random() < 0.1:
+        rates = {}
+    return Weather(
+        rates=rates,
+        latency_s=10 ** random.uniform(-3.0, -1.5),
+        longest_pause_s=random.choice([1.0, 4.0, 8.0]),
+        longest_late_s=random.choice([0.2, 1.0, 6.0]),
+        crashes_at_most=random.choice([1, 2, 4]),
+    )
+
+
+class _Maker:
+    """Makes operations with consecutive numbers, some kinds more often than others."""
+
+    def __init__(self, random: Random) -> None:
+        self._random, self._number = random, 0
+        makers = [
+            self.insert, self.insert_hot, self.upsert_hot, self.upsert_cold, self.transfer, self.transfer, self.tally,
+            self.delete_keys, self.delete_below, self.overwrite, self.look, self.look,
+        ]  # fmt: skip
+        self._makers = makers
+        self._weights = [random.choice([0.0, 0.3, 1.0, 3.0]) for _ in makers]
+        if not any(self._weights):
+            self._weights[4] = 1.0
+
+    def next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def any(self) -> Operation:
+        (make,) = self._random.choices(self._makers, self._weights)
+        return make()
+
+    def row(self, place: tuple[str, str], number: int, value: int | None = None) -> Row:
+        return Row(*place, self._random.randrange(100) if value is None else value, (number,))
+
+    def insert(self) -> Operation:
+        number, part = self.next(), self._random.choice("012")
+        return Insert(number, tuple(self.row((part, f"c{number}-{i}"), number) for i in range(self._random.randint(1, 2))))
+
+    def insert_hot(self) -> Operation:
+        number = self.next()
+        return Insert(number, (self.row(self._random.choice(HOT), number),))
+
+    def upsert_hot(self) -> Operation:
+        number = self.next()
+        places = self._random.sample(HOT, self._random.randint(1, 2))
+        return Upsert(number, tuple(self.row(place, number) for place in places))
+
+    def upsert_cold(self) -> Operation:
+        number = self.next()
+        return Upsert(number, (self.row((self._random.choice("012"), f"c{number}-0"), number),))
+
+    def transfer(self) -> Operation:
+        source, target = self._random.sample(ACCOUNTS, 2)
+        return Transfer(self.next(), source, target, self._random.randint(1, 9))
+
+    def tally(self) -> Operation:
+        return Tally(self.next(), self._random.choice("012"))
+
+    def delete_keys(self) -> Operation:
+        part, key = self._random.choice(HOT)
+        return DeleteKeys(self.next(), part, (key,))
+
+    def delete_below(self) -> Operation:
+        return DeleteBelow(self.next(), self._random.choice([10, 30, 90]))
+
+    def overwrite(self) -> Operation:
+        number, part = self.next(), self._random.choice("122")
+        return Overwrite(number, (self.row((part, f"o{number}"), number), self.row((part, f"h{part}"), number)))
+
+    def look(self) -> Operation:
+        return Look(self.next())
+
+    def batches(self, name: str, count: int) -> list[Operation]:
+        made: list[Operation] = []
+        for version in range(1, count + 1):
+            number = self.next()
+            hot = self._random.random() < 0.5
+            place = HOT[0] if hot else ("2", f"s{number}")
+            made.append(Upsert(number, (self.row(place, number),), AppTransaction(name, version)))
+        return made
+
+    def chores(self, count: int) -> list[Operation]:
+        kinds: Sequence[type[Operation]] = self._random.choice([[Reap], [Collect], [Reap, Collect], [BreakLock]])
+        return [self._random.choice(kinds)(self.next()) for _ in range(count)]
+
+
+def _actors(random: Random) -> tuple[ActorPlan, ...]:
+    maker = _Maker(random)
+    plans: list[tuple[str, list[Operation]]] = []
+    opening: list[Operation] = [Insert(maker.next(), tuple(Row(*place, 100, (1,)) for place in ACCOUNTS))]
+    for number in range(random.randint(2, 4)):
+        plans.append((f"writer-{number}", [maker.any() for _ in range(random.randint(3, 8))]))
+    plans[0] = (plans[0][0], opening + plans[0][1])
+    if random.random() < 0.35:
+        batches = maker.batches("stream", random.randint(2, 4))
+        plans.append(("stream", batches))
+        if random.random() < 0.4:  # two runs of one query at once: a driver that was taken for dead
+            plans.append(("stream-twin", list(batches)))
+    if random.random() < 0.6:
+        plans.append(("keeper", maker.chores(random.randint(2, 6))))
+    skewed = random.random() < 0.5
+    think_s = 10 ** random.uniform(-2.5, 0.0)
+    return tuple(
+        ActorPlan(
+            name,
+            tuple(operations),
+            skew_ms=random.choice([0, 40, -40, 5_000, -5_000, 3_600_000]) if skewed else 0,
+            rate=random.uniform(0.995, 1.005) if skewed else 1.0,
+            think_s=think_s,
+        )
+        for name, operations in plans
+    )
