@@ -67,7 +67,6 @@ class Checker:
         self._rows: dict[str, list[Row]] = {}
         self._owners: dict[str, Process] = {}
         self._ended: set[str] = set()
-        self.late_files: set[str] = set()
         self.after_boundary = 0
 
     def fail(self, promise: str, detail: str) -> None:
@@ -226,7 +225,7 @@ class Checker:
             return
         twins = self._twins.setdefault((file.group, file.instant), set())
         twins.add(key)
-        if file.instant in self._completed and len(twins) > 1 and key not in self.late_files:
+        if file.instant in self._completed and len(twins) > 1:
             self.fail("one base file per file group and instant", f"{key} arrives after its instant became visible")
 
     def _data_file_deleted(self, key: str, process: Process) -> None:

@@ -22,6 +22,9 @@ from lakelock.storage_keys import is_shown
 T = TypeVar("T")
 
 
+_AFTER_METADATA = ".hoodie0"
+
+
 class Observer(Protocol):
     """Sees every change of the stored objects, just before it is made."""
 
@@ -39,6 +42,7 @@ class SimServer:
         self.hub = hub
         self.objects: dict[str, Stored] = {}
         self.keys: list[str] = []
+        self._listed: dict[str, Listed] = {}
         self.observer: Observer | None = None
         self._versions = 0
 
@@ -52,7 +56,8 @@ class SimServer:
         etag = f"v{self._versions}"
         if key not in self.objects:
             insort(self.keys, key)
-        self.objects[key] = Stored(data, etag, START_MS + round(self.hub.now_s * 1000))
+        stored = self.objects[key] = Stored(data, etag, START_MS + round(self.hub.now_s * 1000))
+        self._listed[key] = Listed(key, len(data), stored.modified_ms)
         return etag
 
     def put_if_absent(self, key: str, data: bytes, process: Process) -> str | None:
@@ -67,20 +72,18 @@ class SimServer:
             if key in self.objects:
                 if self.observer is not None:
                     self.observer.deletes(key, process)
-                del self.objects[key]
+                del self.objects[key], self._listed[key]
                 del self.keys[bisect_left(self.keys, key)]
 
     def page(self, prefix: str, start_after: str, most: int) -> tuple[list[Listed], bool]:
         """The next at most `most` objects of a folder after a key, and whether there are more."""
-        start, end = (prefix + "/", prefix + "0") if prefix else ("", "\U0010ffff")
+        # Without a prefix only the data files show: those of the metadata folder, which sorts before them, do not.
+        start, end = (prefix + "/", prefix + "0") if prefix else (_AFTER_METADATA, "\U0010ffff")
         first = max(bisect_left(self.keys, start), bisect_right(self.keys, start_after) if start_after else 0)
         last = bisect_left(self.keys, end)
         cut = min(last, first + most)
         found = self.keys[first:cut]
-        objects = self.objects
-        shown = [
-            Listed(key, len(objects[key].data), objects[key].modified_ms) for key in found if is_shown(key, prefix)
-        ]
+        shown = [self._listed[key] for key in found if is_shown(key, prefix)]
         if cut < last and found:
             return [*shown, Listed(found[-1], -1, 0)], True
         return shown, False
@@ -94,11 +97,9 @@ class SimServer:
 class SimStorage:
     """One process's way to the storage; implements `lakelock.storage.Storage`."""
 
-    def __init__(
-        self, server: SimServer, process: Process, faults: Faults, network: Process, *, page_keys: int, late_files: set[str]
-    ) -> None:
+    def __init__(self, server: SimServer, process: Process, faults: Faults, network: Process, *, page_keys: int) -> None:
         self._server, self._process, self._faults, self._network = server, process, faults, network
-        self._hub, self._page_keys, self._late_files = server.hub, page_keys, late_files
+        self._hub, self._page_keys = server.hub, page_keys
 
     @property
     def uri(self) -> str:
@@ -170,14 +171,14 @@ class SimStorage:
             hub.wait(delay)
             return effect()
         kind, amount_s = fault.kind, fault.amount_s
+        if op == "upload" and kind is FaultKind.LATE:  # an assumption: see docs/robustness.md
+            kind = FaultKind.LOST_REPLY
         self._before(kind, amount_s)
         hub.wait(delay + (amount_s if kind is FaultKind.SLOW else 0.0))
         if kind is FaultKind.UNAVAILABLE:
             hub.wait(amount_s)
             raise _no_answer(op, key)
         if kind is FaultKind.LATE:
-            if op == "upload":
-                self._late_files.add(key)
             hub.spawn(self._network, lambda: _do(effect), f"late/{fault.label}/{fault.request}", after_s=amount_s)
             hub.wait(delay)
             raise _no_answer(op, key)

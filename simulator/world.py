@@ -104,10 +104,7 @@ class World:
         return Process(name, self._processes, skew_ms=skew_ms, rate=rate)
 
     def storage(self, process: Process) -> SimStorage:
-        page_keys = self.scenario.page_keys
-        return SimStorage(
-            self.server, process, self.faults, self.network, page_keys=page_keys, late_files=self.checker.late_files
-        )
+        return SimStorage(self.server, process, self.faults, self.network, page_keys=self.scenario.page_keys)
 
     def coordinator(self, process: Process) -> Coordinator:
         """Open the table in a process, as `Coordinator.open` does."""
