@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakelock.errors import LakelockError
 from lakelock.events import EventKind
 from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
+from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import DecisionKind
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.rollback import RollbackOutcome, Victim, roll_back
@@ -57,17 +58,30 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
         operation = record.operation if record else "write"
         who = str(record.writer) if record else "another Hudi writer"
         try:
-            if action is not None:
-                outcome = roll_back(table, Victim(instant, action, operation, liveness.evidence))
-            else:
-                outcome = _finished(table.timeline(), instant)
-            if outcome is not RollbackOutcome.ROLLED_BACK:
-                tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
+            outcome = _reap_one(table, instant, action, Victim(instant, action or Action.COMMIT, operation, liveness.evidence))
         except LakelockError as error:
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
             continue
         reaped.append(Reaped(instant, operation, who, outcome, liveness.evidence))
     return reaped
+
+
+def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Victim) -> RollbackOutcome:
+    """Roll back or finish one instant. `action` is None if it was not pending when the timeline was listed."""
+    if action is None:
+        now = table.timeline()
+        # The heartbeats were listed after the timeline: it may have begun since, and then only a decision may withdraw it.
+        action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
+        victim = replace(victim, action=action or victim.action)
+    outcome = roll_back(table, victim) if action is not None else _finished(now, instant)
+    if outcome is not RollbackOutcome.ROLLED_BACK:
+        tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
+    if outcome is RollbackOutcome.COMMITTED and action is not None:
+        done = table.timeline().write_at(instant)
+        if done is not None and done.action != action:
+            # It wanted the time of somebody else's commit, gave it up, and could not remove its pending files.
+            table.storage.delete([inflight_key(instant, action), requested_key(instant, action)])
+    return outcome
 
 
 def sweep(table: OpenTable) -> int:
