@@ -43,7 +43,10 @@ class Timeline:
         saved = {i.requested for i in ordered if i.action == Action.SAVEPOINT and i.is_completed}
         # A savepoint pins its commit while later ones are archived, so such a commit says nothing about where the rest starts.
         first = next((i.requested for i in ordered if i.is_write and i.requested not in saved), "")
-        return cls(ordered, first)
+        # An archive always leaves completed commits. Without one nothing was archived, and a pending instant of a fast clock
+        # must not make the files of a writer that has only just begun look old.
+        archivable = any(i.is_completed and i.is_write and i.requested not in saved for i in ordered)
+        return cls(ordered, first if archivable else "")
 
     @classmethod
     def from_listing(cls, files: Iterable[Listed]) -> Timeline:

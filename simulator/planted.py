@@ -1,0 +1,312 @@
+"""Planted bugs: lines of the protocol that are knocked out one at a time, to prove that the checks would notice.
+
+Each is an edit of the source of one production function, made in memory for as long as a block runs. An edit whose text is not
+found exactly once is an error, so that a planted bug cannot silently stop being one when the code moves on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from types import FunctionType
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One knocked out line: in `where` (module:function), `line` becomes `instead`.
+
+    `within` is the number of seeds, counted from 0, within which the simulator must find it.
+    """
+
+    name: str
+    what: str
+    where: str
+    line: str
+    instead: str
+    within: int = 500
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """While the block runs, the function is the edited one wherever it was imported."""
+        module_name, _, path = self.where.partition(":")
+        module = import_module(f"lakelock.{module_name}")
+        owner_name, _, name = path.rpartition(".")
+        owner = getattr(module, owner_name) if owner_name else module
+        original = owner.__dict__[name]
+        edited = self._edited(original, vars(module))
+        homes = [owner] if owner_name else [home for home in _ours() if home.__dict__.get(name) is original]
+        for home in homes:
+            setattr(home, name, edited)
+        try:
+            yield
+        finally:
+            for home in homes:
+                setattr(home, name, original)
+
+    def _edited(self, original: object, names: dict[str, object]) -> object:
+        function = getattr(original, "__wrapped__", original)
+        assert isinstance(function, FunctionType)
+        source = textwrap.dedent(inspect.getsource(function))
+        if source.count(self.line) != 1:
+            raise ValueError(f"planted bug {self.name!r}: {self.line!r} is {source.count(self.line)} times in {self.where}")
+        made: dict[str, object] = {}
+        code = compile(
+            "from __future__ import annotations\n" + source.replace(self.line, self.instead), f"<{self.name}>", "exec"
+        )
+        exec(code, names | {"__name__": names["__name__"]}, made)  # noqa: S102
+        result = made[function.__name__]
+        inner = getattr(result, "__wrapped__", result)
+        assert isinstance(inner, FunctionType)
+        return result
+
+
+def _ours() -> list[object]:
+    return [module for name, module in list(sys.modules.items()) if name.startswith("lakelock") and module is not None]
+
+
+PLANTED = (
+    Planted(
+        "begin without finishing the head",
+        "a transaction begins although the newest decided commit is not visible yet",
+        "occ.baseline:begin",
+        "if head is not None and publication_of(head, timeline) is None:",
+        "if False:",
+    ),
+    Planted(
+        "head noted after the baseline",
+        "`first` is read after the instant exists and the timeline was listed",
+        "occ.coordinator:Coordinator.begin",
+        "baseline, heartbeat = begin(self.table, operation, action)\n",
+        "baseline, heartbeat = begin(self.table, operation, action)\n"
+        "    object.__setattr__(baseline, 'first', self.table.log.look().head)\n",
+    ),
+    Planted(
+        "older than what it builds on",
+        "a transaction keeps an instant although a newer one is visible in its baseline",
+        "occ.baseline:begin",
+        "if shared or any(i.requested > instant for i in timeline.commits):",
+        "if shared:",
+    ),
+    Planted(
+        "one instant, two actions",
+        "a transaction keeps an instant that another action has used",
+        "occ.baseline:begin",
+        "if shared or any(i.requested > instant for i in timeline.commits):",
+        "if any(i.requested > instant for i in timeline.commits):",
+    ),
+    Planted(
+        "no new look under the lock",
+        "the commit judges itself against the log as it was at the baseline",
+        "occ.commit:Commit._under_lock",
+        "decisions = table.log.read_all(view.numbers)",
+        "decisions = ()",
+    ),
+    Planted(
+        "old timeline under the lock",
+        "the commit judges itself against the timeline of the baseline",
+        "occ.commit:Commit._under_lock",
+        "timeline = table.timeline()",
+        "timeline = baseline.timeline",
+    ),
+    Planted(
+        "a decision that overwrites",
+        "decision numbers are written without a condition",
+        "occ.decisions:DecisionLog.decide",
+        "outcome = create(self._storage, layout.decision(decision.number), decision.to_bytes())",
+        "outcome = (self._storage.put(layout.decision(decision.number), decision.to_bytes()), Created.OURS)[1]",
+    ),
+    Planted(
+        "no reply taken for a refusal",
+        "a commit whose decision got no reply is called rejected at once",
+        "occ.commit:Commit._decide",
+        "made = self._make_definite(decision)",
+        "raise RolledBackError('no reply', hint='')",
+    ),
+    Planted(
+        "no reply taken for success",
+        "a create without a reply counts as ours",
+        "storage:create",
+        "    except StorageUnavailable:\n        pass\n",
+        "    except StorageUnavailable:\n        return Created.OURS\n",
+    ),
+    Planted(
+        "no read-back",
+        "a create that found an object does not ask whose it is",
+        "storage:create",
+        "return Created.OURS if found.data == data else Created.THEIRS",
+        "return Created.THEIRS",
+    ),
+    Planted(
+        "boundary before the listing",
+        "the log is listed after its boundary was read",
+        "occ.decisions:DecisionLog.look",
+        "boundary = self.boundary()",
+        "boundary = self.known_boundary",
+    ),
+    Planted(
+        "no boundary after the put",
+        "a decision counts although its number had been used and collected",
+        "occ.commit:Commit._decide",
+        "if table.log.boundary() >= number:",
+        "if False:",
+    ),
+    Planted(
+        "window with a hole",
+        "the commit does not notice that decisions of its window were collected",
+        "occ.commit:Commit._under_lock",
+        "if view.boundary > baseline.first:",
+        "if False:",
+    ),
+    Planted(
+        "next number before publication",
+        "a commit is decided while the one before it is not visible",
+        "occ.commit:Commit._under_lock",
+        "finish_head(table, view, timeline)\n",
+        "pass\n",
+    ),
+    Planted(
+        "rollback without a decision",
+        "whoever finds a dead writer deletes its files without deciding",
+        "occ.rollback:roll_back",
+        "outcome = _decide(table, victim)",
+        "outcome = RollbackOutcome.ROLLED_BACK",
+    ),
+    Planted(
+        "rollback ignores the commit",
+        "a rollback is decided although the instant's commit is",
+        "occ.rollback:_decide",
+        "if decided is not None and decided.kind is DecisionKind.COMMIT:",
+        "if False:",
+    ),
+    Planted(
+        "rollback in doubt",
+        "a rollback whose decision got no reply deletes all the same",
+        "occ.rollback:_decide",
+        "if made is Created.UNKNOWN:",
+        "if made is Created.UNKNOWN:\n            return RollbackOutcome.ROLLED_BACK\n        if False:",
+    ),
+    Planted(
+        "rollback of a collected number",
+        "a rollback counts although its number had been used and collected",
+        "occ.rollback:_decide",
+        "if made is Created.OURS and table.log.boundary() < number:",
+        "if made is Created.OURS:",
+    ),
+    Planted(
+        "rollback without the first boundary read",
+        "a rollback does not notice that the log was collected while it looked",
+        "occ.rollback:_decide",
+        "if view.boundary != before:",
+        "if False:",
+    ),
+    Planted(
+        "rollback out of order",
+        "a rollback takes a number while the commit before it is not visible",
+        "occ.rollback:_decide",
+        "finish_head(table, view, timeline)\n",
+        "pass\n",
+    ),
+    Planted(
+        "abort of a decided commit",
+        "an error after the decision removes the files",
+        "occ.transaction:Transaction.abort",
+        "if self.may_be_decided:",
+        "if False:",
+    ),
+    Planted(
+        "doubt told as an error",
+        "an error after the decision may have been made is told as a rejection",
+        "occ.transaction:Transaction.commit",
+        "if self.may_be_decided and not isinstance(error, ConflictError | RolledBackError):",
+        "if False:",
+    ),
+    Planted(
+        "no reconciliation",
+        "files of failed task attempts stay",
+        "occ.transaction:Transaction._commit",
+        "table.storage.delete(files_to_delete(self._markers, stats))\n",
+        "files_to_delete(self._markers, stats)\n",
+    ),
+    Planted(
+        "stale claims never taken over",
+        "a claim is in the way although its owner is finished or dead",
+        "markers.claims:claim_group",
+        "        if owner.fate is Fate.ALIVE:",
+        "        if owner.fate is not Fate.COMMITTED_SINCE:",
+    ),
+    Planted(
+        "deletion before the boundary",
+        "the collector deletes decisions and then raises the boundary",
+        "occ.reaper:collect",
+        "    if upto == view.boundary or not table.log.raise_boundary(upto):",
+        "    table.log.delete_up_to(upto)\n    if upto == view.boundary or not table.log.raise_boundary(upto):",
+    ),
+    Planted(
+        "collection of the head",
+        "the collector takes the newest decision too",
+        "occ.reaper:collect",
+        "min([view.head - 1, *needed])",
+        "min([view.head, *needed])",
+    ),
+    Planted(
+        "collection of unfinished rollbacks",
+        "the collector does not wait until a rollback is complete",
+        "occ.reaper:collect",
+        "if decision.kind is DecisionKind.ROLLBACK and timeline.state_of(decision.instant) is not None:",
+        "if False:",
+    ),
+    Planted(
+        "reaping by an old timeline",
+        "an instant that began after the timeline was listed counts as finished",
+        "occ.reaper:_reap_one",
+        "action = next((Action(i.action) for i in now.pending if i.requested == instant), None)",
+        "action = None",
+    ),
+    Planted(
+        "batch applied by a twin",
+        "a replayed batch is not looked for in the baseline",
+        "occ.retrying:with_retries",
+        "if application is not None and coordinator.already_applied(application, tx.baseline.timeline):",
+        "if False:",
+    ),
+    Planted(
+        "application rule",
+        "two runs of one batch do not conflict",
+        "occ.rules:application_transaction",
+        "if ours is None or theirs is None",
+        "if True or ours is None or theirs is None",
+    ),
+    Planted(
+        "file group rule",
+        "two rewrites of one file group do not conflict",
+        "occ.rules:file_group",
+        "if both else None",
+        "if False else None",
+    ),
+    Planted(
+        "partition overwrite rule",
+        "an overwrite and a write into the same partition do not conflict",
+        "occ.rules:partition_overwrite",
+        "if not both:",
+        "if True:",
+    ),
+    Planted(
+        "reads that do not matter",
+        "what a transaction read may be changed by others",
+        "occ.rules:judge",
+        "if not profile.reads_matter:",
+        "if True:",
+    ),
+    Planted(
+        "appended rows",
+        "rows that match a read may be added by others",
+        "occ.rules:looks",
+        "        if added:",
+        "        if False:",
+    ),
+)
