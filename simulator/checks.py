@@ -16,12 +16,14 @@ from lakelock.simulator.rows import Row, rows_of
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimServer
 from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import parse_file_name
 from lakelock.table.layout import FileGroupId
+from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import DataFile
 
 TAG = "lakelock.tag"
+FOREIGN_TAG = "simulator.operation"
 _DECISION = layout.DECISIONS + "/"
 _TIMELINE = layout.TIMELINE + "/"
 
@@ -67,6 +69,8 @@ class Checker:
         self._rows: dict[str, list[Row]] = {}
         self._owners: dict[str, Process] = {}
         self._ended: set[str] = set()
+        self._untidy: set[str] = set()
+        self._arrived_late: set[str] = set()
         self.after_boundary = 0
 
     def fail(self, promise: str, detail: str) -> None:
@@ -117,6 +121,19 @@ class Checker:
         """The owner was told what became of its instant, or gave it up."""
         self._ended.add(instant)
 
+    def could_not_tidy(self, instant: str) -> None:
+        """The owner said that it could not remove its own files."""
+        self._untidy.add(instant)
+
+    def excused(self, file: DataFile) -> bool:
+        """A file that was written after others had rolled its writer back, by one that could not remove it any more.
+
+        Nobody but its writer knows of it, and nobody ever sees it.
+        """
+        owner = self._owners.get(file.instant)
+        gone = owner is None or owner.dead or file.instant in self._untidy
+        return file.key in self._arrived_late and gone
+
     def _decision(self, key: str, data: bytes) -> None:
         number = layout.decision_number(key)
         decision = Decision.from_bytes(data, key)
@@ -153,7 +170,11 @@ class Checker:
 
     def _timeline_file(self, key: str, data: bytes, process: Process) -> None:
         instant = parse_file_name(key[len(_TIMELINE) :])
-        if instant is None or not instant.is_completed or not instant.is_write:
+        if instant is None or not instant.is_write:
+            if instant is not None and process.foreign and data and instant.file_name.endswith("rollback.requested"):
+                self._foreign_rollback(RollbackPlan.from_bytes(data, key).target_instant)
+            return
+        if not instant.is_completed:
             return
         if key in self._server.objects:
             self.fail("a commit is there for ever", f"{process} writes {key} anew")
@@ -168,6 +189,11 @@ class Checker:
         if "lakelock.decision" in metadata.extra:
             self._published_by_decision(requested, key, data, decision)
         self._apply(requested, instant.completion or "", decision, metadata)
+
+    def _foreign_rollback(self, target: str) -> None:
+        if target in self._completed:
+            self.fail("a commit is there for ever", f"a foreign writer rolls {target} back, which is visible")
+        self.foreign_rollbacks.add(target)
 
     def _published_by_decision(self, requested: str, key: str, data: bytes, decision: Decision | None) -> None:
         if decision is None or decision.kind is not DecisionKind.COMMIT:
@@ -193,18 +219,18 @@ class Checker:
             twins = self._twins.get((file.group, requested), set())
             if len(twins) > 1:
                 self.fail("one base file per file group and instant", f"{sorted(twins)} at the commit of {requested}")
-            self._check_based_on(file, requested)
+            self._check_based_on(file, stat, requested)
             known = DataFile.parse(self._visible.get(file.group, ""))
             if known is None or known.instant < file.instant:
                 self._visible[file.group] = key
         for group in metadata.replaced_groups:
             self._visible.pop(group, None)
-        tag = metadata.extra.get(TAG, "")
-        number = int(tag.removeprefix("op-")) if tag.startswith("op-") else None
+        tag = metadata.extra.get(TAG, "") or metadata.extra.get(FOREIGN_TAG, "")
+        number = int(tag.removeprefix("op-")) if tag else None
         if number is not None and any(p.operation == number for p in self.published):
             self.fail("an operation is applied once", f"{self._operations[number]} becomes visible a second time as {requested}")
         state = dict(self.published[-1].state) if self.published else {}
-        if number is not None and self._serial:
+        if number is not None and self._serial and self._operations[number].serial:
             self._operations[number].apply(state)
             seen = self.visible_state()
             if seen != state:
@@ -214,15 +240,20 @@ class Checker:
         published = Published(requested, completion, decision.number if decision else None, number, self._hub.now_s, state)
         self.published.append(published)
 
-    def _check_based_on(self, file: DataFile, requested: str) -> None:
+    def _check_based_on(self, file: DataFile, stat: WriteStat, requested: str) -> None:
         known = DataFile.parse(self._visible.get(file.group, ""))
         if known is not None and known.instant > requested:
             self.fail("newer slices hide older ones", f"{file.key} is hidden by {known.key}, which was visible before")
+        elif not stat.is_new_group and (known is None or known.instant != stat.prev_commit):
+            self.fail("no update is lost", f"{file.key} builds on {stat.prev_commit}, and {known and known.key} was visible")
 
     def _data_file(self, key: str) -> None:
         file = DataFile.parse(key)
         if file is None:
             return
+        decision = self._decided.get(file.instant)
+        if decision is not None and decision.kind is DecisionKind.ROLLBACK:
+            self._arrived_late.add(key)
         twins = self._twins.setdefault((file.group, file.instant), set())
         twins.add(key)
         if file.instant in self._completed and len(twins) > 1:

@@ -37,6 +37,11 @@ class Operation:
     def writes(self) -> bool:
         return True
 
+    @property
+    def serial(self) -> bool:
+        """Whether `apply` says what it does."""
+        return True
+
     def run(self, engine: Rows) -> Committed | None:
         """Do it, as a user would; raises what the engine raises."""
         raise NotImplementedError

@@ -10,28 +10,22 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
 
 
 @dataclass(frozen=True)
-class Planted:
-    """One knocked out line: in `where` (module:function), `line` becomes `instead`.
+class Edit:
+    """In `where` (module:function), `line` becomes `instead`."""
 
-    `within` is the number of seeds, counted from 0, within which the simulator must find it.
-    """
-
-    name: str
-    what: str
     where: str
     line: str
     instead: str
-    within: int = 500
 
     @contextmanager
-    def planted(self) -> Iterator[None]:
+    def made(self) -> Iterator[None]:
         """While the block runs, the function is the edited one wherever it was imported."""
         module_name, _, path = self.where.partition(":")
         module = import_module(f"lakelock.{module_name}")
@@ -53,16 +47,35 @@ class Planted:
         assert isinstance(function, FunctionType)
         source = textwrap.dedent(inspect.getsource(function))
         if source.count(self.line) != 1:
-            raise ValueError(f"planted bug {self.name!r}: {self.line!r} is {source.count(self.line)} times in {self.where}")
+            raise ValueError(f"a planted bug needs {self.line!r} once, and it is {source.count(self.line)} times in {self.where}")
+        source = "from __future__ import annotations\n" + source.replace(self.line, self.instead)
         made: dict[str, object] = {}
-        code = compile(
-            "from __future__ import annotations\n" + source.replace(self.line, self.instead), f"<{self.name}>", "exec"
-        )
-        exec(code, names | {"__name__": names["__name__"]}, made)  # noqa: S102
-        result = made[function.__name__]
-        inner = getattr(result, "__wrapped__", result)
-        assert isinstance(inner, FunctionType)
-        return result
+        exec(compile(source, f"<planted in {self.where}>", "exec"), names, made)  # noqa: S102
+        return made[function.__name__]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One line of the protocol that is knocked out, with the others (`also`) that would cover for it.
+
+    `within` is the number of seeds, counted from 0, within which the simulator must find it.
+    """
+
+    name: str
+    what: str
+    where: str
+    line: str
+    instead: str
+    within: int = 500
+    also: tuple[Edit, ...] = ()
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """While the block runs, the bug is in the code."""
+        with ExitStack() as stack:
+            for edit in (Edit(self.where, self.line, self.instead), *self.also):
+                stack.enter_context(edit.made())
+            yield
 
 
 def _ours() -> list[object]:
@@ -80,10 +93,9 @@ PLANTED = (
     Planted(
         "head noted after the baseline",
         "`first` is read after the instant exists and the timeline was listed",
-        "occ.coordinator:Coordinator.begin",
-        "baseline, heartbeat = begin(self.table, operation, action)\n",
-        "baseline, heartbeat = begin(self.table, operation, action)\n"
-        "    object.__setattr__(baseline, 'first', self.table.log.look().head)\n",
+        "occ.baseline:begin",
+        "timeline = table.timeline()\n",
+        "timeline = table.timeline()\n            view = table.log.look()\n",
     ),
     Planted(
         "older than what it builds on",
@@ -136,17 +148,31 @@ PLANTED = (
     ),
     Planted(
         "no read-back",
-        "a create that found an object does not ask whose it is",
+        "a create that found its own object calls it another's, and the commit does not know its own decision either",
         "storage:create",
         "return Created.OURS if found.data == data else Created.THEIRS",
         "return Created.THEIRS",
+        also=(
+            Edit("occ.commit:Commit._decide", "if found is None or found.write_id != write_id:", "if True:"),
+            Edit(
+                "occ.commit:Commit._under_lock", "if mine is not None and mine.kind is DecisionKind.COMMIT:", "if False:"
+            ),
+        ),
     ),
     Planted(
         "boundary before the listing",
-        "the log is listed after its boundary was read",
+        "the log's boundary is read before the listing",
         "occ.decisions:DecisionLog.look",
-        "boundary = self.boundary()",
-        "boundary = self.known_boundary",
+        "    listed = [\n"
+        "        layout.decision_number(item.key)\n"
+        "        for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))\n"
+        "    ]\n"
+        "    boundary = self.boundary()\n",
+        "    boundary = self.boundary()\n"
+        "    listed = [\n"
+        "        layout.decision_number(item.key)\n"
+        "        for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))\n"
+        "    ]\n",
     ),
     Planted(
         "no boundary after the put",

@@ -13,6 +13,7 @@ from typing import Literal
 
 from lakelock.occ.footprint import AppTransaction
 from lakelock.simulator.faults import FaultKind, Weather
+from lakelock.simulator.foreign import ForeignWrite
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import (
     BreakLock,
@@ -62,6 +63,7 @@ class Scenario:
     page_keys: int = 1000
     collect_above: int = 64
     early: bool = True
+    lease_s: float = 3.0
 
     @property
     def operations(self) -> dict[int, Operation]:
@@ -72,27 +74,36 @@ def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed; the same on every machine."""
     random = Random(f"scenario/{seed}")  # noqa: S311
     lock = random.choice([LockKind.STORAGE, LockKind.STORAGE, *LockKind])
-    weather = _weather(random)
-    actors = _actors(random)
+    foreign: Foreign = "none"
+    if random.random() < 1 / 8:
+        foreign, lock = random.choice(["lazy", "eager"]), LockKind.STORAGE  # type: ignore[assignment]
+    weather = _weather(random, _OUTLIVES_A_LOCK if foreign != "none" else frozenset())
+    actors = _actors(random, foreign)
     return Scenario(
         seed=seed,
         actors=actors,
-        engine="arrow" if random.random() < 1 / 16 else "light",
+        engine="arrow" if random.random() < 1 / 32 and foreign == "none" else "light",
         profile="hudi" if random.random() < 1 / 16 else "strict",
         lock=lock,
         weather=weather,
-        collect_above=random.choice([2, 4, 64, 64]),
+        foreign=foreign,
+        collect_above=random.choice([2, 2, 4, 64]),
         early=random.random() < 0.7,
+        lease_s=random.choice([3.0, 3.0, 30.0]),
     )
 
 
 _FREQUENT = {FaultKind.CRASH: -2.3, FaultKind.CRASH_AFTER: -2.3, FaultKind.PAUSE: -1.7, FaultKind.PAUSE_AFTER: -1.7}
 
 
-def _weather(random: Random) -> Weather:
+_OUTLIVES_A_LOCK = frozenset({FaultKind.LATE, FaultKind.PAUSE, FaultKind.PAUSE_AFTER})
+"""Next to a foreign writer safety holds only while the lock does, so nothing may happen that outlives a lease."""
+
+
+def _weather(random: Random, without: frozenset[FaultKind]) -> Weather:
     rates = {}
     for kind in FaultKind:
-        if random.random() < 0.4:
+        if random.random() < 0.4 and kind not in without:
             rates[kind] = 10 ** random.uniform(-3.0, _FREQUENT.get(kind, -1.3))
     if random.random() < 0.1:
         rates = {}
@@ -177,12 +188,21 @@ class _Maker:
             made.append(Upsert(number, (self.row(place, number),), AppTransaction(name, version)))
         return made
 
-    def chores(self, count: int) -> list[Operation]:
-        kinds: Sequence[type[Operation]] = self._random.choice([[Reap], [Collect], [Reap, Collect], [BreakLock]])
+    def foreign(self, count: int, *, eager: bool) -> list[Operation]:
+        made: list[Operation] = []
+        for _ in range(count):
+            number = self.next()
+            place = self._random.choice([*HOT, ("0", f"f{number}")])
+            made.append(ForeignWrite(number, (self.row(place, number),), self._random.random() < 0.6, eager))
+        return made
+
+    def chores(self, count: int, *, breaks_locks: bool) -> list[Operation]:
+        choices: list[Sequence[type[Operation]]] = [[Reap], [Collect], [Reap, Collect], [BreakLock]]
+        kinds = self._random.choice(choices if breaks_locks else choices[:3])
         return [self._random.choice(kinds)(self.next()) for _ in range(count)]
 
 
-def _actors(random: Random) -> tuple[ActorPlan, ...]:
+def _actors(random: Random, foreign: Foreign) -> tuple[ActorPlan, ...]:
     maker = _Maker(random)
     plans: list[tuple[str, list[Operation]]] = []
     opening: list[Operation] = [Insert(maker.next(), tuple(Row(*place, 100, (1,)) for place in ACCOUNTS))]
@@ -195,7 +215,9 @@ def _actors(random: Random) -> tuple[ActorPlan, ...]:
         if random.random() < 0.4:  # two runs of one query at once: a driver that was taken for dead
             plans.append(("stream-twin", list(batches)))
     if random.random() < 0.6:
-        plans.append(("keeper", maker.chores(random.randint(2, 6))))
+        plans.append(("keeper", maker.chores(random.randint(2, 6), breaks_locks=foreign == "none")))
+    if foreign != "none":
+        plans.append(("foreign", maker.foreign(random.randint(2, 5), eager=foreign == "eager")))
     skewed = random.random() < 0.5
     think_s = 10 ** random.uniform(-2.5, 0.0)
     return tuple(

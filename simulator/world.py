@@ -135,6 +135,8 @@ class World:
             self.checker.owns(event.instant, process)
         elif event.kind in (EventKind.REJECTED, EventKind.COMMITTED):
             self.checker.ended(event.instant)
+        elif event.kind is EventKind.ALERT:
+            self.checker.could_not_tidy(event.instant)
         if self._keep_events:
             self.trace.events.append((self.hub.now_s, process.name, event))
 
@@ -229,6 +231,7 @@ class Actor:
         prefixes = [p.state for p in checker.published[max(0, before - 1) :]]
         if before == 0:
             prefixes.append({})
+        self.world.trace.reads[operation.id] = seen
         if seen not in prefixes:
             checker.fail("readers see one committed prefix", f"{operation} saw {seen}")
 
@@ -246,7 +249,7 @@ def _matches(instant: str, committed: Committed) -> bool:
 def _settings(scenario: Scenario) -> Settings:
     return Settings(
         concurrency=ConcurrencySettings(profile=scenario.profile, early_conflict_detection=scenario.early),
-        lock=LockSettings(wait_s=8, lease_s=3, renew_s=0.8, poll_s=0.1),
+        lock=LockSettings(wait_s=8, lease_s=scenario.lease_s, renew_s=scenario.lease_s / 4, poll_s=0.1),
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
         retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
         decisions=DecisionSettings(slot_attempts=20, collect_above=scenario.collect_above),
