@@ -82,6 +82,12 @@ class Checker:
         """The greatest decision number that counts."""
         return max(self.decisions, default=0)
 
+    @property
+    def awaits_publication(self) -> bool:
+        """Whether a commit is decided and not visible yet."""
+        newest = self.decisions.get(self.head)
+        return newest is not None and newest.kind is DecisionKind.COMMIT and not self._is_over(newest.instant)
+
     def writes(self, key: str, data: bytes, process: Process) -> None:
         if key.endswith(".parquet"):
             self._data_file(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from math import log
@@ -66,6 +66,8 @@ class Faults:
         self.weather, self._only = weather, only
         self.happened: list[Fault] = []
         self.calm = False
+        self.spared: Callable[[], bool] = lambda: False
+        """Moments at which nothing goes wrong in this run."""
         self._crashes = 0
         self._read = _ladder(weather, _READ)
         self._write = _ladder(weather, _WRITE)
@@ -84,6 +86,8 @@ class Faults:
 
     def _fault(self, task: Task, kind: FaultKind, amount: float, what: str) -> Fault | None:
         if self._only is not None and (task.label, task.requests) not in self._only:
+            return None
+        if self.spared():
             return None
         if kind in _CRASHES:
             if self._crashes >= self.weather.crashes_at_most:

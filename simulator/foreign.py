@@ -57,11 +57,20 @@ class _Foreign:
         with table.locked():
             self._roll_back_others()
             self._baseline = read_timeline(self._storage)
-            self._instant = later_than(table.runtime.now_ms(), self._baseline.newest_time)
-            self._storage.put(requested_key(self._instant, Action.COMMIT), b"")
+            self._instant = self._new_instant(self._baseline.newest_time)
         self._heartbeat = layout.heartbeat(self._instant)
         self._storage.put(self._heartbeat, b"")
         self._beating = table.runtime.every(1.0, self._beat, name="foreign-heartbeat")
+
+    def _new_instant(self, newest: str) -> str:
+        for _ in range(10):
+            newest = later_than(self._table.runtime.now_ms(), newest)
+            if self._storage.put_if_absent(requested_key(newest, Action.COMMIT), b"") is not None:
+                # Hudi leaves that to its clock: no time is used for two actions.
+                if len([i for i in read_timeline(self._storage).instants if i.requested == newest]) == 1:
+                    return newest
+                self._storage.delete([requested_key(newest, Action.COMMIT)])
+        raise RolledBackError("no instant to be had", hint="run again")
 
     def commit(self) -> None:
         try:
@@ -75,8 +84,8 @@ class _Foreign:
                     roll_back(self._table, self._instant, Action.COMMIT)
             raise
         self._beating.stop()
-        markers = listed(self._storage, self._instant).keys
-        self._storage.delete([*markers, self._heartbeat])
+        with suppress(LakelockError):
+            self._storage.delete([*listed(self._storage, self._instant).keys, self._heartbeat])
 
     def _beat(self) -> None:
         with suppress(LakelockError):

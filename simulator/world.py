@@ -85,6 +85,10 @@ class World:
         self.server = SimServer(self.hub)
         self.faults = Faults(scenario.weather, only)
         self.checker = Checker(self.hub, self.server, scenario.operations, serial=scenario.profile == "strict")
+        if scenario.foreign != "none":
+            # A foreign writer does not know decisions: what is published after its commit was judged before it. That is
+            # the one gap that no lock closes once its holder is dead (docs/robustness.md).
+            self.faults.spared = lambda: self.checker.awaits_publication
         self.room = LockRoom(self.hub, scenario.lock)
         self.trace = Trace()
         self.network = Process("network", 0)
@@ -207,7 +211,8 @@ class Actor:
             self._tell(operation, Answer.UNKNOWN, str(error.details.get("instant", "")), error.message)
             return True
         except LakelockError as error:
-            self._tell(operation, Answer.REJECTED, detail=f"{type(error).__name__}: {error.message}")
+            answer = Answer.REJECTED if operation.serial else Answer.UNKNOWN
+            self._tell(operation, answer, detail=f"{type(error).__name__}: {error.message}")
             return True
         if committed is None:
             self._tell(operation, Answer.DONE)
@@ -249,7 +254,7 @@ def _matches(instant: str, committed: Committed) -> bool:
 def _settings(scenario: Scenario) -> Settings:
     return Settings(
         concurrency=ConcurrencySettings(profile=scenario.profile, early_conflict_detection=scenario.early),
-        lock=LockSettings(wait_s=8, lease_s=scenario.lease_s, renew_s=scenario.lease_s / 4, poll_s=0.1),
+        lock=LockSettings(wait_s=max(8.0, scenario.lease_s / 2), lease_s=scenario.lease_s, renew_s=scenario.lease_s / 4, poll_s=0.1),
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
         retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
         decisions=DecisionSettings(slot_attempts=20, collect_above=scenario.collect_above),
