@@ -6,6 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 SEED   ?=
+SEEDS  ?= 2000
+FIRST  ?= 0
 ARGS   ?=
 JOBS   ?= 2
 
@@ -23,7 +25,7 @@ results  = --junitxml=$(RESULTS)/$(1).xml --cov
 # 5 is pytest's "no test was selected", which is fine when only some are asked for.
 OR_NONE := || [ $$? -eq 5 ]
 
-.PHONY: help demo test lint types layers tests docs format java clean
+.PHONY: help demo test lint types layers tests simulate docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -51,6 +53,9 @@ tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 	$(BIN)/pytest tests -m "not spark" -n $(JOBS) --dist loadfile $(call results,alone) --cov-report= $(ARGS) $(OR_NONE)
 	$(BIN)/pytest tests -m spark $(call results,spark) --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
 	@$(BIN)/python .ci/total $(RESULTS)/*.xml
+
+simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=n, FIRST=seed
+	$(BIN)/lakelock simulate --seed $(FIRST) --seeds $(SEEDS)
 
 docs: $(VENV)/.test ## write the reference pages from the code
 	$(BIN)/python docs/generate.py

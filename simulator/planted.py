@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
 
+from lakelock.simulator.run import run
+from lakelock.simulator.scenario import scenario_of
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -43,7 +46,7 @@ class Edit:
                 setattr(home, name, original)
 
     def _edited(self, original: object, names: dict[str, object]) -> object:
-        function = getattr(original, "__wrapped__", original)
+        function = getattr(original, "__func__", getattr(original, "__wrapped__", original))
         assert isinstance(function, FunctionType)
         source = textwrap.dedent(inspect.getsource(function))
         if source.count(self.line) != 1:
@@ -58,7 +61,7 @@ class Edit:
 class Planted:
     """One line of the protocol that is knocked out, with the others (`also`) that would cover for it.
 
-    `within` is the number of seeds, counted from 0, within which the simulator must find it.
+    `within` is the number of seeds, counted from 0, within which the simulator must find it; `seed` did, when it was last looked.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Planted:
     line: str
     instead: str
     within: int = 500
+    seed: int = 0
     also: tuple[Edit, ...] = ()
 
     @contextmanager
@@ -76,6 +80,15 @@ class Planted:
             for edit in (Edit(self.where, self.line, self.instead), *self.also):
                 stack.enter_context(edit.made())
             yield
+
+
+def first_seed(planted: Planted) -> int | None:
+    """A seed that finds the bug: the one that is known to, else the first of those within which it must be found."""
+    with planted.planted():
+        for seed in (planted.seed, *range(planted.within)):
+            if run(scenario_of(seed)).violations:
+                return seed
+    return None
 
 
 def _ours() -> list[object]:
@@ -292,6 +305,41 @@ PLANTED = (
         "occ.reaper:_reap_one",
         "action = next((Action(i.action) for i in now.pending if i.requested == instant), None)",
         "action = None",
+    ),
+    Planted(
+        "an instant shared and left",
+        "pending files of one who gave way to a commit of the same time stay for ever",
+        "occ.reaper:_reap_one",
+        "if done is not None and done.action != action:",
+        "if False:",
+    ),
+    Planted(
+        "claims that arrive late",
+        "nobody sweeps the claims of those who are finished",
+        "occ.reaper:sweep",
+        "if claim.instant not in beating | active",
+        "if False",
+    ),
+    Planted(
+        "probes left behind",
+        "nobody sweeps the objects by which somebody asked the storage for its time",
+        "occ.reaper:sweep",
+        "_sweep_probes(table)",
+        "pass",
+    ),
+    Planted(
+        "files written after a rollback",
+        "a writer that was rolled back while it was paused looks for its files at its markers only",
+        "occ.rollback:clean_up",
+        "everywhere=everywhere",
+        "everywhere=False",
+    ),
+    Planted(
+        "pending instants mark the archive",
+        "files older than a pending instant count as archived, and so as committed",
+        "table.timeline:Timeline.of",
+        'first if archivable else ""',
+        "first",
     ),
     Planted(
         "batch applied by a twin",
