@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def simulate(
     seed: Annotated[int, typer.Option("--seed", min=0, help="The first seed.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds; one is shown step by step.")] = 1,
-    processes: Annotated[int | None, typer.Option("--processes", min=1, help="How many at a time (default: all cores).")] = None,
-    picture: Annotated[
-        Path, typer.Option("--picture", help="Folder for the picture of a failure.", file_okay=False)
-    ] = Path(),
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="How many at a time (default: all cores).")
+    ] = None,
+    picture: Annotated[Path, typer.Option("--picture", help="Folder for the picture of a failure.", file_okay=False)] = Path(),
     as_json: JsonOption = False,
 ) -> None:
     """Run the engine on simulated storage, time and locks, with faults. The same seed is the same history.
@@ -80,16 +80,22 @@ def _show_one(out: Output, seed: int) -> int | None:
 
 def _print_steps(out: Output, result: Result) -> None:
     scenario = result.scenario
-    out.line(f"seed {scenario.seed}: engine {scenario.engine}, profile {scenario.profile}, lock service that {scenario.lock.value}")
+    out.line(
+        f"seed {scenario.seed}: engine {scenario.engine}, profile {scenario.profile}, lock service that {scenario.lock.value}"
+    )
     for actor in scenario.actors:
         out.line(f"  {actor.name}: clock {actor.skew_ms:+} ms, {', '.join(map(str, actor.operations))}")
     steps = [(at_s, f"{process}: {event}") for at_s, process, event in result.trace.events]
-    steps += [(one.ended_s, f"{one.actor}: operation {one.operation} {one.answer.value} {one.detail}") for one in result.trace.told]
+    steps += [
+        (one.ended_s, f"{one.actor}: operation {one.operation} {one.answer.value} {one.detail}") for one in result.trace.told
+    ]
     for at_s, text in sorted(steps):
         out.line(f"{at_s:9.3f} s  {text}")
     for fault in result.faults:
         out.line(f"fault: {fault}")
-    out.line(f"{result.commits} commits, {result.steps} steps, " + ("all promises kept" if result.ok else "a promise is broken:"))
+    out.line(
+        f"{result.commits} commits, {result.steps} steps, " + ("all promises kept" if result.ok else "a promise is broken:")
+    )
     for violation in result.violations:
         out.line(f"  {violation}")
 

@@ -71,7 +71,9 @@ def find_leftovers(
                 files.add(marker.data_key)
             else:
                 unreadable.append(str(marker))
-        files.update(_listed_files(storage, instant, runtime, _where(storage, instant, markers, everywhere or bool(unreadable))))
+        files.update(
+            _listed_files(storage, instant, runtime, _where(storage, instant, markers, everywhere or bool(unreadable)))
+        )
     return Leftovers(instant, tuple(sorted(files)), markers.keys, claims, layout.heartbeat(instant), tuple(unreadable))
 
 

@@ -1,7 +1,7 @@
 """The invariants, checked at every change of the stored objects and at every answer that an actor gets.
 
-The checker looks at storage from outside, in no time. It follows the protocol's own records (decisions, timeline, data files) and
-keeps the table that a serial execution in decision order would give.
+The checker looks at storage from outside, in no time. It follows the protocol's own records (decisions, timeline, data files)
+and keeps the table that a serial execution in decision order would give.
 """
 
 from __future__ import annotations
@@ -234,7 +234,9 @@ class Checker:
         tag = metadata.extra.get(TAG, "") or metadata.extra.get(FOREIGN_TAG, "")
         number = int(tag.removeprefix("op-")) if tag else None
         if number is not None and any(p.operation == number for p in self.published):
-            self.fail("an operation is applied once", f"{self._operations[number]} becomes visible a second time as {requested}")
+            self.fail(
+                "an operation is applied once", f"{self._operations[number]} becomes visible a second time as {requested}"
+            )
         state = dict(self.published[-1].state) if self.published else {}
         if number is not None and self._serial and self._operations[number].serial:
             self._operations[number].apply(state)

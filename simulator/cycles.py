@@ -1,7 +1,7 @@
 """Is there any serial order that explains what transactions saw? Dependency cycles over append-only trails, as Elle finds them.
 
-Each account row carries the trail of the transfers that wrote it, so a row that somebody read tells by itself which versions came
-before it, in which order. Nothing here looks at the decision log: this is the check that an outsider could make.
+Each account row carries the trail of the transfers that wrote it, so a row that somebody read tells by itself which versions
+came before it, in which order. Nothing here looks at the decision log: this is the check that an outsider could make.
 
 * `ww` one transfer's version directly follows the other's
 * `wr` one read the version that the other wrote
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 Trail = tuple[int, ...]
 
@@ -58,7 +59,7 @@ def edges(history: Sequence[Seen], versions: Mapping[tuple[str, int], Trail]) ->
     """The dependencies between the transactions of a history."""
     found: set[Edge] = set()
     for (key, _), trail in versions.items():
-        found.update(Edge(one, two, "ww", key) for one, two in zip(trail, trail[1:], strict=False))
+        found.update(Edge(one, two, "ww", key) for one, two in pairwise(trail))
     for seen in history:
         for key, trail in seen.reads.items():
             if not trail:

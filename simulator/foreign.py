@@ -1,7 +1,7 @@
 """Writers that know nothing of lakelock but follow Hudi's rules: the same lock, the timeline, heartbeats, file-group conflicts.
 
-`eager` ones also roll back whatever they find pending, as Java Hudi does with `hoodie.clean.failed.writes.policy=EAGER`; the others
-only what has no heartbeat any more. Safety next to them is what Hudi gives: it holds while the lock holds.
+`eager` ones also roll back whatever they find pending, as Java Hudi does with `hoodie.clean.failed.writes.policy=EAGER`; the
+others only what has no heartbeat any more. Safety next to them is what Hudi gives: it holds while the lock holds.
 """
 
 from __future__ import annotations

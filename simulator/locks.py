@@ -28,7 +28,7 @@ class LockKind(str, Enum):
 _NONE = "none: a lock service of the simulator that breaks its promise"
 _STRENGTH = Strength(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE)
 _ACQUIRE_SLACK_S = 15.0
-"""By how much an `acquire` may overrun its `wait_s`: requests that are under way when time runs out, each with its own delay."""
+"""By how much an `acquire` may overrun its `wait_s`: requests that are under way when time runs out, each with its delay."""
 
 _SILENCE_S = 4.0
 _REQUEST_S = 0.003

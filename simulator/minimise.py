@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from lakelock.simulator.faults import Fault
@@ -42,10 +43,8 @@ def minimise(failed: Result) -> Small:
     if fails(scenario, places) is None:  # cannot be, unless the run depends on more than its seed
         return Small(failed, failed.faults, runs)
     for _ in range(2):
-        places = smallest(places, lambda kept: fails(scenario, kept) is not None)
-        numbers = list(scenario.operations)
-        kept = smallest(numbers, lambda kept: fails(_with(scenario, kept), places) is not None)
-        scenario = _with(scenario, kept)
+        places = smallest(places, partial(_breaks, fails, scenario))
+        scenario = _with(scenario, smallest(list(scenario.operations), partial(_breaks_with, fails, scenario, places)))
     result = run(scenario, only=frozenset(places), keep_events=True)
     return Small(result, result.faults, runs)
 
@@ -67,6 +66,17 @@ def smallest(things: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[
         if chunk == 1 and not shrunk:
             return kept
         chunk = max(1, chunk // 2)
+
+
+Fails = Callable[[Scenario, Sequence[tuple[str, int]]], Result | None]
+
+
+def _breaks(fails: Fails, scenario: Scenario, places: Sequence[tuple[str, int]]) -> bool:
+    return fails(scenario, places) is not None
+
+
+def _breaks_with(fails: Fails, scenario: Scenario, places: Sequence[tuple[str, int]], numbers: Sequence[int]) -> bool:
+    return fails(_with(scenario, numbers), places) is not None
 
 
 def _with(scenario: Scenario, numbers: Sequence[int]) -> Scenario:

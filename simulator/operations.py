@@ -1,4 +1,4 @@
-"""What the actors of a run do: each operation knows how to run on an engine, and what it does to a table that is used serially."""
+"""What the actors of a run do: each operation knows how to run on an engine, and what it does to a table used serially."""
 
 from __future__ import annotations
 

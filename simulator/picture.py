@@ -47,7 +47,9 @@ def picture(result: Result) -> str:
     for violation in result.violations[:1]:
         parts.append(_text(10, 44, _short(str(violation), 190), 12, "#c92a2a"))
         at = x(violation.at_s)
-        parts.append(f'<line x1="{at:.1f}" y1="{TOP - 14}" x2="{at:.1f}" y2="{height - 40}" stroke="#c92a2a" stroke-width="2"/>')
+        parts.append(
+            f'<line x1="{at:.1f}" y1="{TOP - 14}" x2="{at:.1f}" y2="{height - 40}" stroke="#c92a2a" stroke-width="2"/>'
+        )
     for number, lane in enumerate(lanes):
         parts.append(_text(8, _y(number) + 22, lane, 13))
         parts.append(f'<line x1="{LEFT}" y1="{_y(number) + 40}" x2="{WIDTH - 20}" y2="{_y(number) + 40}" stroke="#dee2e6"/>')

@@ -50,10 +50,12 @@ class Edit:
         assert isinstance(function, FunctionType)
         source = textwrap.dedent(inspect.getsource(function))
         if source.count(self.line) != 1:
-            raise ValueError(f"a planted bug needs {self.line!r} once, and it is {source.count(self.line)} times in {self.where}")
+            raise ValueError(
+                f"a planted bug needs {self.line!r} once, and it is {source.count(self.line)} times in {self.where}"
+            )
         source = "from __future__ import annotations\n" + source.replace(self.line, self.instead)
         made: dict[str, object] = {}
-        exec(compile(source, f"<planted in {self.where}>", "exec"), names, made)  # noqa: S102
+        exec(compile(source, f"<planted in {self.where}>", "exec"), names, made)
         return made[function.__name__]
 
 
@@ -61,7 +63,7 @@ class Edit:
 class Planted:
     """One line of the protocol that is knocked out, with the others (`also`) that would cover for it.
 
-    `within` is the number of seeds, counted from 0, within which the simulator must find it; `seed` did, when it was last looked.
+    `within` is the number of seeds, counted from 0, within which the simulator must find it; `seed` is one that did.
     """
 
     name: str
@@ -87,7 +89,7 @@ def first_seed(planted: Planted) -> int | None:
     with planted.planted():
         for seed in (planted.seed, *range(planted.within)):
             if run(scenario_of(seed)).violations:
-                return seed
+                return int(seed)
     return None
 
 
@@ -167,9 +169,7 @@ PLANTED = (
         "return Created.THEIRS",
         also=(
             Edit("occ.commit:Commit._decide", "if found is None or found.write_id != write_id:", "if True:"),
-            Edit(
-                "occ.commit:Commit._under_lock", "if mine is not None and mine.kind is DecisionKind.COMMIT:", "if False:"
-            ),
+            Edit("occ.commit:Commit._under_lock", "if mine is not None and mine.kind is DecisionKind.COMMIT:", "if False:"),
         ),
     ),
     Planted(

@@ -185,9 +185,7 @@ class LightRows:
         return with_retries(self.coordinator, operation, work, application=application, tag=tag)
 
     def _keys_read(self, keys: Mapping[str, frozenset[str]]) -> LightRead:
-        return LightRead(
-            self._storage, lambda row: row.key in keys[partition_of(row.part)], frozenset(keys), ReadKind.KEYS
-        )
+        return LightRead(self._storage, lambda row: row.key in keys[partition_of(row.part)], frozenset(keys), ReadKind.KEYS)
 
     def _holding(self, tx: Transaction, partition: str | None, chosen: Chosen) -> list[tuple[DataFile, list[Row]]]:
         """The files of the snapshot that hold such rows, with all their rows."""
@@ -210,12 +208,7 @@ class LightRows:
             mine = [row for row in rows if partition_of(row.part) == partition]
             file = DataFile(partition, f"{self._runtime.uuid()}-0", "0-0-0", tx.instant)
             size = self._put(tx, file, MarkerKind.CREATE, mine)
-            stats.append(
-                WriteStat(
-                    file_id=file.file_id, path=file.key, partition_path=partition, num_writes=len(mine),
-                    num_inserts=len(mine), total_write_bytes=size, file_size_bytes=size,
-                )  # fmt: skip
-            )
+            stats.append(_created(file, size, len(mine)))
         return stats
 
     def _rewritten(self, tx: Transaction, base: DataFile, rows: Sequence[Row]) -> WriteStat:
@@ -271,6 +264,18 @@ class ArrowRows:
 
     def upsert_in(self, tx: Transaction, rows: Sequence[Row]) -> Committed:
         return self._engine.upsert_in(tx, _table(rows))
+
+
+def _created(file: DataFile, size: int, rows: int) -> WriteStat:
+    return WriteStat(
+        file_id=file.file_id,
+        path=file.key,
+        partition_path=file.partition,
+        num_writes=rows,
+        num_inserts=rows,
+        total_write_bytes=size,
+        file_size_bytes=size,
+    )
 
 
 def _chooser(part: str | None, keys: frozenset[str] | None) -> Chosen:

@@ -131,7 +131,9 @@ def _check_answers(world: World, outcome_of: object) -> None:
         if told.answer is Answer.UNKNOWN and told.instant:
             found = outcome_of(told.instant)
             if found is not (Outcome.COMMITTED if told.instant in visible else Outcome.REJECTED):
-                checker.fail("what is unknown is resolved", f"{told.instant} is {found.value}, visible: {told.instant in visible}")
+                checker.fail(
+                    "what is unknown is resolved", f"{told.instant} is {found.value}, visible: {told.instant in visible}"
+                )
         if told.answer is Answer.REJECTED and told.operation in applied - told_committed - doubtful:
             operation = world.scenario.operations[told.operation]
             checker.fail("what is rejected is nowhere", f"{operation} was told {told.detail!r} and is visible")

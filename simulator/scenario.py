@@ -72,11 +72,11 @@ class Scenario:
 
 def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed; the same on every machine."""
-    random = Random(f"scenario/{seed}")  # noqa: S311
+    random = Random(f"scenario/{seed}")
     lock = random.choice([LockKind.STORAGE, LockKind.STORAGE, *LockKind])
     foreign: Foreign = "none"
     if random.random() < 1 / 8:
-        foreign, lock = random.choice(["lazy", "eager"]), LockKind.STORAGE  # type: ignore[assignment]
+        foreign, lock = ("lazy" if random.random() < 0.5 else "eager"), LockKind.STORAGE
     weather = _weather(random, _OUTLIVES_A_LOCK if foreign != "none" else frozenset())
     actors = _actors(random, foreign)
     return Scenario(
@@ -206,8 +206,8 @@ def _actors(random: Random, foreign: Foreign) -> tuple[ActorPlan, ...]:
     maker = _Maker(random)
     plans: list[tuple[str, list[Operation]]] = []
     opening: list[Operation] = [Insert(maker.next(), tuple(Row(*place, 100, (1,)) for place in ACCOUNTS))]
-    for number in range(random.randint(2, 4)):
-        plans.append((f"writer-{number}", [maker.any() for _ in range(random.randint(3, 8))]))
+    writers = random.randint(2, 4)
+    plans += [(f"writer-{number}", [maker.any() for _ in range(random.randint(3, 8))]) for number in range(writers)]
     plans[0] = (plans[0][0], opening + plans[0][1])
     if random.random() < 0.35:
         batches = maker.batches("stream", random.randint(2, 4))

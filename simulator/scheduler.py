@@ -10,10 +10,10 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
 
-from greenlet import GreenletExit, getcurrent, greenlet
+from greenlet import getcurrent, greenlet
 
 
-class Dead(GreenletExit):
+class Dead(BaseException):
     """Raised in the tasks of a process that was killed, when they are disposed of."""
 
 
@@ -32,21 +32,21 @@ class Process:
         return self.name
 
 
-class Task(greenlet):
+class Task:
     """One thread of a process. `label` and `random` belong to what it is doing now, so that a part can be left out of a run."""
 
     def __init__(self, hub: Hub, process: Process, action: Callable[[], None], label: str) -> None:
-        super().__init__(parent=hub.root)
+        self.greenlet = greenlet(self.run, hub.root)
+        self.greenlet.task = self
         self.hub, self.process, self.action = hub, process, action
         self.turn = 0
         self.repeats = 0
-        self.waits_since_s = 0.0
         self.relabel(label)
 
     def relabel(self, label: str) -> None:
         """From here on the task does something else: its random numbers do not depend on what it did before."""
         self.label = label
-        self.random = Random(f"{self.hub.seed}/{label}")  # noqa: S311
+        self.random = Random(f"{self.hub.seed}/{label}")
         self.requests = 0
 
     def run(self) -> None:
@@ -77,8 +77,7 @@ class Hub:
     @property
     def current(self) -> Task:
         """The running task."""
-        task = getcurrent()
-        assert isinstance(task, Task)
+        task: Task = getcurrent().task
         return task
 
     @property
@@ -113,7 +112,7 @@ class Hub:
 
     def wake(self, task: Task) -> None:
         """End the wait of a parked task now."""
-        if not task.dead and task is not getcurrent():
+        if not task.greenlet.dead and task.greenlet is not getcurrent():
             task.turn += 1
             self._push(self.now_s, task)
 
@@ -121,13 +120,13 @@ class Hub:
         """Run until nobody waits any more, somebody called `stop`, or the steps are used up."""
         while self._heap and not self.stopped and self.steps < self._most_steps:
             at, _, task, turn = heappop(self._heap)
-            if turn != task.turn or task.process.dead or task.dead:
+            if turn != task.turn or task.process.dead or task.greenlet.dead:
                 continue
             if task.process.paused_until_s > at:
                 self._push(task.process.paused_until_s, task)
                 continue
             self.now_s = max(self.now_s, at)
-            task.switch()
+            task.greenlet.switch()
 
     def stop(self) -> None:
         """End the run after the current step."""
@@ -137,9 +136,8 @@ class Hub:
         """Nothing of the process runs any more; the running task, if it is one of its own, never comes back from this."""
         process.dead = True
         self.on_death(process)
-        task = getcurrent()
-        if isinstance(task, Task) and task.process is process:
-            self._to_root(task)
+        if getcurrent() is not self.root and self.current.process is process:
+            self._to_root(self.current)
 
     def pause(self, process: Process, seconds: float) -> None:
         """Nothing of the process runs for that long."""
@@ -151,8 +149,8 @@ class Hub:
         for task in self._tasks:
             task.process.dead = True
         for task in self._tasks:
-            if not task.dead:
-                task.throw(Dead())
+            if not task.greenlet.dead:
+                task.greenlet.throw(Dead())
         self._tasks.clear()
         self._heap.clear()
 

@@ -79,7 +79,9 @@ class Trace:
 class World:
     """Everything of one run."""
 
-    def __init__(self, scenario: Scenario, *, only: frozenset[tuple[str, int]] | None = None, keep_events: bool = False) -> None:
+    def __init__(
+        self, scenario: Scenario, *, only: frozenset[tuple[str, int]] | None = None, keep_events: bool = False
+    ) -> None:
         self.scenario, self._keep_events = scenario, keep_events
         self.hub = Hub(scenario.seed, most_steps=MOST_STEPS)
         self.server = SimServer(self.hub)
@@ -195,7 +197,10 @@ class Actor:
         if again and batch and self._tries < REPLAYS:
             self._tries += 1
             return
-        self._left.pop(0)
+        if again and batch:  # a stream does not go on without a batch: it stops
+            self._left.clear()
+        else:
+            self._left.pop(0)
         self._tries = 0
         self.finished = not self._left
 
@@ -254,7 +259,9 @@ def _matches(instant: str, committed: Committed) -> bool:
 def _settings(scenario: Scenario) -> Settings:
     return Settings(
         concurrency=ConcurrencySettings(profile=scenario.profile, early_conflict_detection=scenario.early),
-        lock=LockSettings(wait_s=max(8.0, scenario.lease_s / 2), lease_s=scenario.lease_s, renew_s=scenario.lease_s / 4, poll_s=0.1),
+        lock=LockSettings(
+            wait_s=max(8.0, scenario.lease_s / 2), lease_s=scenario.lease_s, renew_s=scenario.lease_s / 4, poll_s=0.1
+        ),
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
         retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
         decisions=DecisionSettings(slot_attempts=20, collect_above=scenario.collect_above),

@@ -1,11 +1,11 @@
 """The protocol as a model small enough to try everything: begin, decide, publish, roll back and collect, without any lock.
 
-Two writers, somebody who rolls one of them back (a writer may be paused at any step, so anybody may be taken for dead), and a
-collector. Each step is one storage request; the reply to a decision may get lost, and the request may then land at any later time or
-never. `explore` visits every state. A `Rules` value with one of its fields False leaves that rule out.
+Two writers, somebody who rolls one of them back (a writer may be paused at any step, so anybody may be taken for dead), and
+a collector. Each step is one storage request; the reply to a decision may get lost, and the request may then land at any later
+time or never. `explore` visits every state. A `Rules` value with one of its fields False leaves that rule out.
 
-The invariants are those of the simulator: no update is lost, no file of a commit is deleted, nobody is told the opposite of what
-happened, and commits become visible in the order of the decisions.
+The invariants are those of the simulator: no update is lost, no file of a commit is deleted, nobody is told the opposite of
+what happened, and commits become visible in the order of the decisions.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Model:
             return "told committed and not visible"
         return None
 
-    def _writer(self, world: World, me: int) -> Iterator[World]:
+    def _writer(self, world: World, me: int) -> Iterator[World]:  # noqa: C901  one case for each request
         rules, mine = self.rules, world.agents[me]
         who = mine.who
         match mine.at:
@@ -249,7 +249,9 @@ class Model:
                 yield from self._reaper_judges(world, mine)
             case "r-check":
                 reused = self.rules.reaper_boundary_after_put and world.boundary >= mine.bound
-                yield _as(world, me, Agent("r-boundary", victim, seen=frozenset({victim})) if reused else Agent("r-delete", victim))
+                yield _as(
+                    world, me, Agent("r-boundary", victim, seen=frozenset({victim})) if reused else Agent("r-delete", victim)
+                )
             case "r-delete":
                 yield _as(world._replace(files=world.files - {victim}), me, Agent("r-delete-2", victim))
             case "r-delete-2":
@@ -271,7 +273,11 @@ class Model:
             yield _as(_publish(world, entry[1]), me, Agent("r-boundary", victim, seen=frozenset({victim})))
         else:
             done, made = _put(world, head + 1, (ROLLBACK, victim))
-            yield _as(done, me, Agent("r-check", victim, bound=head + 1)) if made else _as(world, me, Agent("r-boundary", victim, seen=frozenset({victim})))
+            yield (
+                _as(done, me, Agent("r-check", victim, bound=head + 1))
+                if made
+                else _as(world, me, Agent("r-boundary", victim, seen=frozenset({victim})))
+            )
 
     def _collector(self, world: World) -> Iterator[World]:
         me, mine = 3, world.agents[3]

@@ -16,9 +16,13 @@ SEEDS = 2000
 PARTS = 20
 
 FAILED_ONCE = (14, 78, 83, 162, 275, 888, 1482, 2466)
-"""Seeds that showed a bug. The code has changed since, so they are other histories now; `planted.py` keeps the bugs themselves."""
+"""Seeds that showed a bug. The code has changed since, so they are other histories now; `planted.py` keeps the bugs."""
 
-_DIGEST = "from lakelock.simulator.run import run; from lakelock.simulator.scenario import scenario_of; print(run(scenario_of({})).digest)"
+_DIGEST = """
+from lakelock.simulator.run import run
+from lakelock.simulator.scenario import scenario_of
+print(run(scenario_of({})).digest)
+"""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
