@@ -7,7 +7,7 @@ frequent and another, that would mask it, is absent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
 
@@ -33,7 +33,8 @@ from lakelock.simulator.rows import Row
 
 ACCOUNTS = (("0", "a0"), ("0", "a1"), ("1", "a2"), ("1", "a3"))
 HOT = (("0", "h0"), ("1", "h1"), ("2", "h2"))
-BUSIEST_OPERATIONS = 40
+BUSIEST = 1_000
+"""More operations than any scenario has: numbers above it are the collector's."""
 
 Foreign = Literal["none", "lazy", "eager"]
 
@@ -79,7 +80,7 @@ def scenario_of(seed: int) -> Scenario:
         foreign, lock = ("lazy" if random.random() < 0.5 else "eager"), LockKind.STORAGE
     weather = _weather(random, _OUTLIVES_A_LOCK if foreign != "none" else frozenset())
     actors = _actors(random, foreign)
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         actors=actors,
         engine="arrow" if random.random() < 1 / 32 and foreign == "none" else "light",
@@ -90,6 +91,30 @@ def scenario_of(seed: int) -> Scenario:
         collect_above=random.choice([2, 2, 4, 64]),
         early=random.random() < 0.7,
         lease_s=random.choice([3.0, 3.0, 30.0]),
+    )
+    return _stormy(scenario, random) if foreign == "none" and random.random() < 0.25 else scenario
+
+
+def _stormy(scenario: Scenario, random: Random) -> Scenario:
+    """The same with writers that stand still while the log behind them is collected: where numbers are used twice."""
+    rates = {
+        FaultKind.PAUSE: random.choice([0.01, 0.03]),
+        FaultKind.PAUSE_AFTER: random.choice([0.0, 0.02]),
+        FaultKind.LATE: random.choice([0.0, 0.01]),
+        FaultKind.CRASH: 0.001,
+    }
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=12.0, longest_late_s=10.0)
+    first = BUSIEST + scenario.seed % 2
+    chores = tuple((Collect if number % 3 else Reap)(first + number) for number in range(24))
+    keeper = ActorPlan("collector", chores, think_s=0.4)
+    lock = random.choice([LockKind.GENEROUS, LockKind.FORGETFUL, LockKind.STORAGE])
+    return replace(
+        scenario,
+        actors=(*scenario.actors, keeper),
+        weather=weather,
+        lock=lock,
+        lease_s=random.choice([3.0, 30.0]),
+        collect_above=2,
     )
 
 

@@ -149,7 +149,7 @@ class Hub:
         for task in self._tasks:
             task.process.dead = True
         for task in self._tasks:
-            if not task.greenlet.dead:
+            if task.greenlet:  # it has begun and not ended
                 task.greenlet.throw(Dead())
         self._tasks.clear()
         self._heap.clear()

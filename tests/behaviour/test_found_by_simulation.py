@@ -159,3 +159,17 @@ def test_a_withdrawal_after_a_collection_means_nothing(storage, runtime):
     done = tx.commit([put_file(tx, swallowing, "month=1", "a")])
     assert done.instant == tx.instant
     assert tx.instant in read_timeline(storage).completed_instants
+
+
+def test_a_file_that_a_rolled_back_writer_wrote_on_is_not_taken_for_archived(storage, runtime):
+    """Its instant is older than every commit, as that of an archived one would be; but nothing was archived here."""
+    tx = writer(storage, runtime).begin("INSERT")
+    tx.write_context()
+    runtime._scheduled.clear()
+    runtime.advance(30)
+    with writer(storage, runtime).begin("INSERT") as other:
+        done = other.commit([put_file(other, storage, "month=1", "a")])
+    assert tx.instant < done.instant
+    with storage.open_output(f"month=1/late_0-0-0_{tx.instant}.parquet") as output:
+        output.write(b"rows")
+    assert [file.instant for file in writer(storage, runtime).snapshot().files] == [done.instant]
