@@ -8,6 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 SEED   ?=
 SEEDS  ?= 2000
 FIRST  ?= 0
+LOCK   ?=
 ARGS   ?=
 JOBS   ?= 2
 
@@ -32,8 +33,8 @@ OR_NONE := || [ $$? -eq 5 ]
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: java $(VENV)/.demo ## five writers on one real table, two of them killed; SEED=n, ARGS="--size ..."
-	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(ARGS)
+demo: java $(VENV)/.demo ## five writers on one real table, two of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, ARGS="--size ..."
+	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(ARGS)
 
 test: lint types layers tests ## everything: lint, types, layers, then all tests with coverage
 

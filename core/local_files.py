@@ -28,7 +28,7 @@ _REFUSALS = {
     errno.EPERM: ("operation not permitted", "give this user access; the file system must also support hard links"),
     errno.ENOTDIR: ("a file is in the way where a folder should be", "check the path, and move that file away"),
     errno.EISDIR: ("a folder is in the way where a file should be", "check the path, and move that folder away"),
-    errno.ELOOP: ("symbolic links lead in a circle", "use the table's real path"),
+    errno.ELOOP: ("a symbolic link is in the way", "put the file itself there; lakelock follows no links inside a table"),
     errno.ENAMETOOLONG: ("the name is too long", "use shorter partition values or a shorter table path"),
     errno.EMFILE: ("too many open files in this process", "raise the limit (ulimit -n)"),
     errno.EFBIG: ("the file is too large for the file system", "write smaller files"),
@@ -49,10 +49,15 @@ def doubt(error: OSError, path: str) -> NoReturn:
     raise StorageUnavailable(f"{path}: {error.strerror or error}", hint="look at the disk or mount, then retry") from error
 
 
+def without_links(path: str, flags: int) -> int:
+    """Open a file that is not a symbolic link: one planted in a table must not lead out of it."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
 def read_stored(path: str) -> Stored | None:
     """The whole file, or None when there is none."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=without_links) as file:
             status = os.fstat(file.fileno())
             data = file.readall()
     except (FileNotFoundError, IsADirectoryError):
@@ -166,7 +171,7 @@ def prune_empty(folder: str, keep: str) -> None:
 
 
 def walk(path: str, folder: str, prefix: str, start_after: str) -> Iterator[Listed]:
-    """Files below `path`, whose key is `folder` (with its slash), in key order; linked folders are left out."""
+    """Files below `path`, whose key is `folder` (with its slash), in key order; links are left out."""
     for name, entry in _entries(path):
         key = folder + name
         if name[-1] == "/":
@@ -188,7 +193,7 @@ def _entries(path: str) -> list[tuple[str, os.DirEntry[str]]]:
             for entry in found:
                 if entry.is_dir(follow_symlinks=False):
                     entries.append((entry.name + "/", entry))
-                elif not entry.is_symlink() or os.path.isfile(entry.path):
+                elif not entry.is_symlink():
                     entries.append((entry.name, entry))
     except FileNotFoundError:
         return []
@@ -204,7 +209,7 @@ class DurableFile(BufferedWriter):
     """A data file that is on disk, under its name, once `close` has returned."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(FileIO(path, "w"), 1 << 16)
+        super().__init__(FileIO(path, "w", opener=without_links), 1 << 16)
         self._path = path
 
     def write(self, data: ReadableBuffer, /) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lakelock.errors import SettingsError
+from lakelock.settings_data_locks import DataLockSettings
 from lakelock.settings_dynamodb import DynamodbSettings
 from lakelock.settings_fields import Section, SettingRow, section_rows, setting
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
@@ -22,18 +23,15 @@ from lakelock.settings_zookeeper import ZooKeeperSettings
 if TYPE_CHECKING:
     from lakelock.settings_resolver import Resolved
 
-_PESSIMISTIC = "data locks (shared and exclusive locks held for a whole write) come with a later release"
-
 
 @dataclass(frozen=True)
 class ConcurrencySettings(Section):
     """How writers of one table get along."""
 
     section: ClassVar[str] = "concurrency"
-    mode: Literal["OPTIMISTIC", "SINGLE_WRITER"] = setting(
+    mode: Literal["OPTIMISTIC", "PESSIMISTIC", "SINGLE_WRITER"] = setting(
         "OPTIMISTIC",
-        "How writers get along: OPTIMISTIC validates at commit, SINGLE_WRITER takes no lock, for a table with one writer",
-        refused=(("PESSIMISTIC", _PESSIMISTIC),),
+        "How writers get along: OPTIMISTIC validates at commit, PESSIMISTIC also takes data locks, SINGLE_WRITER takes no lock",
     )
     profile: Literal["strict", "hudi"] = setting(
         "strict", "What counts as a conflict: strict is serializable in decision order, hudi compares file groups only"
@@ -178,6 +176,7 @@ class Settings:
     lock: LockSettings = field(default_factory=LockSettings)
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
+    data_locks: DataLockSettings = field(default_factory=DataLockSettings)
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
     listing: ListingSettings = field(default_factory=ListingSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
@@ -209,6 +208,7 @@ SECTIONS: tuple[type[Section], ...] = (
     LockSettings,
     HeartbeatSettings,
     RetrySettings,
+    DataLockSettings,
     DecisionSettings,
     ListingSettings,
     WriteSettings,

@@ -40,7 +40,7 @@ def read_settings_file(file: str | Path) -> FileSettings:
     path = Path(str(file).removeprefix("file://"))
     data = _bytes(path)
     if path.suffix == ".toml":
-        return FileSettings(str(path), _flat(_toml(path, data)))
+        return _settings(path, _toml(path, data))
     if path.suffix in (".properties", ".conf"):
         try:
             return from_hudi_properties(str(path), parse_java_properties(data, str(path)))
@@ -67,8 +67,21 @@ def _toml(path: Path, data: bytes) -> Mapping[str, object]:
         return tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         raise SettingsError(f"settings file {path} is not UTF-8 text: {error}", hint="save it as UTF-8") from error
+    except RecursionError:
+        raise _nested(path) from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"settings file {path} is not valid TOML: {error}", hint="correct that line") from error
+
+
+def _settings(path: Path, table: Mapping[str, object]) -> FileSettings:
+    try:
+        return FileSettings(str(path), _flat(table))
+    except RecursionError:
+        raise _nested(path) from None
+
+
+def _nested(path: Path) -> SettingsError:
+    return SettingsError(f"settings file {path} is nested too deeply", hint="settings are `name = value` below one [section]")
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, tuple[object, str]]:

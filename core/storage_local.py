@@ -30,7 +30,7 @@ _FOLDER_ATTEMPTS = 10
 
 
 class LocalStorage:
-    """Objects under a local folder. Folders that are symbolic links are neither listed, nor written or deleted through."""
+    """Objects under a local folder. Symbolic links inside it are neither listed, nor read, written or deleted through."""
 
     def __init__(self, root: str | os.PathLike[str], *, runtime: Runtime | None = None) -> None:
         self.root = os.path.realpath(root)
@@ -42,20 +42,20 @@ class LocalStorage:
         return f"file://{self.root}"
 
     def get(self, key: str) -> Stored | None:
-        path = self._path(key)
+        path = self._unlinked(key)
         try:
             return files.read_stored(path)
         except OSError as error:
             files.refuse(error, path)
 
     def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
-        path = self._writable(key)
+        path = self._unlinked(key)
         if not data and not durable:
             return self._in_folder(path, lambda: files.create_empty(path))
         return self._in_folder(path, lambda: files.create_with(path, data, durable=durable), durable=durable)
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str | None:
-        path = self._writable(key)
+        path = self._unlinked(key)
         try:
             temporary, version = files.write_temporary(path, data, durable=True)
         except FileNotFoundError:
@@ -82,7 +82,7 @@ class LocalStorage:
         return version
 
     def put(self, key: str, data: bytes) -> None:
-        path = self._writable(key)
+        path = self._unlinked(key)
 
         def replace() -> None:
             temporary, _ = files.write_temporary(path, data, durable=False)
@@ -120,20 +120,21 @@ class LocalStorage:
             files.prune_empty(folder, self.root)
 
     def open_input(self, key: str) -> IO[bytes]:
-        path = self._path(key)
+        path = self._unlinked(key)
         try:
-            return open(path, "rb")
+            return open(path, "rb", opener=files.without_links)
         except OSError as error:
             files.refuse(error, path)
 
     def open_output(self, key: str) -> IO[bytes]:
-        path = self._writable(key)
+        path = self._unlinked(key)
         return self._in_folder(path, lambda: files.DurableFile(path), durable=True)
 
     def _path(self, key: str) -> str:
         return f"{self.root}/{checked(key)}"
 
-    def _writable(self, key: str) -> str:
+    def _unlinked(self, key: str) -> str:
+        """The path of `key`, whose folder is no link; looked at once for each folder."""
         path = self._path(key)
         folder = os.path.dirname(path)
         if folder not in self._real_folders:
@@ -147,7 +148,7 @@ class LocalStorage:
         if os.path.realpath(folder) != folder:
             raise StorageError(
                 f"{folder} is reached through a symbolic link inside the table {self.root}",
-                hint="replace the link by a real folder; lakelock does not write or delete through links",
+                hint="replace the link by a real folder; lakelock follows no links inside a table",
             )
 
     def _in_folder(self, path: str, action: Callable[[], T], *, durable: bool = False) -> T:

@@ -1,1 +1,18 @@
 """Data locks: shared and exclusive locks on a table and its partitions, held for a whole write."""
+
+from lakelock.data_locks.base import DataLease, DataLocks, LockedData
+from lakelock.data_locks.opening import open_data_locks
+from lakelock.data_locks.request import TABLE, DataLock, LockRequest, Mode, Resource, lock_request
+
+__all__ = [
+    "TABLE",
+    "DataLease",
+    "DataLock",
+    "DataLocks",
+    "LockRequest",
+    "LockedData",
+    "Mode",
+    "Resource",
+    "lock_request",
+    "open_data_locks",
+]

@@ -19,13 +19,9 @@ from rich.console import Console
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.demo.flights import FLIGHTS, SMALLEST, DemoError, UsageError, parse_size
+from lakelock.demo.lock_service import NAMES, LockService, given, service_named, started
 from lakelock.demo.run import Request, run_demo
 from lakelock.demo.verdict import Verdict
-from lakelock.errors import LakelockError
-from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider, provider_name
-from lakelock.settings import Settings
-from lakelock.storage_open import StorageLocation
 
 OK, DIFFERENT, USAGE, FAILED = 0, 1, 2, 3
 
@@ -35,7 +31,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="what is written, by whom (default: another one each time)")
     sizes = f"a share (0.1), a number of flights ({SMALLEST} or more), or years (3x); default all"
     parser.add_argument("--size", default=str(FLIGHTS), help=sizes)
-    parser.add_argument("--provider", default="storage:", metavar="URI", help="the lock service (default storage:)")
+    lock = parser.add_mutually_exclusive_group()
+    lock.add_argument("--lock", metavar="NAME", help=f"start this lock service and lock there: {', '.join(NAMES)}")
+    lock.add_argument("--provider", default="storage:", metavar="URI", help="a lock service that runs (default storage:)")
     parser.add_argument(
         "--path", type=Path, metavar="DIR", help="a new or empty folder for the table and the logs; implies --keep"
     )
@@ -50,10 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     seed = int(runtime.random() * 1_000_000) if asked.seed is None else asked.seed
     try:
         size = parse_size(asked.size)
-        check_provider(asked.provider, runtime)
+        lock = service_named(asked.lock) if asked.lock else given(asked.provider, runtime)
         home = folder(asked.path)
-        request = Request(seed, size, asked.provider, home / "flights", home / "work", asked.plain)
-        return carry_out(request, keep=asked.keep or asked.path is not None, console=console, runtime=runtime)
+        request = Request(seed, size, home / "flights", home / "work", asked.plain)
+        return carry_out(request, lock, keep=asked.keep or asked.path is not None, console=console, runtime=runtime)
     except UsageError as error:
         return _failed(str(error), USAGE)
     except DemoError as error:
@@ -62,12 +60,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed("stopped; no process is left behind", FAILED)
 
 
-def carry_out(request: Request, *, keep: bool, console: Console, runtime: Runtime) -> int:
-    """Run the demo and tell the verdict. What went wrong is kept to be looked at, the rest only if `keep`."""
+def carry_out(request: Request, lock: LockService | str, *, keep: bool, console: Console, runtime: Runtime) -> int:
+    """Run the demo and tell the verdict. What went wrong is kept to be looked at, the rest only if `keep`.
+
+    `lock` is a service that runs already, or the name of one to start.
+    """
     request.work.mkdir()
+    shown = lock if isinstance(lock, str) else lock.shown
+    _say(console, f"{request.size:,} flights of 2013, seed {request.seed}, lock service {shown}, table {request.table}")
     try:
-        verdict = run_demo(request, console, runtime)
-        tell(verdict, request.seed, console)
+        with started(lock, request.work / "lock", f"demo-{request.seed}", runtime) as service:
+            verdict = run_demo(request, service, console, runtime)
+        again = f"make demo SEED={request.seed}" + (f" LOCK={lock}" if isinstance(lock, str) else "")
+        tell(verdict, service.shown, again, console)
         keep = keep or not verdict.good
         return OK if verdict.good else DIFFERENT
     except DemoError:
@@ -78,23 +83,6 @@ def carry_out(request: Request, *, keep: bool, console: Console, runtime: Runtim
             _say(console, f"kept: table {request.table}, inputs and logs {request.work}")
         else:
             shutil.rmtree(request.work.parent, ignore_errors=True)
-
-
-def check_provider(uri: str, runtime: Runtime) -> None:
-    """Raise `UsageError` unless the writers' processes can lock with this provider; before any of them starts."""
-    if provider_name(uri) == "memory":
-        raise UsageError(f"--provider {uri} works within one process only, and each writer is its own; use storage:")
-    try:
-        settings = Settings.resolve({"lock.provider": uri}).settings
-        with tempfile.TemporaryDirectory(prefix="lakelock-demo-") as empty:
-            storage = StorageLocation.of(empty).open()
-            provider = open_provider(settings, storage, runtime, WriterIdentity.of_this_process(runtime, "demo"))
-            try:
-                provider.probe()
-            finally:
-                provider.close()
-    except LakelockError as error:
-        raise UsageError(f"--provider {uri}: {error}") from error
 
 
 def folder(path: Path | None) -> Path:
@@ -108,8 +96,8 @@ def folder(path: Path | None) -> Path:
     return path
 
 
-def tell(verdict: Verdict, seed: int, console: Console) -> None:
-    """The closing summary."""
+def tell(verdict: Verdict, lock: str, again: str, console: Console) -> None:
+    """The closing summary: which lock service it was, and how to see it again."""
     _say(console, "")
     _say(console, "committed, in this order: " + ", ".join(verdict.order))
     for promise in verdict.promises:
@@ -118,7 +106,7 @@ def tell(verdict: Verdict, seed: int, console: Console) -> None:
         _say(console, f"{'OK  ' if comparison.same else 'FAIL'}  {comparison}", "green" if comparison.same else "bold red")
     outcome = "all readers agree with the serial replay" if verdict.good else "the demo does NOT hold"
     times = f"{len(verdict.order)} commits, {verdict.retries} retries, {verdict.rows:,} rows, {verdict.took_s:.0f} s"
-    _say(console, f"{outcome}: {times}. Again with: make demo SEED={seed}", "bold green" if verdict.good else "bold red")
+    _say(console, f"{outcome}: {times}, lock service {lock}. Again with: {again}", "bold green" if verdict.good else "bold red")
 
 
 def _say(console: Console, text: str, style: str = "") -> None:

@@ -14,6 +14,7 @@ from lakelock.demo.crew import Crew
 from lakelock.demo.feed import Feed, FeedReader, Line
 from lakelock.demo.flights import DemoError, load
 from lakelock.demo.lanes import View, open_view
+from lakelock.demo.lock_service import LockService
 from lakelock.demo.plan import KILLED_AT, LOADER, STREAM, WRITERS, Plan, make_plan
 from lakelock.demo.signals import Signals
 from lakelock.demo.story import Cast
@@ -43,7 +44,6 @@ class Request:
 
     seed: int
     size: int
-    provider: str
     table: Path
     work: Path
     plain: bool
@@ -69,12 +69,11 @@ class Run:
         return self.runtime.monotonic_s() - self.began_s
 
 
-def run_demo(request: Request, console: Console, runtime: Runtime) -> Verdict:
+def run_demo(request: Request, lock: LockService, console: Console, runtime: Runtime) -> Verdict:
     """Let the writers write the table at once, then compare; the verdict says what happened and whether it is right."""
     began_s, began_ms = runtime.monotonic_s(), runtime.now_ms()
-    console.print(f"{request.size:,} flights of 2013, seed {request.seed}, table {request.table}", highlight=False)
     plan = make_plan(load(request.size), request.seed, request.work)
-    options = {**OPTIONS, "lock.provider": request.provider}
+    options = {**lock.options, **OPTIONS, "lock.provider": lock.provider}
     (request.work / "run.json").write_text(json.dumps({"table": str(request.table), "options": options}))
     abouts = {name: plan.operations[name].about for name in WRITERS}
     with Crew(request.work, runtime) as crew, open_view(console, abouts, plain=request.plain) as view:

@@ -16,6 +16,7 @@ from lakelock.clock import Runtime
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import StorageUnavailable
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
@@ -40,9 +41,9 @@ class Claim:
     def from_bytes(cls, data: bytes) -> Claim | None:
         """The claim, or None for something that is none (a power loss may leave an empty file)."""
         try:
-            found = json.loads(data)
-            return cls(str(found["instant"]), WriterIdentity.from_dict(found["writer"]), str(found["operation"]))
-        except (ValueError, KeyError, TypeError, AttributeError):
+            found = JsonObject.parse(data)
+            return cls(found.text("instant"), WriterIdentity.from_dict(found.child("writer").fields), found.text("operation"))
+        except ValueError:
             return None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from lakelock.clock import Repeating, Runtime, process_identity
 from lakelock.errors import LakelockError, RolledBackError, StorageUnavailable
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 from lakelock.storage import Created, Storage, create
 from lakelock.table import layout
 
@@ -49,17 +50,17 @@ class HeartbeatRecord:
     def from_bytes(cls, data: bytes) -> HeartbeatRecord | None:
         """The record, None for a file that another engine wrote (Java's are empty) or that cannot be read."""
         try:
-            found = json.loads(data)
+            found = JsonObject.parse(data)
             return cls(
-                instant=str(found["instant"]),
-                writer=WriterIdentity.from_dict(found["writer"]),
-                operation=str(found["operation"]),
-                first=int(found["first"]),
-                interval_s=float(found["interval_s"]),
-                tolerable_misses=int(found["tolerable_misses"]),
-                write_id=str(found.get("write_id", "")),
+                instant=found.text("instant"),
+                writer=WriterIdentity.from_dict(found.child("writer").fields),
+                operation=found.text("operation"),
+                first=found.whole("first", at_least=0),
+                interval_s=found.number("interval_s"),
+                tolerable_misses=found.whole("tolerable_misses"),
+                write_id=found.text("write_id", ""),
             )
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except ValueError:
             return None
 
 

@@ -28,6 +28,7 @@ from lakelock.occ.footprint import Footprint, Other
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
 from lakelock.occ.rules import PROFILES, Look, judge, pending_service
+from lakelock.occ.single_writer import notice_second_writer
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.window import commits_since, possibly_archived
 from lakelock.providers.base import Lease
@@ -66,6 +67,7 @@ class Commit:
         self.may_be_decided = False
         self._doubted = False
         self.lock_wait_s = 0.0
+        self._noticed = table.provider is not None
 
     def run(self) -> Decision:
         """Commit and return the published decision, or raise: `ConflictError`, `RolledBackError`, `CommitOutcomeUnknown`."""
@@ -97,6 +99,7 @@ class Commit:
             check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
             timeline = table.timeline()
             view = table.log.look(after=baseline.first)
+            table.ensure_same_lock(view)
             if view.boundary > baseline.first:
                 return self._by_timeline(timeline)
             decisions = table.log.read_all(view.numbers)
@@ -108,6 +111,7 @@ class Commit:
             self._ensure_pending(timeline, mine)
             finish_head(table, view, timeline)
             others = commits_since(table.storage, baseline, timeline, decisions, self._others)
+            self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
             looks = self._validate(timeline, others)
             if looks and not may_look:
                 return looks
@@ -273,15 +277,19 @@ class Commit:
             payload=payload,
         )
 
-    def _unknown(self, cause: LakelockError) -> CommitOutcomeUnknown:
-        """The answer that is always true: the log will tell. Whoever comes next publishes the commit if it was decided."""
-        instant = self._baseline.instant
-        self._table.emit(EventKind.OUTCOME_UNKNOWN, instant, self._draft.operation, cause=cause.message)
-        return CommitOutcomeUnknown(
-            f"it is not known whether {instant} is committed: {cause.message}. Nothing was cleaned up",
-            hint=f"lakelock commits show {self._table.storage.uri} {instant}",
-            instant=instant,
-        )
+    def _unknown(self, cause: Exception) -> CommitOutcomeUnknown:
+        return outcome_unknown(self._table, self._baseline.instant, self._draft.operation, cause)
+
+
+def outcome_unknown(table: OpenTable, instant: str, operation: str, cause: Exception) -> CommitOutcomeUnknown:
+    """The answer that is always true: the log will tell. Whoever comes next publishes the commit if it was decided."""
+    reason = cause.message if isinstance(cause, LakelockError) else f"{type(cause).__name__}: {cause}"
+    table.emit(EventKind.OUTCOME_UNKNOWN, instant, operation, cause=reason)
+    return CommitOutcomeUnknown(
+        f"it is not known whether {instant} is committed: {reason}. Nothing was cleaned up",
+        hint=f"lakelock commits show {table.storage.uri} {instant}",
+        instant=instant,
+    )
 
 
 def check_unchanged(baseline: Baseline, now: TableProperties, party: Party) -> None:

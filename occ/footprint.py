@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lakelock.conflict import Party
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 from lakelock.occ.reads import Read
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
@@ -44,9 +45,9 @@ class AppTransaction:
     @classmethod
     def from_extra(cls, extra: Mapping[str, str]) -> AppTransaction | None:
         try:
-            values = json.loads(extra[APPLICATION])
-            return cls(str(values["id"]), int(values["version"]))
-        except (KeyError, ValueError, TypeError):
+            values = JsonObject.parse(extra[APPLICATION])
+            return cls(values.text("id"), values.whole("version"))
+        except (KeyError, ValueError):
             return None
 
 
@@ -129,8 +130,8 @@ def files_of(metadata: CommitMetadata) -> dict[FileGroupId, DataFile]:
 
 def writer_of(metadata: CommitMetadata) -> WriterIdentity | None:
     try:
-        return WriterIdentity.from_dict(json.loads(metadata.extra[WRITER]))
-    except (KeyError, ValueError, AttributeError):
+        return WriterIdentity.from_dict(JsonObject.parse(metadata.extra[WRITER]).fields)
+    except (KeyError, ValueError):
         return None
 
 

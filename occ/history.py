@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import Enum
 
+from lakelock.json_object import JsonObject
 from lakelock.occ import footprint as keys
 from lakelock.occ.decisions import DecisionKind, decided_for
 from lakelock.occ.footprint import Other, operation_of, writer_of
@@ -79,8 +79,8 @@ def entry_of(instant: Instant, other: Other) -> HistoryEntry:
 
 def _took_s(metadata: CommitMetadata) -> float | None:
     try:
-        return float(json.loads(metadata.extra[keys.COMMIT_INFO])["took_s"])
-    except (KeyError, ValueError, TypeError):
+        return JsonObject.parse(metadata.extra[keys.COMMIT_INFO]).number("took_s")
+    except (KeyError, ValueError):
         return None
 
 

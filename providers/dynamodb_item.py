@@ -22,12 +22,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lakelock.errors import LockError
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder
 
-Attributes = Mapping[str, Mapping[str, str]]
+Attributes = Mapping[str, Mapping[str, Any]]
 """An item or part of one as DynamoDB's API has it: `{"ownerName": {"S": "..."}}`."""
 
 _DRIFT = 0.01
@@ -94,10 +96,9 @@ def _count(value: Mapping[str, str] | None) -> int:
 
 def _writer(value: Mapping[str, str] | None) -> WriterIdentity | None:
     try:
-        fields = json.loads((value or {}).get("S", ""))
+        return WriterIdentity.from_dict(JsonObject.parse((value or {}).get("S", "")).fields)
     except ValueError:
         return None
-    return WriterIdentity.from_dict(fields) if isinstance(fields, dict) else None
 
 
 def writer_text(writer: WriterIdentity) -> str:

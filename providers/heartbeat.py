@@ -1,19 +1,29 @@
-"""Keeping a lease alive while work goes on: the same way for every provider."""
+"""Keeping a lease alive while work goes on: the same way for every service that grants them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError, LeaseLost
 from lakelock.events import Event, EventKind, Events
-from lakelock.providers.base import Lease, LockProvider
+from lakelock.providers.base import Lease
+
+
+class Renews(Protocol):
+    """A service whose leases can be renewed: a lock provider, data locks."""
+
+    @property
+    def table(self) -> str: ...
+
+    def renew(self, lease: Lease) -> Lease: ...
 
 
 @contextmanager
 def renewing(
-    provider: LockProvider, lease: Lease, runtime: Runtime, interval_s: float, events: Events | None = None
+    provider: Renews, lease: Lease, runtime: Runtime, interval_s: float, events: Events | None = None
 ) -> Iterator[Lease]:
     """Renew `lease` every `interval_s` seconds while the block runs, and tell once when it is lost.
 
@@ -30,7 +40,7 @@ def renewing(
 
 
 class _Heartbeat:
-    def __init__(self, provider: LockProvider, lease: Lease, events: Events) -> None:
+    def __init__(self, provider: Renews, lease: Lease, events: Events) -> None:
         self._provider, self._lease, self._events = provider, lease, events
         self._told = False
 

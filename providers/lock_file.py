@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder
 from lakelock.storage import Stored
 
@@ -60,11 +61,11 @@ class LockFile:
     def from_bytes(cls, data: bytes) -> LockFile:
         """Read a lock file; `CorruptTableError` for anything that Hudi or lakelock cannot have written."""
         try:
-            fields = json.loads(data)
-            expired, until, owner = fields["expired"], fields["validUntil"], fields["owner"]
-            if not (type(expired) is bool and type(until) is int and type(owner) is str and owner):
+            fields = JsonObject.parse(data)
+            expired, until, owner = fields.get("expired"), fields.whole("validUntil"), fields.text("owner")
+            if type(expired) is not bool or not owner:
                 raise ValueError("a field has the wrong type")
-        except (ValueError, TypeError, KeyError) as error:
+        except ValueError as error:
             raise CorruptTableError(
                 f"{LOCK_KEY} cannot be read as a lock ({error}), so nobody can tell whether the table is locked",
                 hint="make sure that no writer runs, then break the lock by force: lakelock locks break",

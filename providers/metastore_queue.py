@@ -21,32 +21,38 @@ MARGIN_S = 0.5
 """Room for clock rates that differ."""
 
 _MARK = "lakelock1"
+_LONGEST_APPLICATION = 24
+"""Where it has to leave room for what a request is about."""
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.@ -]")
 
 
 @dataclass(frozen=True)
 class Agent:
-    """What a request of ours says about itself: `mark;grant;writer;lease;pid;application`."""
+    """What a request of ours says about itself: `mark;grant;writer;lease;pid;application`, of data locks also `;about`."""
 
     grant: str
     writer_id: str
     lease_s: float
     pid: int
     application: str
+    about: str = ""
 
     @property
     def text(self) -> str:
         """The agent info; the metastore builds SQL from it, so anything unusual becomes a dash."""
         ids = f"{_short(self.grant)};{_short(self.writer_id)};{round(self.lease_s * 1000)};{self.pid}"
-        return f"{_MARK};{ids};{plain(self.application)}"[:LONGEST_TEXT]
+        application = plain(self.application)
+        texts = f"{application[:_LONGEST_APPLICATION]};{plain(self.about)}" if self.about else application
+        return f"{_MARK};{ids};{texts}"[:LONGEST_TEXT]
 
     @classmethod
     def of(cls, text: str) -> Agent | None:
         """Read what `text` wrote; None for anything else."""
         parts = text.split(";")
-        if len(parts) != 6 or parts[0] != _MARK or not parts[3].isdecimal() or not parts[4].isdecimal():
+        if len(parts) not in (6, 7) or parts[0] != _MARK or not parts[3].isdecimal() or not parts[4].isdecimal():
             return None
-        return cls(_long(parts[1]), _long(parts[2]), int(parts[3]) / 1000, int(parts[4]), parts[5])
+        return cls(_long(parts[1]), _long(parts[2]), int(parts[3]) / 1000, int(parts[4]), *parts[5:])
 
 
 def plain(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers.metastore_client import MetastoreClient
 from lakelock.providers.metastore_place import LONGEST_NAME, Place
 from lakelock.providers.metastore_queue import Agent, is_of, plain
-from lakelock.providers.metastore_thrift import Calls, LockAnswer, LockRow, ServerError
+from lakelock.providers.metastore_thrift import EXCLUSIVE, Calls, LockAnswer, LockRow, Part, ServerError
 
 T = TypeVar("T")
 
@@ -34,14 +34,21 @@ class LockTable:
         self._client, self._place = client, place
 
     def lock(
-        self, writer: WriterIdentity, agent: Agent, within_s: float, *, sending: Callable[[], None], suffix: str = ""
+        self,
+        writer: WriterIdentity,
+        agent: Agent,
+        within_s: float,
+        *,
+        sending: Callable[[], None],
+        suffix: str = "",
+        parts: Sequence[Part] = ((EXCLUSIVE, None),),
     ) -> LockAnswer:
-        """Ask once; `sending` is called when the request may be about to reach the metastore."""
+        """Ask once for all `parts`; `sending` is called when the request may be about to reach the metastore."""
 
         def ask(calls: Calls) -> LockAnswer:
             sending()
             user, host = plain(writer.user) or "-", plain(writer.host) or "-"
-            return calls.lock(self._place.database, self._table(suffix), user=user, host=host, agent=agent.text)
+            return calls.lock(self._place.database, self._table(suffix), user=user, host=host, agent=agent.text, parts=parts)
 
         return self._ask(ask, within_s, repeat=False)
 
@@ -64,9 +71,8 @@ class LockTable:
 
     def remove(self, grant: str, within_s: float) -> None:
         """Take away every request that was made for `grant`."""
-        for row in self.rows(within_s):
-            if is_of(row, grant):
-                self.unlock(row.lock_id, within_s)
+        for lock_id in {row.lock_id for row in self.rows(within_s) if is_of(row, grant)}:
+            self.unlock(lock_id, within_s)
 
     def timeout_s(self, within_s: float) -> float:
         """After how long without a heartbeat the metastore drops a lock."""

@@ -5,7 +5,7 @@ Field numbers are the same from Hive 1.3 to Hive 4. Answers describe themselves 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,8 @@ from lakelock.providers.metastore_wire import LONGEST_MESSAGE, Wire, WireError
 _BOOL, _BYTE, _DOUBLE, _I16, _I32, _I64, _STRING, _STRUCT, _MAP, _SET, _LIST = 2, 3, 4, 6, 8, 10, 11, 12, 13, 14, 15
 _CALL, _REPLY, _EXCEPTION = 1, 2, 3
 
-EXCLUSIVE, _TABLE_LEVEL, _UNSET_OPERATION = 3, 2, 5
+SHARED_READ, EXCLUSIVE = 1, 3
+_TABLE_LEVEL, _PARTITION_LEVEL, _UNSET_OPERATION = 2, 3, 5
 ACQUIRED, WAITING, ABORTED, NOT_ACQUIRED = 1, 2, 3, 4
 
 _DEEPEST = 8
@@ -25,6 +26,7 @@ _UNSENDABLE = frozenset({1, 3, 8, 9, 10})
 _THROWS: Mapping[str, Mapping[int, str]] = {
     "set_ugi": {1: "MetaException"},
     "get_config_value": {1: "ConfigValSecurityException"},
+    "get_delegation_token": {1: "MetaException"},
     "lock": {1: "NoSuchTxnException", 2: "TxnAbortedException"},
     "check_lock": {1: "NoSuchTxnException", 2: "TxnAbortedException", 3: "NoSuchLockException"},
     "heartbeat": {1: "NoSuchLockException", 2: "NoSuchTxnException", 3: "TxnAbortedException"},
@@ -34,6 +36,10 @@ _THROWS: Mapping[str, Mapping[int, str]] = {
 
 Fields = tuple[tuple[int, int, Any], ...]
 """A struct to send: number, wire type and value of each field; of a list, a pair of element type and elements."""
+
+
+Part = tuple[int, str | None]
+"""The kind of a lock, and the partition that it is for; None: the table itself, which in Hive overlaps all its partitions."""
 
 
 class ServerError(Exception):
@@ -99,16 +105,16 @@ class Calls:
     def get_config_value(self, name: str, default: str) -> str:
         return str(self._call("get_config_value", ((1, _STRING, name), (2, _STRING, default))))
 
-    def lock(self, database: str, table: str, *, user: str, host: str, agent: str) -> LockAnswer:
-        """Ask for an EXCLUSIVE lock on a table, in the bytes of Java Hudi. Twice is two locks."""
-        component: Fields = (
-            (1, _I32, EXCLUSIVE),
-            (2, _I32, _TABLE_LEVEL),
-            (3, _STRING, database),
-            (4, _STRING, table),
-            (6, _I32, _UNSET_OPERATION),
-        )
-        request = (1, _LIST, (_STRUCT, [component])), (3, _STRING, user), (4, _STRING, host), (5, _STRING, agent)
+    def get_delegation_token(self, owner: str, renewer: str) -> str:
+        """A token for `hive_metastore.delegation_token`; only over a connection that Kerberos logged in."""
+        return str(self._call("get_delegation_token", ((1, _STRING, owner), (2, _STRING, renewer))))
+
+    def lock(
+        self, database: str, table: str, *, user: str, host: str, agent: str, parts: Sequence[Part] = ((EXCLUSIVE, None),)
+    ) -> LockAnswer:
+        """Ask for all these locks in a table; an EXCLUSIVE one on the table itself in the bytes of Java Hudi. Twice is two."""
+        components = [_component(database, table, *part) for part in parts]
+        request = (1, _LIST, (_STRUCT, components)), (3, _STRING, user), (4, _STRING, host), (5, _STRING, agent)
         return _lock_answer(self._call("lock", ((1, _STRUCT, request),)))
 
     def check_lock(self, lock_id: int) -> LockAnswer:
@@ -231,6 +237,13 @@ def _get(fields: object, number: int, kind: type, default: Any = None) -> Any:
 
 def _lock_answer(fields: object) -> LockAnswer:
     return LockAnswer(_get(fields, 1, int), _get(fields, 2, int))
+
+
+def _component(database: str, table: str, kind: int, partition: str | None) -> Fields:
+    level = _TABLE_LEVEL if partition is None else _PARTITION_LEVEL
+    where = () if partition is None else ((5, _STRING, partition),)
+    names = (3, _STRING, database), (4, _STRING, table), *where
+    return (1, _I32, kind), (2, _I32, level), *names, (6, _I32, _UNSET_OPERATION)
 
 
 def _row(fields: object) -> LockRow:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder
 
 _SEQUENCE = re.compile(r"lock-(-?\d{9,10})$|(\d{10})$").search
@@ -41,8 +42,8 @@ def prefix(grant: str) -> str:
 def in_order(children: Iterable[str]) -> list[str]:
     """The contenders among `children`, the holder first."""
     numbers = {child: int(found[1] or found[2]) for child in children if (found := _SEQUENCE(child))}
-    if not numbers:
-        return []
+    if len(numbers) < 2:
+        return list(numbers)
     # Less than half the circle is in use at any time, so the first one is where the largest gap ends.
     circle = sorted({number % _CIRCLE for number in numbers.values()})
     gaps = [(number - before) % _CIRCLE or _CIRCLE for before, number in zip([circle[-1], *circle], circle, strict=False)]
@@ -73,9 +74,9 @@ class Contender:
     def holder(self) -> Holder:
         """Who it is. Of a foreign writer: the name of its node and what it wrote there."""
         try:
-            fields = json.loads(self.data)
-            writer, lease_ms = WriterIdentity.from_dict(fields["writer"]), fields.get("leaseMs")
-        except (ValueError, TypeError, KeyError, AttributeError):
+            fields = JsonObject.parse(self.data)
+            writer, lease_ms = WriterIdentity.from_dict(fields.child("writer").fields), fields.get("leaseMs")
+        except ValueError:
             return Holder(self._foreign_name(), token=self.token, since_ms=self.created_ms)
         lease_s = lease_ms / 1000 if type(lease_ms) is int and lease_ms > 0 else None
         return Holder(self.name, writer, self.token, lease_s, since_ms=self.created_ms)

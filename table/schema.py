@@ -62,10 +62,10 @@ class TableSchema:
         try:
             record = json.loads(text)
             fields = [field for field in arrow_fields(record, source) if field.name not in META_COLUMNS]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, SchemaError):
                 raise
-            raise CorruptTableError(f"{source} is no Avro record schema: {error!r}") from error
+            raise CorruptTableError(f"{source} is no Avro record schema: {type(error).__name__}: {str(error)[:200]}") from error
         return cls(pa.schema(fields))
 
     def to_avro_json(self, table_name: str, *, null_first: bool = True) -> str:

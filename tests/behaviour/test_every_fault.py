@@ -6,6 +6,7 @@ Time is simulated, so that leases and heartbeats run out at once. Another writer
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from lakelock.occ.history import Outcome
 from lakelock.storage_faulty import Call, Fault, FaultyStorage, Rule, Wrapped
 from lakelock.storage_memory import MemoryStorage
 from lakelock.storage_open import StorageLocation
+from lakelock.table import layout
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
@@ -99,14 +101,8 @@ def check_all_or_nothing(shown: dict[str, str]) -> bool:
     return new is not None
 
 
-@pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize("number", range(1, LAST_REQUEST))
-def test_the_outcome_is_told_truthfully_whatever_request_fails(number, fault):
-    world = World()
-
-    def plan(call: Call) -> Rule | None:
-        return Rule(fault=fault, late_by=3) if call.number == number else None
-
+def check_truthful(world: World, plan: Callable[[Call], Rule | None]) -> None:
+    """What the writer is told under these faults is what the table shows, at once and when all is quiet; then all is tidy."""
     faulty = FaultyStorage(world.storage, plan)
     told: str
     try:
@@ -127,6 +123,31 @@ def test_the_outcome_is_told_truthfully_whatever_request_fails(number, fault):
         outcome = world.coordinator().outcome(instant)
         assert outcome is (Outcome.COMMITTED if there else Outcome.REJECTED)
     world.check_tidy()
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("number", range(1, LAST_REQUEST))
+def test_the_outcome_is_told_truthfully_whatever_request_fails(number, fault, lasting):
+    def plan(call: Call) -> Rule | None:
+        fails = call.number >= number if lasting else call.number == number
+        return Rule(fault=fault, late_by=3) if fails else None
+
+    check_truthful(World(), plan)
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("pattern", [format(n, "07b") for n in range(64, 128)])
+def test_the_outcome_is_told_truthfully_whichever_requests_fail_after_the_decision(pattern, fault):
+    decided: list[int] = []
+
+    def plan(call: Call) -> Rule | None:
+        if call.op == "put_if_absent" and call.key.startswith(layout.DECISIONS):
+            decided.append(call.number)
+        since = call.number - decided[0] if decided else -1
+        return Rule(fault=fault, late_by=3) if 0 <= since < len(pattern) and pattern[since] == "1" else None
+
+    check_truthful(World(), plan)
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])

@@ -19,7 +19,7 @@ from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, Setting
 from lakelock.providers import renewing
 from lakelock.providers.metastore_thrift import ServerError
 from lakelock.testing.servers import hive_metastore as hive_servers
-from lakelock.testing.servers.hive_metastore import can_start, hive_metastore_server
+from lakelock.testing.servers.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
 from lakelock.testing.servers.service import Service
 from tests.integration.metastore_world import World, closed_port, new_world, proxied, take, until
@@ -56,8 +56,8 @@ def proxy(metastore: Service, world: World) -> Iterator[MetastoreProxy]:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A real metastore that speaks thrift's compact protocol in frames over TLS, and keeps locks for a minute."""
-    if not can_start() or shutil.which("keytool") is None:
-        pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
+    if shutil.which("keytool") is None:
+        pytest.skip("needs the keytool of Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
     folder = tmp_path_factory.mktemp("guarded")
     store, certificate = folder / "store.jks", folder / "certificate.pem"
     keytool = ["keytool", "-keystore", str(store), "-storepass", "changeit", "-alias", "metastore"]
@@ -243,7 +243,7 @@ def test_a_restart_in_the_middle_is_survived(guarded: Guarded) -> None:
             until(lambda: not lease.trouble, within_s=50)
             lease.ensure_active()
             with pytest.raises(LockTimeout, match="holder"):
-                take(waiter, wait_s=0.3)
+                take(waiter, wait_s=3)
         holder.release(lease)
         take(waiter, wait_s=5)
 
@@ -298,4 +298,4 @@ def test_kerberos_without_its_package_says_how_to_install_it(world: World, monke
     provider = world.writer("one", auth="KERBEROS", principal="hive/_HOST@EXAMPLE.ORG")
     with pytest.raises(ProviderUnavailable) as refused:
         provider.inspect()
-    assert refused.value.hint == "pip install gssapi"
+    assert "pip install 'lakelock[kerberos]'" in refused.value.hint

@@ -60,24 +60,30 @@ LocalStorage({storage.root!r}).put_if_absent("k", b"x" * 1000)
     assert storage.put_if_absent("k", b"whole") is not None
 
 
-def test_linked_folders_are_neither_listed_nor_written_or_deleted_through(storage: LocalStorage, tmp_path: Path) -> None:
+def test_links_are_neither_listed_nor_read_written_or_deleted_through(storage: LocalStorage, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("data")
     storage.put_if_absent("p/k", b"x")
     (Path(storage.root) / "link").symlink_to(outside)
     (Path(storage.root) / "loop").symlink_to(storage.root)
+    (Path(storage.root) / "file").symlink_to(outside / "precious")
     assert keys(storage) == ["p/k"]
     assert keys(storage, "link") == []
     for attempt in (
         lambda: storage.delete(["link/precious"]),
+        lambda: storage.get("link/precious"),
+        lambda: storage.get("file"),
+        lambda: storage.open_input("link/precious"),
+        lambda: storage.open_input("file"),
+        lambda: storage.open_output("file"),
         lambda: storage.put("link/new", b"x"),
         lambda: storage.put_if_absent("link/new", b"x"),
         lambda: storage.open_output("link/new"),
     ):
         with pytest.raises(StorageError, match="symbolic link"):
             attempt()
-    assert os.listdir(outside) == ["precious"]
+    assert os.listdir(outside) == ["precious"] and (outside / "precious").read_text() == "data"
 
 
 def test_a_folder_that_becomes_a_link_after_the_first_write_is_still_not_deleted_through(
@@ -98,7 +104,7 @@ def test_links_in_a_circle_are_a_clear_error(storage: LocalStorage) -> None:
     os.makedirs(storage.root)
     os.symlink("b", f"{storage.root}/a")
     os.symlink("a", f"{storage.root}/b")
-    with pytest.raises(StorageError, match="circle"):
+    with pytest.raises(StorageError, match="symbolic link"):
         storage.get("a/k")
     assert keys(storage) == []
 

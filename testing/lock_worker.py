@@ -1,7 +1,7 @@
-"""A writer process that takes the table lock on command: `python lock_worker.py ARENA`, one command a line on stdin.
+"""A writer process that takes the table lock on command: `python -m lakelock.testing.lock_worker`.
 
-ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `folder`, where the overlap detectors are, and other
-`settings` by their full names.
+The first line on stdin is the arena as JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `folder`, where the
+overlap detectors are, and other `settings` by their full names. Each line after it is a command, answered by a line of JSON.
 """
 
 from __future__ import annotations
@@ -9,19 +9,23 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable
+from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
 from lakelock.settings import Settings
 from lakelock.storage_open import open_storage
 
 
-def hammer(provider: LockProvider, folder: Path, rounds: int) -> int:
-    """Take the lock again and again; how often somebody else was inside too, by two independent detectors."""
+def hammer(provider: LockProvider, folder: Path, rounds: int, pause_s: float = 0.0) -> int:
+    """Take the lock again and again; how often somebody else was inside too, by two independent detectors.
+
+    `pause_s` after each release lets in those who poll seldom.
+    """
     overlaps = 0
     for _ in range(rounds):
         lease = provider.acquire(wait_s=60)
@@ -39,6 +43,8 @@ def hammer(provider: LockProvider, folder: Path, rounds: int) -> int:
             os.close(inside)
             os.unlink(folder / "inside")
         provider.release(lease)
+        if pause_s:
+            time.sleep(pause_s)
     return overlaps
 
 
@@ -48,14 +54,7 @@ def obey(provider: LockProvider, runtime: SystemRuntime, arena: dict[str, Any]) 
     for line in sys.stdin:
         command, *values = line.split()
         if command == "take":
-            began_s = runtime.monotonic_s()
-            try:
-                lease = provider.acquire(wait_s=float(values[0]))
-                say(took_s=runtime.monotonic_s() - began_s, token=lease.token)
-            except LockTimeout as error:
-                say(timeout=error.message)
-            except ProviderUnavailable as error:
-                say(unavailable=error.message, took_s=runtime.monotonic_s() - began_s)
+            lease = take(provider, runtime, float(values[0]))
         elif command == "renew":
             assert lease is not None
             beating = renewing(provider, lease, runtime, arena["renew_s"])
@@ -75,17 +74,33 @@ def obey(provider: LockProvider, runtime: SystemRuntime, arena: dict[str, Any]) 
         elif command == "ready":
             say(ready=True)
         elif command == "hammer":
-            say(overlaps=hammer(provider, Path(arena["folder"]), int(values[0])))
+            say(overlaps=hammer(provider, Path(arena["folder"]), int(values[0]), *map(float, values[1:])))
     if beating is not None:
         beating.__exit__(None, None, None)
 
 
+def take(provider: LockProvider, runtime: SystemRuntime, wait_s: float) -> Lease | None:
+    began_s = runtime.monotonic_s()
+    try:
+        lease = provider.acquire(wait_s=wait_s)
+        say(took_s=runtime.monotonic_s() - began_s, token=lease.token)
+        return lease
+    except LockTimeout as error:
+        say(timeout=error.message)
+    except ProviderUnavailable as error:
+        say(unavailable=error.message, took_s=runtime.monotonic_s() - began_s)
+    except LockError as error:
+        say(refused=error.message, hint=error.hint)
+    return None
+
+
 def say(**facts: object) -> None:
-    print(json.dumps(facts), flush=True)
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
-    arena = json.loads(sys.argv[1])
+    arena = json.loads(sys.stdin.readline())
     runtime = SystemRuntime()
     lease = {"lock.lease_s": arena["lease_s"], "lock.renew_s": arena["renew_s"]}
     settings = Settings.resolve(lease | arena.get("settings", {})).settings

@@ -1,0 +1,121 @@
+"""What every service of data locks promises: requests granted as a whole, first come, first served, as leases.
+
+The leases are of the same kind as those of the commit lock (`lakelock.providers.base.Lease`): owner, growing token, deadline,
+loss with a reason. They are kept for a whole write, and renewed meanwhile by `lakelock.providers.renewing`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from lakelock.clock import Runtime
+from lakelock.data_locks.request import LockRequest
+from lakelock.errors import LockTimeout
+from lakelock.identity import WriterIdentity
+from lakelock.providers.base import Lease
+
+
+@dataclass(frozen=True)
+class LockedData:
+    """A request as the service shows it, held or waiting. Times are for people: milliseconds, None if not known.
+
+    `writer` is None for somebody who is not a lakelock writer; `owner` tells what is known. `blocked_by` are the tokens of
+    those who have to go first.
+    """
+
+    token: int
+    owner: str
+    request: LockRequest
+    held: bool
+    writer: WriterIdentity | None = None
+    lease_s: float | None = None
+    since_ms: int | None = None
+    acquired_ms: int | None = None
+    renewed_ms: int | None = None
+    blocked_by: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        about = f", {self.request.about}" if self.request.about else ""
+        return f"{self.writer or self.owner}{about} (token {self.token})"
+
+
+class DataLease(Lease):
+    """A granted request; all its locks are held until it is released, or lost."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        owner: WriterIdentity,
+        request: LockRequest,
+        *,
+        grant: str,
+        token: int,
+        lease_s: float,
+        began_s: float,
+    ) -> None:
+        super().__init__(runtime, owner, grant=grant, token=token, lease_s=lease_s, began_s=began_s)
+        self.request = request
+
+
+class DataLocks(ABC):
+    """The shared and exclusive locks of one table. One instance may be used by many threads."""
+
+    table: str
+    """The URI of the table, for events and messages."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """Where the locks are, the same for all writers that they keep apart; holds no secret."""
+
+    @abstractmethod
+    def acquire(self, request: LockRequest, *, wait_s: float | None = None) -> DataLease:
+        """Take all locks of the request within `wait_s` seconds (None: as the settings say), or none and raise `LockTimeout`.
+
+        Nothing is held while it waits. 0 asks once. A grant whose reply got lost is found again; who gives up leaves nothing
+        behind. Threads of one writer are different writers to each other.
+        """
+
+    @abstractmethod
+    def renew(self, lease: Lease) -> Lease:
+        """Extend the deadline by a lease from now; raises `LeaseLost` if it is over, even if nobody took the locks since."""
+
+    @abstractmethod
+    def release(self, lease: Lease) -> None:
+        """Give all locks back; may be called twice, and never raises for an unreachable service."""
+
+    @abstractmethod
+    def inspect(self) -> tuple[LockedData, ...]:
+        """Who holds and who waits, in order of arrival."""
+
+    @abstractmethod
+    def break_lock(self, token: int, *, force: bool = False) -> None:
+        """Take the locks of the request with this `token` away, for an operator who knows that its holder is gone.
+
+        Without `force` its lease is watched until it is over, and `LockError` raised as soon as it was renewed. What is gone
+        already is no error.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is held and let go of connections. Never raises."""
+
+
+def timeout(table: str, request: LockRequest, blockers: tuple[LockedData, ...], waited_s: float) -> LockTimeout:
+    """The error of a request that was not granted in time; names who was in its way."""
+    who = "; ".join(map(str, blockers[:3])) or "somebody who has gone since"
+    more = f" and {len(blockers) - 3} more" if len(blockers) > 3 else ""
+    return LockTimeout(
+        f"data locks of {table} ({_short(request)}) are kept by {who}{more}; gave up after {waited_s:g} s",
+        hint=f"`lakelock locks ls {table}` shows who blocks whom; raise data_locks.attempts if they are only slow",
+        blocked_by=[blocker.token for blocker in blockers],
+        holders=[str(blocker) for blocker in blockers[:20]],
+        waited_s=waited_s,
+    )
+
+
+def _short(request: LockRequest) -> str:
+    leaves = request.leaves
+    more = f" and {len(leaves) - 3} more" if len(leaves) > 3 else ""
+    return ", ".join(map(str, leaves[:3])) + more

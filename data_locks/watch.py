@@ -1,0 +1,38 @@
+"""Telling the dead from the slow without comparing clocks: by watching, on my own monotonic clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lakelock.clock import Runtime
+from lakelock.data_locks.lock_table import Entry
+
+MARGIN_S = 0.5
+"""Room for clock rates that differ."""
+
+
+class Watch:
+    """What I have seen of other entries, and since when it has not changed."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._since_s: dict[str, tuple[tuple[int, int], float]] = {}
+
+    def see(self, entries: Iterable[Entry]) -> None:
+        """Begin or go on to watch these entries, and forget all others."""
+        now_s, before = self._runtime.monotonic_s(), self._since_s
+        self._since_s = {}
+        for entry in entries:
+            version, since_s = before.get(entry.grant, (entry.version, now_s))
+            self._since_s[entry.grant] = (version, since_s) if version == entry.version else (entry.version, now_s)
+
+    def over(self, entries: Iterable[Entry]) -> list[str]:
+        """The grants of those that showed no sign of life for their whole lease."""
+        now_s = self._runtime.monotonic_s()
+        return [
+            entry.grant
+            for entry in entries
+            if (seen := self._since_s.get(entry.grant)) is not None
+            and seen[0] == entry.version
+            and now_s - seen[1] >= entry.lease_s + MARGIN_S
+        ]

@@ -1,0 +1,27 @@
+"""Java, and the jars that PySpark ships: ZooKeeper, Curator and the Hive metastore are among them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+from lakelock.testing.servers.service import ServerMissing
+
+
+def java() -> str:
+    """The program `java`; raises `ServerMissing` where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if not found:
+        raise ServerMissing("needs Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
+    return found
+
+
+def jars() -> Path:
+    """The folder with PySpark's jars; raises `ServerMissing` where PySpark is not installed."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ServerMissing("needs the jars of PySpark: pip install pyspark")
+    return Path(spec.origin).parent / "jars"

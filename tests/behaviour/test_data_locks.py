@@ -1,0 +1,128 @@
+"""Data locks without a server: next to the table, on disk and in memory, and in a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.data_locks import DataLocks, LockRequest, open_data_locks
+from lakelock.data_locks.document import DocumentDataLocks
+from lakelock.data_locks.register import KEY, StorageRegister
+from lakelock.errors import CorruptTableError, ProviderUnavailable, StorageUnavailable
+from lakelock.events import Events
+from lakelock.identity import WriterIdentity
+from lakelock.providers.base import Opening
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage_local import LocalStorage
+from lakelock.storage_memory import MemoryStorage
+from tests.behaviour.data_lock_suite import P1, DataLockSuite, Writers, granted, own
+from tests.integration.matrix import MARK
+
+RUNTIME = SystemRuntime()
+
+
+def settings(provider: str, lease_s: float) -> Settings:
+    options = {"lock.provider": provider, "data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3}
+    return Settings.resolve({**options, "data_locks.sleep_s": 0.05}).settings
+
+
+def opener(provider: str, storage: Storage) -> Callable[[str, float], DataLocks]:
+    def open_one(name: str, lease_s: float) -> DataLocks:
+        writer = WriterIdentity.of_this_process(RUNTIME, name)
+        return open_data_locks(settings(provider, lease_s), storage, RUNTIME, writer)
+
+    return open_one
+
+
+class DocumentSuite(DataLockSuite):
+    """The suite for a document: who dies while it waits leaves its entry there."""
+
+    def die_waiting(self, locks: DataLocks, request: LockRequest) -> None:
+        assert isinstance(locks, DocumentDataLocks)
+        patch = pytest.MonkeyPatch()
+        patch.setattr(locks, "_leave", lambda grant: None)
+        assert granted(locks, request) is None
+        patch.undo()
+        assert len(locks.inspect()) == 2
+
+
+@pytest.mark.parametrize("provider", ["storage:", "memory:"])
+class TestDocuments(DocumentSuite):
+    @pytest.fixture(autouse=True)
+    def cell(self, request: pytest.FixtureRequest, provider: str) -> None:
+        """Says in the reports which cell of the lock matrix this is."""
+        request.node.user_properties.append((MARK, [provider.removesuffix(":"), "S/X suite"]))
+
+    @pytest.fixture
+    def writers(self, provider: str, tmp_path: Path) -> Iterator[Writers]:
+        made = Writers(opener(provider, LocalStorage(tmp_path / "table")))
+        yield made
+        for locks in made.opened:
+            locks.close()
+
+
+class Unreliable:
+    """A register whose next replies get lost after the write was done, or before."""
+
+    def __init__(self, inner: object) -> None:
+        self._inner = inner
+        self.lose_reply = self.lose_request = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def swap(self, data: bytes, before: object) -> object:
+        if self.lose_request:
+            self.lose_request -= 1
+            raise StorageUnavailable("no answer")
+        done = self._inner.swap(data, before)  # type: ignore[attr-defined]
+        if self.lose_reply:
+            self.lose_reply -= 1
+            raise StorageUnavailable("no answer")
+        return done
+
+
+def unreliable() -> tuple[DocumentDataLocks, Unreliable, DocumentDataLocks]:
+    storage = MemoryStorage(RUNTIME.now_ms)
+    register = Unreliable(StorageRegister(storage))
+    writers = [WriterIdentity.of_this_process(RUNTIME, name) for name in ("one", "two")]
+    openings = [Opening("storage:", settings("storage:", 30.0), storage, RUNTIME, writer, Events()) for writer in writers]
+    return DocumentDataLocks(openings[0], register), register, DocumentDataLocks(openings[1], StorageRegister(storage))  # type: ignore[arg-type]
+
+
+def test_a_grant_whose_reply_got_lost_is_found_again() -> None:
+    one, register, two = unreliable()
+    register.lose_reply = 1
+    lease = one.acquire(own(P1), wait_s=5)
+    assert [locked.token for locked in two.inspect()] == [lease.token]
+    assert granted(two, own(P1)) is None
+    register.lose_reply = 1
+    one.release(lease)
+    assert two.inspect() == ()
+
+
+def test_who_hears_nothing_until_its_bound_says_so_and_leaves_nothing_behind() -> None:
+    one, register, two = unreliable()
+    register.lose_reply = 2
+    with pytest.raises(ProviderUnavailable):
+        one.acquire(own(P1), wait_s=0)
+    assert two.inspect() == ()
+    register.lose_request = 10**6
+    with pytest.raises(ProviderUnavailable, match=r"within 0\.2 s"):
+        one.acquire(own(P1), wait_s=0.2)
+
+
+def test_an_unreadable_document_is_not_taken_for_free_and_is_cleared_by_force_only(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "table")
+    locks = opener("storage:", storage)("one", 30.0)
+    before = locks.acquire(own(P1), wait_s=5)
+    storage.put(KEY, b"{")
+    with pytest.raises(CorruptTableError):
+        locks.acquire(own(P1), wait_s=0)
+    locks.break_lock(0, force=True)
+    after = locks.acquire(own(P1), wait_s=5)
+    assert after.token > before.token
