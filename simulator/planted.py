@@ -180,8 +180,8 @@ PLANTED = (
         "        layout.decision_number(item.key)\n"
         "        for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))\n"
         "    ]\n"
-        "    boundary = self.boundary()\n",
-        "    boundary = self.boundary()\n"
+        "    boundary, lock = self._read_boundary()\n",
+        "    boundary, lock = self._read_boundary()\n"
         "    listed = [\n"
         "        layout.decision_number(item.key)\n"
         "        for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))\n"
@@ -344,7 +344,7 @@ PLANTED = (
     Planted(
         "batch applied by a twin",
         "a replayed batch is not looked for in the baseline",
-        "occ.retrying:with_retries",
+        "occ.retrying:_attempts",
         "if application is not None and coordinator.already_applied(application, tx.baseline.timeline):",
         "if False:",
     ),
