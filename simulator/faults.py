@@ -27,6 +27,7 @@ class FaultKind(str, Enum):
 _ANY = (FaultKind.SLOW, FaultKind.PAUSE, FaultKind.PAUSE_AFTER, FaultKind.CRASH, FaultKind.CRASH_AFTER)
 _READ = (FaultKind.UNAVAILABLE, *_ANY)
 _WRITE = (FaultKind.UNAVAILABLE, FaultKind.LOST_REPLY, FaultKind.LATE, FaultKind.DUPLICATE, *_ANY)
+_HOTTER = 15
 _CRASHES = frozenset({FaultKind.CRASH, FaultKind.CRASH_AFTER})
 
 
@@ -57,6 +58,8 @@ class Weather:
     longest_pause_s: float = 6.0
     longest_late_s: float = 6.0
     crashes_at_most: int = 3
+    hot: str = ""
+    """Requests that begin so meet faults far more often than others."""
 
 
 class Faults:
@@ -79,6 +82,8 @@ class Faults:
         delay, coin, amount = -log(1.0 - random()) * self.weather.latency_s, random(), random()
         if self.calm:
             return delay, None
+        if self.weather.hot and what.startswith(self.weather.hot):
+            coin /= _HOTTER
         for limit, kind in self._write if writes else self._read:
             if coin < limit:
                 return delay, self._fault(task, kind, amount, what)

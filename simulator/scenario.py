@@ -95,6 +95,13 @@ def scenario_of(seed: int) -> Scenario:
     return _stormy(scenario, random) if foreign == "none" and random.random() < 0.25 else scenario
 
 
+_HOT_REQUESTS = (
+    "put-if-absent .hoodie/.lakelock/decisions/",
+    "list .hoodie/.lakelock/decisions",
+    "get .hoodie/.lakelock/decisions.boundary",
+)
+
+
 def _stormy(scenario: Scenario, random: Random) -> Scenario:
     """The same with writers that stand still while the log behind them is collected: where numbers are used twice."""
     rates = {
@@ -103,7 +110,8 @@ def _stormy(scenario: Scenario, random: Random) -> Scenario:
         FaultKind.LATE: random.choice([0.0, 0.01]),
         FaultKind.CRASH: 0.001,
     }
-    weather = Weather(rates, latency_s=0.01, longest_pause_s=12.0, longest_late_s=10.0)
+    hot = random.choice([*_HOT_REQUESTS, _HOT_REQUESTS[0]])
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=12.0, longest_late_s=10.0, hot=hot)
     first = BUSIEST + scenario.seed % 2
     chores = tuple((Collect if number % 3 else Reap)(first + number) for number in range(24))
     keeper = ActorPlan("collector", chores, think_s=0.4)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lakelock.errors import CommitOutcomeUnknown, LakelockError
+from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, LakelockError
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.committed import Committed
@@ -217,6 +217,8 @@ class Actor:
             return True
         except LakelockError as error:
             answer = Answer.REJECTED if operation.serial else Answer.UNKNOWN
+            if isinstance(error, CorruptTableError):
+                self.world.checker.fail("no healthy table is called damaged", f"{operation} was told {error.message}")
             self._tell(operation, answer, detail=f"{type(error).__name__}: {error.message}")
             return True
         if committed is None:
@@ -234,7 +236,7 @@ class Actor:
             seen = state_of(engine.read())
         except LakelockError as error:
             self._tell(operation, Answer.REJECTED, detail=f"{type(error).__name__}: {error.message}")
-            if error.code == "corrupt-table":
+            if isinstance(error, CorruptTableError):
                 checker.fail("readers see one committed prefix", f"{operation} failed: {error.message}")
             return
         self._tell(operation, Answer.DONE)

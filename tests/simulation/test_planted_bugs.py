@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lakelock.simulator.planted import PLANTED, Planted, first_seed
+from lakelock.simulator.planted_table import table
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
@@ -27,3 +30,8 @@ def test_a_planted_bug_whose_line_has_gone_is_an_error() -> None:
     gone = Planted("gone", "", "occ.commit:Commit._decide", "no such line", "pass")
     with pytest.raises(ValueError, match="no such line"), gone.planted():
         pass
+
+
+def test_the_document_shows_every_planted_bug_and_the_seed_that_finds_it() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "robustness.md").read_text()
+    assert table((planted, planted.seed) for planted in PLANTED) in page
