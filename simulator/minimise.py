@@ -13,7 +13,7 @@ from lakelock.simulator.scenario import Scenario
 
 T = TypeVar("T", bound=Hashable)
 
-MOST_RUNS = 600
+MOST_RUNS = 150
 
 
 @dataclass(frozen=True)
