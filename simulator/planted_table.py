@@ -16,7 +16,7 @@ HEAD = "| planted bug | what it does | found by seed |\n|---|---|---|\n"
 
 def table(found: Iterable[tuple[Planted, int | None]]) -> str:
     """The table for the document; None is a bug that was not found in time."""
-    rows = (f"| {planted.name} | {planted.what} | {'not found' if seed is None else seed} |" for planted, seed in found)
+    rows = (f"| {planted.name} | {planted.what} | {'not known yet' if seed is None else seed} |" for planted, seed in found)
     return HEAD + "\n".join(rows)
 
 
@@ -24,7 +24,7 @@ def main() -> int:
     """Look for every planted bug and print the table."""
     found = []
     for planted in PLANTED:
-        seed = first_seed(replace(planted, seed=0))
+        seed = first_seed(replace(planted, seed=None))
         sys.stderr.write(f"{planted.name}: {seed}\n")
         found.append((planted, seed))
     sys.stdout.write(table(found) + "\n")
