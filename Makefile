@@ -6,6 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 SEED   ?=
+SEEDS  ?= 2000
+FIRST  ?= 0
 LOCK   ?=
 ARGS   ?=
 JOBS   ?= 2
@@ -15,7 +17,7 @@ WRITERS ?= 8
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-FOLDERS := cli configs core data_locks demo markers occ providers spark_plugin table testing
+FOLDERS := cli configs core data_locks demo markers occ providers simulator spark_plugin table testing
 # The folders themselves are in the list because a file that was deleted changes nothing but its folder; they end in
 # "/." because plain `demo` is also a target.
 SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -name __pycache__ -prune -o \( -type d -o -name '*.py' \
@@ -26,7 +28,7 @@ results  = --junitxml=$(RESULTS)/$(1).xml --cov
 # 5 is pytest's "no test was selected", which is fine when only some are asked for.
 OR_NONE := || [ $$? -eq 5 ]
 
-.PHONY: help demo test lint types layers tests soak docs format java clean
+.PHONY: help demo test lint types layers tests simulate soak docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -54,6 +56,9 @@ tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 	$(BIN)/pytest tests -m "not spark" -n $(JOBS) --dist loadfile $(call results,alone) --cov-report= $(ARGS) $(OR_NONE)
 	$(BIN)/pytest tests -m spark $(call results,spark) --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
 	@$(BIN)/python .ci/total $(RESULTS)/*.xml
+
+simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=n, FIRST=seed
+	$(BIN)/lakelock simulate --seed $(FIRST) --seeds $(SEEDS)
 
 soak: $(VENV)/.test ## processes of mixed load, killed and paused now and then; MINUTES=30, WRITERS=8
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --writers $(WRITERS)

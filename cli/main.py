@@ -12,6 +12,7 @@ import typer
 
 from lakelock.cli import commits, config, locks, markers
 from lakelock.cli.doctor import doctor
+from lakelock.cli.simulate import simulate
 
 app = typer.Typer(
     name="lakelock",
@@ -22,6 +23,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 ok, 1 error, 2 usage, 3 lock held, 4 conflict or rejected, 5 outcome unknown.",
 )
 app.command("doctor")(doctor)
+app.command("simulate")(simulate)
 app.add_typer(commits.app, name="commits")
 app.add_typer(config.app, name="config")
 app.add_typer(locks.app, name="locks")
