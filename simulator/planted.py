@@ -128,7 +128,7 @@ _ALL = (
         "occ.baseline:begin",
         "if shared or any(i.requested > instant for i in timeline.commits):",
         "if any(i.requested > instant for i in timeline.commits):",
-        seed=85,
+        seed=649,
     ),
     Planted(
         "no new look under the lock",
@@ -285,7 +285,7 @@ _ALL = (
         "no reconciliation",
         "files of failed task attempts stay",
         "occ.transaction:Transaction._commit",
-        "table.storage.delete(files_to_delete(self._markers, stats))\n",
+        "self._remove_uncounted(files_to_delete(self._markers, stats))\n",
         "files_to_delete(self._markers, stats)\n",
         seed=1,
     ),
