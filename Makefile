@@ -11,6 +11,8 @@ FIRST  ?= 0
 LOCK   ?=
 ARGS   ?=
 JOBS   ?= 2
+MINUTES ?= 30
+WRITERS ?= 8
 
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
@@ -26,7 +28,7 @@ results  = --junitxml=$(RESULTS)/$(1).xml --cov
 # 5 is pytest's "no test was selected", which is fine when only some are asked for.
 OR_NONE := || [ $$? -eq 5 ]
 
-.PHONY: help demo test lint types layers tests simulate docs format java clean
+.PHONY: help demo test lint types layers tests simulate soak docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -57,6 +59,9 @@ tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 
 simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=n, FIRST=seed
 	$(BIN)/lakelock simulate --seed $(FIRST) --seeds $(SEEDS)
+
+soak: $(VENV)/.test ## processes of mixed load, killed and paused now and then; MINUTES=30, WRITERS=8
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --writers $(WRITERS)
 
 docs: $(VENV)/.test ## write the reference pages from the code
 	$(BIN)/python docs/generate.py
