@@ -50,12 +50,15 @@ class HiveMetastoreSettings(Section):
     auth: Literal["NONE", "PLAIN", "DIGEST", "KERBEROS"] = setting(
         "NONE", "How to log in: PLAIN with user and password, DIGEST with a delegation token, KERBEROS with a ticket"
     )
-    user: str = setting("", "Name to log in with; empty means the user of this process")
+    user: str = setting(
+        "", "Name to log in with; empty means the user of this process, with KERBEROS the owner of the ticket or keytab"
+    )
     password: str = setting("", "Password for auth PLAIN", secret=True, in_repr=False)
     delegation_token: str = setting(
         "", "Delegation token of the metastore as Hadoop writes it for URLs, for auth DIGEST", secret=True, in_repr=False
     )
     principal: str = setting("", "Kerberos principal of the metastore, such as hive/_HOST@EXAMPLE.ORG")
+    keytab: str = setting("", "Keytab that gets the Kerberos tickets; empty means those of kinit")
     tls: bool = setting(False, "Encrypt the connection; the server's certificate and name are checked")
     tls_ca_file: str = setting("", "Certificates to trust, as a PEM file; empty means those of the system")
     tls_certificate_file: str = setting("", "Certificate to show to the server, as a PEM file")

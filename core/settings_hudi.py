@@ -5,6 +5,7 @@ What has no equivalent is named, never dropped in silence: a wrong lock is worse
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ _LOCK = "hoodie.write.lock."
 _PROVIDER = "hoodie.write.lock.provider"
 _MODE = "hoodie.write.concurrency.mode"
 _TABLE_NAME = "hoodie.table.name"
+_REGION = "hoodie.write.lock.dynamodb.region"
 
 Convert = Callable[[str], object]
 
@@ -103,10 +105,13 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
     scheme = _provider(properties, values)
     if scheme:
         used |= {_LOCK + name for name in _USED_IN_URI[scheme]}
-        if scheme == "zookeeper":
+        if scheme in ("zookeeper", "dynamodb"):
             used.add(_TABLE_NAME)
         used |= _lease(scheme, properties, values)
-    return FileSettings(path, values, (*warnings, *_left_out(path, properties, used)))
+    if scheme == "dynamodb" and _REGION not in properties:
+        # Java's default. Another region would be another lock.
+        values["dynamodb.region"] = (os.environ.get("AWS_REGION") or "us-east-1", f"{_REGION} as Java has it")
+    return FileSettings(path, values, (*warnings, *_left_out(path, properties, used, scheme)))
 
 
 def _mode(properties: Mapping[str, str], values: dict[str, tuple[object, str]]) -> list[str]:
@@ -189,7 +194,8 @@ def _dynamodb_uri(properties: Mapping[str, str], short: str) -> object:
     table = properties.get(_LOCK + "dynamodb.table", "").strip() or "hudi_locks"
     if "Implicit" in short:
         return f"dynamodb://{table}?implicit=true"
-    key = properties.get(_LOCK + "dynamodb.partition_key", "").strip()
+    # Java's default key is the name of the table, as above.
+    key = properties.get(_LOCK + "dynamodb.partition_key", "").strip() or properties.get(_TABLE_NAME, "").strip()
     return f"dynamodb://{table}" + (f"/{quote(key, safe='')}" if key else "")
 
 
@@ -215,20 +221,35 @@ def _missing(name: str) -> Refused:
     return Refused(f"{_LOCK}{name} is missing beside it", f"add {_LOCK}{name} to the file, as the Java writer needs it too")
 
 
-def _left_out(path: str, properties: Mapping[str, str], used: set[str]) -> list[str]:
+def _left_out(path: str, properties: Mapping[str, str], used: set[str], scheme: str) -> list[str]:
     known = [*_DIRECT, _PROVIDER, _MODE, *(_LOCK + name for names in _USED_IN_URI.values() for name in names)]
-    known += [key for keys in _LEASE_KEYS.values() for key in keys if key]
+    known += [key for keys in _LEASE_KEYS.values() for key in keys if key] + [_RENEW_ALIAS]
     remarks = []
     for key in properties:
         if key in used or not key.startswith("hoodie."):
             continue
         if key in known or key in _WITHOUT_EFFECT or not key.startswith((_LOCK, "hoodie.write.concurrency.")):
-            reason = _WITHOUT_EFFECT.get(key, "")
+            reason = _WITHOUT_EFFECT.get(key) or _of_another_lock(key, scheme)
             remarks.append(f"{path}: {key} has no effect here" + (f": {reason}" if reason else ""))
         else:
             remarks.append(f"{path}: {key} is not known and has no effect{did_you_mean(key, known)}")
     return remarks
 
+
+def _of_another_lock(key: str, scheme: str) -> str:
+    if key == _RENEW_ALIAS and scheme == "storage":
+        return f"{_LEASE_KEYS['storage'][1]} is there too, and means the same"
+    owner = next((short for prefix, short in _OWNERS.items() if key.startswith(_LOCK + prefix)), "")
+    return f"it is for {owner} locks, and {_PROVIDER} chooses another" if owner else ""
+
+
+_OWNERS: Mapping[str, str] = {
+    "zookeeper.": "Zookeeper",
+    "dynamodb.": "DynamoDB",
+    "hivemetastore.": "HiveMetastore",
+    "heartbeat_interval_ms": "HiveMetastore",
+    "storage.": "StorageBased",
+}
 
 _WITHOUT_EFFECT: Mapping[str, str] = {
     "hoodie.write.lock.zookeeper.port": "Java Hudi 1.2 ignores it too; put host:port into hoodie.write.lock.zookeeper.url",
@@ -237,6 +258,11 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "hoodie.write.lock.num_retries": "one bound is enough: lock.wait_s",
     "hoodie.write.lock.client.num_retries": "one bound is enough: lock.wait_s",
     "hoodie.write.lock.client.wait_time_ms_between_retry": "one bound is enough: lock.wait_s",
+    "hoodie.write.lock.filesystem.path": "no lock of that kind is taken, see hoodie.write.lock.provider",
+    "hoodie.write.lock.filesystem.expire": "no lock of that kind is taken, see hoodie.write.lock.provider",
+    "hoodie.aws.access.key": "credentials are those of the environment, profile or role",
+    "hoodie.aws.secret.key": "credentials are those of the environment, profile or role",
+    "hoodie.aws.session.token": "credentials are those of the environment, profile or role",
     "hoodie.write.lock.conflict.resolution.strategy": "see concurrency.profile",
     "hoodie.write.lock.app_id": "the lock shows the Spark application by itself",
     "hoodie.metadata.enable": "the table itself says it, and a table with a metadata table is not written",

@@ -249,5 +249,6 @@ SECTION_NOTES: dict[str, str] = {
     "dynamodb": 'For `lock.provider = "dynamodb://TABLE/PARTITION-KEY"`. Without a partition key it is the name of the table '
     "that is guarded, as in Java Hudi.",
     "retry": "Which operations are run again is told in [concepts](concepts.md#what-is-run-again-and-what-never-is).",
-    "hive_metastore": "`lock.wait_s` bounds rounds, delays and repetitions as well. Kerberos needs `pip install gssapi`.",
+    "hive_metastore": "`lock.wait_s` bounds rounds, delays and repetitions as well. Kerberos needs "
+    "`pip install 'lakelock[kerberos]'`, which compiles: gcc and Debian's `libkrb5-dev` must be there.",
 }

@@ -242,7 +242,8 @@ class DynamodbTable:
             session.register_component("data_loader", _descriptions())
             return boto3.session.Session(botocore_session=session).client(
                 "dynamodb",
-                region_name=self._settings.region or None,
+                # As Java and the AWS tools have it; boto3 itself knows only AWS_DEFAULT_REGION.
+                region_name=self._settings.region or os.environ.get("AWS_REGION") or None,
                 endpoint_url=self._settings.endpoint_url or None,
                 config=config,
             )

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from lakelock.clock import Runtime
 from lakelock.errors import ProviderUnavailable
-from lakelock.providers.metastore_sasl import LoginRefused, log_in, mechanism
+from lakelock.providers.metastore_sasl import log_in, mechanism
 from lakelock.providers.metastore_thrift import Calls, ServerError, require_thrift
-from lakelock.providers.metastore_wire import Address, Wire, WireError
+from lakelock.providers.metastore_wire import Address, LoginRefused, Wire, WireError
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
 
 T = TypeVar("T")
@@ -171,7 +171,7 @@ class MetastoreClient:
         if isinstance(failure, LoginRefused):
             return ProviderUnavailable(
                 f"the metastore {self._address} refused the log-in: {failure}",
-                hint="check hive_metastore.auth and the user, password, token or principal that goes with it",
+                hint=failure.hint,
                 final=True,
             )
         names = ", ".join(map(str, sorted(self._order, key=str)))

@@ -13,8 +13,9 @@ import re
 from typing import Any, Protocol
 
 from lakelock.clock import Runtime
-from lakelock.errors import ProviderUnavailable, SettingsError
-from lakelock.providers.metastore_wire import LONGEST_MESSAGE, Wire, WireError
+from lakelock.errors import SettingsError
+from lakelock.providers.metastore_kerberos import Kerberos
+from lakelock.providers.metastore_wire import LONGEST_MESSAGE, LoginRefused, Wire, WireError
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
 
 _START, _OK, _BAD, _ERROR, _COMPLETE = 1, 2, 3, 4, 5
@@ -24,10 +25,6 @@ _REALM = "default"
 
 _DIGEST_URI = f"null/{_REALM}"
 _PAIR = re.compile(r'\s*([\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([^",\s]*))\s*(?:,|$)')
-
-
-class LoginRefused(Exception):
-    """The metastore does not accept who we are, or cannot prove who it is: trying again would be the same."""
 
 
 class Mechanism(Protocol):
@@ -47,7 +44,7 @@ def mechanism(settings: HiveMetastoreSettings, user: str, host: str, runtime: Ru
         name, password = digest_credentials(settings.delegation_token)
         return DigestMd5(name, password, runtime.uuid())
     if settings.auth == "KERBEROS":
-        return Kerberos(settings.principal, host)
+        return Kerberos(settings, host, runtime.uuid())
     return None
 
 
@@ -128,43 +125,6 @@ class DigestMd5:
         key, what = _md5(first).hexdigest(), _md5(f"{verb}:{_DIGEST_URI}".encode()).hexdigest()
         proof: str = _md5(f"{key}:{nonce}:00000001:{self._client_nonce}:auth:{what}".encode()).hexdigest()
         return proof
-
-
-class Kerberos:
-    """A ticket of the user's (from `kinit` or a keytab), by the package gssapi."""
-
-    name = "GSSAPI"
-
-    def __init__(self, principal: str, host: str) -> None:
-        try:
-            import gssapi
-        except ImportError as error:
-            raise ProviderUnavailable(
-                "the package gssapi, which Kerberos needs, is not installed", hint="pip install gssapi"
-            ) from error
-        self._gssapi: Any = gssapi
-        target = principal.replace("_HOST", host.lower())
-        try:
-            name = gssapi.Name(target, gssapi.NameType.kerberos_principal)
-            self._context: Any = gssapi.SecurityContext(name=name, usage="initiate")
-        except gssapi.exceptions.GSSError as error:
-            raise LoginRefused(f"Kerberos: {error}") from error
-        self.complete = False
-
-    def step(self, challenge: bytes) -> bytes:
-        try:
-            if not self._context.complete:
-                return self._context.step(challenge or None) or b""
-            if self.complete:
-                return b""
-            offered = self._context.unwrap(challenge).message
-            if not offered or not offered[0] & 1:
-                raise LoginRefused("the metastore asks for protection of each message, and only auth is spoken here")
-            self.complete = True
-            wrapped: bytes = self._context.wrap(b"\x01\x00\x00\x00", False).message
-            return wrapped
-        except self._gssapi.exceptions.GSSError as error:
-            raise LoginRefused(f"Kerberos: {error}") from error
 
 
 def digest_credentials(token: str) -> tuple[str, str]:

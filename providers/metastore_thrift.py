@@ -26,6 +26,7 @@ _UNSENDABLE = frozenset({1, 3, 8, 9, 10})
 _THROWS: Mapping[str, Mapping[int, str]] = {
     "set_ugi": {1: "MetaException"},
     "get_config_value": {1: "ConfigValSecurityException"},
+    "get_delegation_token": {1: "MetaException"},
     "lock": {1: "NoSuchTxnException", 2: "TxnAbortedException"},
     "check_lock": {1: "NoSuchTxnException", 2: "TxnAbortedException", 3: "NoSuchLockException"},
     "heartbeat": {1: "NoSuchLockException", 2: "NoSuchTxnException", 3: "TxnAbortedException"},
@@ -103,6 +104,10 @@ class Calls:
 
     def get_config_value(self, name: str, default: str) -> str:
         return str(self._call("get_config_value", ((1, _STRING, name), (2, _STRING, default))))
+
+    def get_delegation_token(self, owner: str, renewer: str) -> str:
+        """A token for `hive_metastore.delegation_token`; only over a connection that Kerberos logged in."""
+        return str(self._call("get_delegation_token", ((1, _STRING, owner), (2, _STRING, renewer))))
 
     def lock(
         self, database: str, table: str, *, user: str, host: str, agent: str, parts: Sequence[Part] = ((EXCLUSIVE, None),)

@@ -26,6 +26,14 @@ class WireError(OSError):
     """The connection broke, timed out, or what came over it cannot be from a metastore. The socket must not be used again."""
 
 
+class LoginRefused(Exception):
+    """The metastore does not accept who we are, or cannot prove who it is: trying again would be the same."""
+
+    def __init__(self, why: str, hint: str = "") -> None:
+        super().__init__(why)
+        self.hint = hint or "check hive_metastore.auth and the user, password, token or principal that goes with it"
+
+
 @dataclass(frozen=True)
 class Address:
     """One metastore."""

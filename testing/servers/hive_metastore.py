@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -85,10 +85,10 @@ def jars() -> str:
 
 
 class MetastoreProcess:
-    """One metastore on a port of its own; `extra` are Hive properties on top of what it needs."""
+    """One metastore on a port of its own; `extra` are properties of Hive and Hadoop on top of what it needs."""
 
-    def __init__(self, folder: Path, extra: Mapping[str, str] | None = None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, extra: Mapping[str, str] | None = None, jvm: Sequence[str] = ()) -> None:
+        self._folder, self._jvm = folder, jvm
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._configure(extra or {})
@@ -99,7 +99,7 @@ class MetastoreProcess:
         main = "org.apache.hadoop.hive.metastore.HiveMetaStore"
         with (self._folder / "console.log").open("ab") as console:
             self._process = subprocess.Popen(
-                [java(), *JAVA_OPTIONS, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
+                [java(), *JAVA_OPTIONS, *self._jvm, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
                 cwd=self._folder,
                 stdout=console,
                 stderr=console,
@@ -154,8 +154,11 @@ class MetastoreProcess:
             "hive.txn.timeout": f"{LOCK_TIMEOUT_S}s",
             **extra,
         }
-        rows = "".join(f"<property><name>{k}</name><value>{escape(v)}</value></property>\n" for k, v in properties.items())
-        (conf / "hive-site.xml").write_text(f"<configuration>\n{rows}</configuration>\n")
+        rows = {k: f"<property><name>{k}</name><value>{escape(v)}</value></property>\n" for k, v in properties.items()}
+        (conf / "hive-site.xml").write_text(f"<configuration>\n{''.join(rows.values())}</configuration>\n")
+        # Hadoop, whose class for users decides on Kerberos, reads a file of its own.
+        hadoop = "".join(row for key, row in rows.items() if key.startswith("hadoop."))
+        (conf / "core-site.xml").write_text(f"<configuration>\n{hadoop}</configuration>\n")
         (conf / "hive-log4j2.properties").write_text(_LOG.format(folder=self._folder))
 
     def _make_lock_tables(self) -> None:

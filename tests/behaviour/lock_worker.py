@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from lakelock.settings import Settings
 from lakelock.storage_open import open_storage
 
 
-def hammer(provider: LockProvider, folder: Path, rounds: int) -> int:
-    """Take the lock again and again; how often somebody else was inside too, by two independent detectors."""
+def hammer(provider: LockProvider, folder: Path, rounds: int, pause_s: float = 0.0) -> int:
+    """Take the lock again and again; how often somebody else was inside too, by two independent detectors.
+
+    `pause_s` after each release lets in those who poll seldom.
+    """
     overlaps = 0
     for _ in range(rounds):
         lease = provider.acquire(wait_s=60)
@@ -39,6 +43,8 @@ def hammer(provider: LockProvider, folder: Path, rounds: int) -> int:
             os.close(inside)
             os.unlink(folder / "inside")
         provider.release(lease)
+        if pause_s:
+            time.sleep(pause_s)
     return overlaps
 
 
@@ -75,7 +81,7 @@ def obey(provider: LockProvider, runtime: SystemRuntime, arena: dict[str, Any]) 
         elif command == "ready":
             say(ready=True)
         elif command == "hammer":
-            say(overlaps=hammer(provider, Path(arena["folder"]), int(values[0])))
+            say(overlaps=hammer(provider, Path(arena["folder"]), int(values[0]), *map(float, values[1:])))
     if beating is not None:
         beating.__exit__(None, None, None)
 

@@ -92,8 +92,8 @@ class World:
 class Worker:
     """A process that obeys commands; `ask` sends one, `answer` waits for the reply."""
 
-    def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command: list[str], **started: Any) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **started)
 
     def ask(self, command: str) -> None:
         assert self.process.stdin is not None

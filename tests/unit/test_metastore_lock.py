@@ -14,9 +14,9 @@ from lakelock.clock import SystemRuntime
 from lakelock.errors import SettingsError
 from lakelock.providers.metastore_place import Place
 from lakelock.providers.metastore_queue import LONGEST_TEXT, Agent, Watch, holder_of, is_of
-from lakelock.providers.metastore_sasl import DigestMd5, LoginRefused, digest_credentials
+from lakelock.providers.metastore_sasl import DigestMd5, digest_credentials
 from lakelock.providers.metastore_thrift import ACQUIRED, EXCLUSIVE, Calls, LockRow
-from lakelock.providers.metastore_wire import Address, Wire, WireError
+from lakelock.providers.metastore_wire import Address, LoginRefused, Wire, WireError
 from lakelock.settings import Settings
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
 

@@ -1,0 +1,202 @@
+"""A Kerberos realm of its own: a KDC from Debian's packages on a free loopback port, with all its files in one folder.
+
+Nothing of it needs root but the installation of the packages, which is done where root and apt are there. The Python package
+gssapi is compiled once per virtual environment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+from lakelock.testing.servers.zookeeper import free_port
+
+REALM = "LAKELOCK.TEST"
+FOLDER = Path(sys.prefix) / "lakelock-servers"
+
+_GSSAPI = FOLDER / "gssapi"
+_FAILED = FOLDER / "kerberos.failed"
+_PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
+_PACKAGES = ("krb5-kdc", "krb5-admin-server", "krb5-user")
+_TO_COMPILE = ("gcc", "libc6-dev", "libkrb5-dev")
+_UPDATE_S, _INSTALL_S, _COMPILE_S, _ANSWER_S = 60.0, 200.0, 300.0, 20.0
+
+# Names are taken as they are: no DNS, and TCP only, as the port is known to be free for that.
+_CLIENT = """[libdefaults]
+ default_realm = {realm}
+ dns_lookup_kdc = false
+ dns_lookup_realm = false
+ dns_canonicalize_hostname = false
+ rdns = false
+ udp_preference_limit = 1
+[realms]
+ {realm} = {{
+  kdc = 127.0.0.1:{port}
+ }}
+[domain_realm]
+ localhost = {realm}
+"""
+_SERVER = """[kdcdefaults]
+ kdc_listen = 127.0.0.1:{port}
+ kdc_tcp_listen = 127.0.0.1:{port}
+[realms]
+ {realm} = {{
+  database_name = {folder}/principal
+  key_stash_file = {folder}/stash
+  acl_file = {folder}/acl
+ }}
+[logging]
+ kdc = FILE:{folder}/kdc.log
+"""
+
+
+class Realm:
+    """The realm `LAKELOCK.TEST`; `environment` makes a process, C library or command, live in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._port = folder, free_port()
+        self._running: subprocess.Popen[bytes] | None = None
+        places = {"realm": REALM, "port": self._port, "folder": folder}
+        self.configuration = folder / "krb5.conf"
+        self.configuration.write_text(_CLIENT.format(**places))
+        (folder / "kdc.conf").write_text(_SERVER.format(**places))
+        self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "a test's master key")
+
+    @cached_property
+    def environment(self) -> Mapping[str, str]:
+        return {"KRB5_CONFIG": str(self.configuration), "KRB5_KDC_PROFILE": str(self.folder / "kdc.conf")}
+
+    def keytab(self, *names: str) -> Path:
+        """A new file with the keys of these principals, which are made."""
+        path = self.folder / f"{names[0].replace('/', '_')}.keytab"
+        for name in names:
+            self._run("kadmin.local", "-r", REALM, "-q", f"addprinc -randkey {name}")
+            self._run("kadmin.local", "-r", REALM, "-q", f"ktadd -k {path} {name}")
+        return path
+
+    def kinit(self, keytab: Path, name: str, cache: Path, *options: str) -> None:
+        """Put a ticket into `cache`, as a user's `kinit` does."""
+        self._run("kinit", "-k", "-t", str(keytab), "-c", str(cache), *options, name)
+
+    def start(self) -> None:
+        with (self.folder / "console.log").open("ab") as log:
+            command = [_program("krb5kdc") or "krb5kdc", "-n", "-r", REALM]
+            self._running = subprocess.Popen(command, env=os.environ | self.environment, stdout=log, stderr=log)
+        until_s = time.monotonic() + _ANSWER_S
+        while "commencing operation" not in self._said():
+            if self._running.poll() is not None or time.monotonic() > until_s:
+                raise RuntimeError(f"the KDC did not start: {self._said()[-2000:]}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.kill()
+            self._running.wait()
+            self._running = None
+            (self.folder / "kdc.log").unlink(missing_ok=True)
+
+    def _said(self) -> str:
+        log = self.folder / "kdc.log"
+        return log.read_text() if log.exists() else ""
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [_program(program) or program, *arguments],
+            env=os.environ | self.environment,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_S,
+            check=False,
+        )
+        # kadmin.local reports most failures in words only.
+        if done.returncode != 0 or "while" in done.stderr:
+            raise RuntimeError(f"{program} failed: {done.stderr[-1000:]}")
+
+
+@contextmanager
+def kerberos_realm(folder: Path) -> Iterator[Realm]:
+    """A realm whose KDC runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    realm = Realm(folder)
+    try:
+        realm.start()
+        yield realm
+    finally:
+        realm.stop()
+
+
+def missing() -> str:
+    """What Kerberos lacks here, in a sentence that begins with "needs "; empty where it is there or could be installed.
+
+    gssapi may be importable only after this call.
+    """
+    if _lacking() and not _FAILED.exists() and os.access(sys.prefix, os.W_OK):
+        FOLDER.mkdir(exist_ok=True)
+        with (FOLDER / "kerberos.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _lacking() and not _FAILED.exists():
+                told = _install()
+                if _lacking():
+                    _FAILED.write_text(told)
+    why = f" ({_FAILED.read_text().strip()[-300:]})" if _lacking() and _FAILED.exists() else ""
+    lacking = ", ".join(_lacking())
+    return f"needs Kerberos, and {lacking} is missing{why}: apt-get install -y {' '.join(_PACKAGES)}" if lacking else ""
+
+
+def _lacking() -> list[str]:
+    if find_spec("gssapi") is None and _GSSAPI.exists() and str(_GSSAPI) not in sys.path:
+        sys.path.append(str(_GSSAPI))
+    python = [] if find_spec("gssapi") else ["the Python package gssapi (pip install 'lakelock[kerberos]')"]
+    return [name for name in _PROGRAMS if _program(name) is None] + python
+
+
+def _program(name: str) -> str | None:
+    """Debian keeps servers where only root looks."""
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+
+
+def _install() -> str:
+    """What went wrong, or nothing."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return "not root, or no apt-get here"
+    compiles = find_spec("gssapi") is None
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    packages = [*_PACKAGES, *(_TO_COMPILE if compiles else ()), *(["python3-dev"] if compiles and not headers.exists() else ())]
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    told = _run(["apt-get", "update", "-qq"], _UPDATE_S, quiet)
+    told += _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], _INSTALL_S, quiet)
+    if not compiles:
+        return told
+    arriving = _GSSAPI.with_suffix(".arriving")
+    shutil.rmtree(arriving, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--target", str(arriving), "gssapi>=1.8"]
+    failed = _run(pip, _COMPILE_S, {"CFLAGS": "-O0"})
+    if not failed:
+        arriving.rename(_GSSAPI)
+    return told + failed
+
+
+def _run(command: Sequence[str], within_s: float, environment: Mapping[str, str]) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=within_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not end within {within_s:.0f} s; "
+    return f"{Path(command[0]).name} said: {done.stderr[-300:]}; " if done.returncode else ""

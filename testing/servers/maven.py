@@ -1,0 +1,138 @@
+"""Jars from Maven Central for tests, kept below the virtual environment and checked against their pinned contents.
+
+Maven fetches them where it is there, as it knows the user's mirrors; else Ivy does, which PySpark ships. Each is bounded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+REPOSITORY = "LAKELOCK_TEST_MAVEN_URL"
+"""Environment: a repository in Maven's layout to use in place of Maven Central, where Maven itself is not there."""
+
+FOLDER = Path(sys.prefix) / "lakelock-servers" / "jars"
+_WITHIN_S = 120.0
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>lakelock</groupId><artifactId>test</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies>{}</dependencies></project>
+"""
+_POM_JAR = """<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>
+"""
+_IVY = """<ivy-module version="2.0"><info organisation="lakelock" module="test"/>
+<configurations><conf name="default"/></configurations>
+<dependencies defaultconf="default->master">{}</dependencies></ivy-module>
+"""
+_IVY_JAR = """<dependency org="{}" name="{}" rev="{}" transitive="false"/>
+"""
+_IVY_SETTINGS = """<ivysettings><settings defaultResolver="chosen"/>
+<resolvers><ibiblio name="chosen" m2compatible="true" root={}/></resolvers></ivysettings>
+"""
+
+
+class NotToBeHad(Exception):
+    """The jars are not here and could not be fetched; the text says what would help and begins with "needs "."""
+
+
+@dataclass(frozen=True)
+class Jars:
+    """A set of jars: a name, and one `group:artifact:version sha256` a line."""
+
+    name: str
+    listed: str
+
+    @cached_property
+    def coordinates(self) -> dict[tuple[str, str, str], str]:
+        """Group, artifact and version of each jar, and the SHA-256 of its content."""
+        found = {}
+        for line in self.listed.split("\n"):
+            if line:
+                place, digest = line.split()
+                group, artifact, version = place.split(":")
+                found[group, artifact, version] = digest
+        return found
+
+    def fetch(self, folder: Path = FOLDER) -> Path:
+        """The folder with exactly these jars, fetched at the first time; `NotToBeHad` where they cannot be."""
+        place = folder / self.name
+        if self._complete(place):
+            return place
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NotToBeHad(f"needs the jars of {self.name} in {place}, which cannot be made: {error}") from error
+        with (folder / f"{self.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self._complete(place):
+                self._fetch(place)
+        return place
+
+    def _fetch(self, place: Path) -> None:
+        told = []
+        for way in (_by_maven, _by_ivy):
+            arriving = place.with_suffix(".arriving")
+            shutil.rmtree(arriving, ignore_errors=True)
+            arriving.mkdir()
+            told.append(way(list(self.coordinates), arriving))
+            if self._complete(arriving):
+                shutil.rmtree(place, ignore_errors=True)
+                arriving.rename(place)
+                return
+            if any(arriving.glob("*.jar")):
+                told.append("what arrived is not what is pinned")
+            shutil.rmtree(arriving)
+        why = "; ".join(each for each in told if each)
+        raise NotToBeHad(f"needs the jars of {self.name} from Maven Central, or from {REPOSITORY}: {why}")
+
+    def _complete(self, place: Path) -> bool:
+        """Whether every jar is there with its pinned content, and no other."""
+        expected = {f"{artifact}-{version}.jar": digest for (_, artifact, version), digest in self.coordinates.items()}
+        return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in place.glob("*.jar")} == expected
+
+
+def _by_maven(jars: list[tuple[str, str, str]], folder: Path) -> str:
+    maven = shutil.which("mvn")
+    if maven is None or os.environ.get(REPOSITORY):
+        return ""
+    pom = folder / "pom.xml"
+    pom.write_text(_POM.format("".join(_POM_JAR.format(*jar) for jar in jars)))
+    return _run([maven, "-B", "-q", "-f", str(pom), _PLUGIN, f"-DoutputDirectory={folder}"])
+
+
+def _by_ivy(jars: list[tuple[str, str, str]], folder: Path) -> str:
+    spec, java = find_spec("pyspark"), shutil.which("java")
+    ivy = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec is not None and spec.origin is not None else []
+    if java is None or not ivy:
+        return "neither Maven is here nor Java and PySpark, which ships Ivy"
+    module = folder / "ivy.xml"
+    module.write_text(_IVY.format("".join(_IVY_JAR.format(*jar) for jar in jars)))
+    command = [java, "-Xmx256m", f"-Divy.default.ivy.user.dir={folder}/ivy", "-cp", str(ivy[-1]), "org.apache.ivy.Main"]
+    if repository := os.environ.get(REPOSITORY):
+        settings = folder / "ivysettings.xml"
+        settings.write_text(_IVY_SETTINGS.format(quoteattr(repository.rstrip("/") + "/")))
+        command += ["-settings", str(settings)]
+    told = _run([*command, "-ivy", str(module), "-retrieve", f"{folder}/[artifact]-[revision].[ext]"])
+    shutil.rmtree(folder / "ivy", ignore_errors=True)
+    return told
+
+
+def _run(command: list[str]) -> str:
+    """What went wrong, or nothing."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return f"{Path(command[0]).name} did not finish within {_WITHIN_S:.0f} s"
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return f"{Path(command[0]).name} said: {' '.join(lines[-3:])[-300:]}" if done.returncode else ""
