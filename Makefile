@@ -9,6 +9,7 @@ SEED   ?=
 LOCK   ?=
 ARGS   ?=
 JOBS   ?= 2
+FULL   ?=
 
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
@@ -24,7 +25,7 @@ results  = --junitxml=$(RESULTS)/$(1).xml --cov
 # 5 is pytest's "no test was selected", which is fine when only some are asked for.
 OR_NONE := || [ $$? -eq 5 ]
 
-.PHONY: help demo test lint types layers tests docs format java clean
+.PHONY: help demo test lint types layers tests interop docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -49,9 +50,13 @@ layers: $(VENV)/.test ## who may import whom
 
 tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 	@rm -f .coverage .coverage.* $(RESULTS)/*.xml
-	$(BIN)/pytest tests -m "not spark" -n $(JOBS) --dist loadfile $(call results,alone) --cov-report= $(ARGS) $(OR_NONE)
+	$(BIN)/pytest tests -m "not spark and not interop" -n $(JOBS) --dist loadfile $(call results,alone) --cov-report= $(ARGS) $(OR_NONE)
+	$(BIN)/pytest tests -m interop $(call results,interop) --cov-append --cov-report= $(ARGS) $(OR_NONE)
 	$(BIN)/pytest tests -m spark $(call results,spark) --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
 	@$(BIN)/python .ci/total $(RESULTS)/*.xml
+
+interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
+	FULL=$(FULL) $(BIN)/pytest tests -m interop --durations=10 $(ARGS)
 
 docs: $(VENV)/.test ## write the reference pages from the code
 	$(BIN)/python docs/generate.py

@@ -34,6 +34,8 @@ class OpenTable:
     newest_seen: list[str] = field(default_factory=lambda: [""])
     rollback_targets: dict[str, str] = field(default_factory=dict)
     provider_checked: list[bool] = field(default_factory=list)
+    foreign: set[str] = field(default_factory=set)
+    """Instants of other engines that were met, pending or committed; with any, a few more looks are taken."""
 
     def timeline(self) -> Timeline:
         """The timeline as it is now: one listing."""

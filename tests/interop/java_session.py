@@ -1,4 +1,4 @@
-"""Java Hudi at the other end of a pipe: `python java_session.py JAR LOG`, run by the environment with PySpark 3.5.
+"""Java Hudi at the other end of a pipe: `python java_session.py JAR`, run by the environment with PySpark 3.5.
 
 Reads commands from stdin, one JSON object a line: `number`, `do` and what the command takes. Each runs in a thread of its
 own, so that several writers can be at it in one JVM, and is answered by one line of JSON on stdout. Rows go both ways as
@@ -12,9 +12,10 @@ import sys
 import threading
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
-from pyspark.sql.utils import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 
+# A gate that opens with content in it ends the job.
+WAIT = "until [ -e 'GATE' ]; do sleep 0.02; done; [ ! -s 'GATE' ] || exit 1; cat"
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name"]
 
 answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -42,24 +43,17 @@ def session(jar):
 
 
 def rows_of(spark, command):
-    """The rows to write. With `gate` no task gets them before that file exists; with `fails` every task fails."""
+    """The rows to write. With `gate` no task gets them before that file exists, or with `half` none gets the second half."""
     found = spark.read.parquet(command["rows"])
-    if command.get("fails"):
-        found = found.selectExpr("*", "raise_error('this job was told to fail') as doom").drop("doom").where(
-            "raise_error('this job was told to fail') is null"
-        )
     if command.get("gate"):
         gate = command["gate"]
-        waiting = spark.sparkContext._jsc.parallelize(["go"], 1).pipe(["sh", "-c", f"until [ -e '{gate}' ]; do sleep 0.02; done; cat"])
+        waiting = spark.sparkContext._jsc.parallelize(["go"], 1).pipe(["sh", "-c", WAIT.replace("GATE", gate)])
         encoders = spark.sparkContext._jvm.org.apache.spark.sql.Encoders
-        from pyspark.sql import DataFrame
-
         gated = DataFrame(spark._jsparkSession.createDataset(waiting.rdd(), encoders.STRING()).toDF(), spark)
         if command.get("half"):
-            # Only the second half of the rows is behind the gate, in a task of its own.
-            first = found.limit(command["half"])
-            last = found.exceptAll(first).crossJoin(gated.selectExpr("value as gate")).drop("gate")
-            return first.coalesce(1).union(last.coalesce(1))
+            # The rows behind the gate are in a task of their own.
+            last = found.where(command["half"]).crossJoin(gated.selectExpr("value as gate")).drop("gate")
+            return found.where(f"not ({command['half']})").coalesce(1).union(last.coalesce(1))
         found = found.crossJoin(gated.selectExpr("value as gate")).drop("gate")
     return found
 
@@ -81,12 +75,7 @@ def read(spark, command):
 
 def sql(spark, command):
     rows = spark.sql(command["text"]).collect()
-    return {"rows": [{name: value for name, value in row.asDict().items()} for row in rows]}
-
-
-def exit_at_once(spark, command):
-    os.kill(int(command["pid"]), 9)
-    return {}
+    return {"rows": [row.asDict() for row in rows]}
 
 
 COMMANDS = {"write": write, "read": read, "sql": sql}
@@ -105,7 +94,7 @@ def told(error):
 def obey(spark, command):
     try:
         answer = COMMANDS[command["do"]](spark, command)
-    except (Py4JJavaError, AnalysisException, Exception) as error:
+    except Exception as error:  # noqa: BLE001 whatever it is, the other end hears of it
         answer = {"error": told(error)}
     with answering:
         answers.write(json.dumps({"number": command["number"], **answer}, default=str) + "\n")
@@ -113,7 +102,8 @@ def obey(spark, command):
 
 def main():
     spark = session(sys.argv[1])
-    answers.write(json.dumps({"ready": spark.version, "pid": int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())}) + "\n")
+    pid = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+    answers.write(json.dumps({"ready": spark.version, "pid": pid}) + "\n")
     for line in sys.stdin:
         threading.Thread(target=obey, args=(spark, json.loads(line)), daemon=True).start()
     spark.stop()
