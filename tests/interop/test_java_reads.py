@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -13,6 +12,8 @@ from tests.interop.shared import Layout, Shared, as_rows
 
 Share = Callable[..., Shared]
 
+# Two are left to tests and documents of their own: times without a zone, which hudi-rs cannot read, and null elements of lists,
+# which Java's Parquet writer refuses by default.
 EVERY_TYPE = pa.schema(
     [
         ("id", pa.string()),
@@ -35,7 +36,7 @@ EVERY_TYPE = pa.schema(
 NOON = datetime(2026, 11, 21, 12, 0, 0, 123456)
 FULL_ROW = (
     "a", "eu", True, -7, 2**40, 0.5, 0.1, Decimal("12345.67"), Decimal("12345678901234567890.0123456789"), date(1969, 7, 20),
-    NOON.replace(tzinfo=timezone.utc), b"\x00\xff", ["x", None, "y"], [("k", 1), ("l", None)], {"x": 1.5, "name": "Ø"},
+    NOON.replace(tzinfo=timezone.utc), b"\x00\xff", ["x", "y"], [("k", 1), ("l", None)], {"x": 1.5, "name": "Ø"},
 )  # fmt: skip
 EMPTY_ROW = ("b", "eu", *[None] * (len(EVERY_TYPE) - 2))
 
@@ -108,7 +109,7 @@ def test_javas_procedures_tell_of_commits_of_lakelock(share: Share) -> None:
     assert "lakelock.write_id" in {row["metadata_key"] for row in extra}
     assert sql(f"call show_invalid_parquet(path => '{table.path}')") == []
     view = sql(f"call show_fsview_all(table => '{name}', path_regex => '*/*')")
-    assert {Path(row["data_file"]).name.rpartition("_")[2].removesuffix(".parquet") for row in view} >= {second.instant}
+    assert {row["base_instant"] for row in view} >= {second.instant}, view
 
 
 def as_java_writes(instant: str) -> str:
