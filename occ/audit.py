@@ -20,6 +20,7 @@ from lakelock.occ.footprint import Other
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.window import commits_since, read_commit
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.timeline import Timeline
 
@@ -28,6 +29,9 @@ HINT = (
     "hoodie.clean.failed.writes.policy=LAZY and the lock of lakelock's writers (hoodie.write.lock.provider with its keys); "
     "then compare the rows of these file groups as of both instants and write again what is missing"
 )
+
+_OURS = frozenset({Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK})
+"""What lakelock puts on a timeline. Cleaning, clustering or a savepoint are somebody else's."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Ma
 
     Never raises: the commit stands, whatever this finds.
     """
-    if not table.foreign:
+    if not table.foreign_met and all(i.action in _OURS for i in baseline.timeline.instants):
         return
     mine = Other.of(
         decision.instant, decision.completion, CommitMetadata.from_bytes(decision.payload, "this commit"), decision.number

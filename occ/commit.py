@@ -112,7 +112,8 @@ class Commit:
             self._ensure_pending(timeline, mine)
             finish_head(table, view, timeline)
             others = commits_since(table.storage, baseline, timeline, decisions, self._others)
-            table.foreign.update(other.party.instant for other in others if other.is_foreign)
+            if any(other.is_foreign for other in others):
+                table.met_foreign()
             looks = self._validate(timeline, others)
             if looks and not may_look:
                 return looks

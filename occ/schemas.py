@@ -45,7 +45,7 @@ class SchemaHistory:
             else:
                 other = read_commit(self._table.storage, instant.file_name, instant.requested, "")
                 if other.is_foreign:
-                    self._table.foreign.add(instant.requested)
+                    self._table.met_foreign()
                 extra = other.metadata.extra
             self._known[instant.requested] = extra.get(SCHEMA, "")
         return self._known[instant.requested]

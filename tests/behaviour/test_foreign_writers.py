@@ -112,10 +112,10 @@ def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_an
 
     # It landed after my look under the lock and before my decision: only a writer without the lock can do that.
     theirs = foreign_commit(storage, old, after(first.completion, 1), after(done.completion, -1))
-    mine.table.foreign.clear()
+    mine.table.foreign_met.clear()
     alarm(table=mine.table, baseline=tx.baseline, decision=decision, known={})
     assert EventKind.ALERT.value not in told.kinds()  # no other engine was ever met: nobody looks
-    mine.table.foreign.add(theirs)
+    mine.table.met_foreign()
     alarm(table=mine.table, baseline=tx.baseline, decision=decision, known={})
     (alert,) = [e for e in told.events if e.kind is EventKind.ALERT]
     assert theirs in str(alert.facts["problem"]) and done.instant in str(alert.facts["problem"])
@@ -129,7 +129,7 @@ def test_a_storage_that_fails_after_the_commit_is_told_and_does_not_undo_it() ->
     with mine.begin("UPSERT") as tx:
         done = tx.commit([put_file(tx, storage, "month=1", "a")])
     storage.put(layout.timeline(f"{after(done.completion, 1)}_{after(done.completion, 2)}.commit"), b"torn")
-    mine.table.foreign.add("20200101000000000")
+    mine.table.met_foreign()
     alarm(table=mine.table, baseline=tx.baseline, decision=decision_of(mine, done.decision), known={})
     assert "could not be checked" in str(told.events[-1].facts["problem"])
 

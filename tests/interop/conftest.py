@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("hudi")
 
+from lakelock.testing.servers.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.java_hudi import java_hudi
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_server
@@ -23,6 +24,12 @@ FULL = bool(os.environ.get("FULL"))
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with zookeeper_server(tmp_path_factory.mktemp("zookeeper")) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with hive_metastore_server(tmp_path_factory.mktemp("metastore"), extra={"hive.txn.timeout": "60s"}) as service:
         yield service
 
 

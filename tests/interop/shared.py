@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -223,10 +223,25 @@ class Shared:
 
 
 def as_rows(table: pa.Table, schema: pa.Schema) -> list[Row]:
-    """The rows as plain values, sorted, in the order and the types of `schema`."""
+    """The rows as plain values, sorted, in the order and the types of `schema`; the order within a map is nobody's."""
     chosen = table.select(schema.names).cast(schema)
-    found: Sequence[Iterable[Any]] = [chosen.column(name).to_pylist() for name in schema.names]
+    found: list[list[Any]] = [chosen.column(name).to_pylist() for name in schema.names]
+    for index, column in enumerate(schema):
+        if pa.types.is_map(column.type):
+            found[index] = [None if value is None else sorted(value) for value in found[index]]
     return sorted(zip(*found, strict=True), key=repr)
+
+
+def metastore_lock(service: Service, table: str) -> dict[str, str]:
+    """The keys of a Java writer's file for one table's lock in a Hive metastore."""
+    servers, _, path = service.url(table).partition("://")[2].partition("/")
+    database, _, name = path.partition("/")
+    return {
+        "hoodie.write.lock.provider": "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
+        "hoodie.write.lock.hivemetastore.uris": f"thrift://{servers}",
+        "hoodie.write.lock.hivemetastore.database": database,
+        "hoodie.write.lock.hivemetastore.table": name,
+    }
 
 
 def zookeeper_lock(service: Service, table: str) -> dict[str, str]:

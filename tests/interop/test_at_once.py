@@ -9,23 +9,36 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from lakelock.occ.audit import audit
+from lakelock.testing.servers.service import Service
 from tests.interop.conftest import FULL
 from tests.interop.lakelock_writer import COUNTER
 from tests.interop.processes import Writer
-from tests.interop.shared import Row, Shared
+from tests.interop.shared import Row, Shared, metastore_lock
 from tests.interop.witness import JavaError
 
 Share = Callable[..., Shared]
 
-JAVA_WRITERS, JAVA_COMMITS = (4, 50) if FULL else (2, 4)
-WRITERS, COMMITS = (4, 50) if FULL else (2, 8)
+JAVA_WRITERS, JAVA_COMMITS = (4, 25) if FULL else (2, 4)
+WRITERS, COMMITS = (4, 25) if FULL else (2, 8)
 ATTEMPTS = 200
 LOST = {"HoodieWriteConflictException", "HoodieEarlyConflictDetectionException"}
 
 
-def test_java_and_lakelock_at_once_lose_no_update_and_every_loser_can_say_why(share: Share) -> None:
-    table = share()
+def test_java_and_lakelock_at_once_under_a_lock_in_zookeeper_lose_no_update_and_every_loser_can_say_why(share: Share) -> None:
+    all_at_once(share())
+
+
+@pytest.mark.skipif(not FULL, reason="the same with another lock: make interop FULL=1")
+def test_java_and_lakelock_at_once_under_a_lock_in_the_hive_metastore_lose_no_update(share: Share, metastore: Service) -> None:
+    table = share(create=False)
+    table.lock = metastore_lock(metastore, table.name)
+    all_at_once(table.create())
+
+
+def all_at_once(table: Shared) -> None:
     javas, ours = [f"java{n}" for n in range(JAVA_WRITERS)], [f"lake{n}" for n in range(WRITERS)]
     start: list[Row] = [(COUNTER, 0, "eu"), *((name, 0, "eu") for name in (*javas, *ours))]
     table.engine().insert(table.rows(*start))
