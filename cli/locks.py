@@ -1,31 +1,57 @@
-"""`lakelock locks`: who holds the table's commit lock, and taking it away from a holder that is gone."""
+"""`lakelock locks`: who holds and who waits for the table's locks, what an operation would lock, what was done to them."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, fields
 from typing import Annotated
 
 import typer
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.lock_changes import break_lock, commit_lock, migrate_lock
 from lakelock.cli.output import Output, iso, reporting
-from lakelock.errors import CorruptTableError, SettingsError
-from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.audit import AuditRecord, read_audit
 from lakelock.occ.recorded_lock import recorded_provider
-from lakelock.providers import Holder, LockProvider, LockState
+from lakelock.occ.shown_locks import COMMIT, DATA, ExplainedLock, LockRow, explained_locks, shown_locks
+from lakelock.occ.targets import resources_of
+from lakelock.providers import Holder, LockState
 
-app = typer.Typer(no_args_is_help=True, help="Who holds the table's commit lock.")
+app = typer.Typer(no_args_is_help=True, help="The table's commit lock and its data locks.")
+app.command("break")(break_lock)
+app.command("migrate")(migrate_lock)
+
+PartitionOption = Annotated[
+    list[str] | None,
+    typer.Option("--partition", "-p", help="A partition or prefix, such as month=1/day=2; repeatable.", show_default=False),
+]
+
+SHOWN = (
+    "lock id", "database", "table", "partition", "state", "type", "blocked by", "instant", "last heartbeat", "acquired at",
+    "user", "host", "agent info",
+)  # fmt: skip
+"""Hive's columns of SHOW LOCKS."""
 
 
 @app.command("ls")
 def list_locks(
-    path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False
+    path: TableArgument,
+    partition: PartitionOption = None,
+    extended: Annotated[
+        bool, typer.Option("--extended", help="Also the locks on ancestors, more of each, and what was done to locks.")
+    ] = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show who holds the commit lock of the table and who waits for it."""
+    """Show who holds the commit lock and the data locks of the table, who waits, and for whom (SHOW LOCKS)."""
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
-        provider = _provider(coordinator)
+        provider = commit_lock(coordinator)
         state = provider.inspect()
         recorded = recorded_provider(coordinator.table.storage)
-        values = {
+        targets = resources_of(partition, coordinator.properties)
+        rows = shown_locks(coordinator, targets, extended=extended, state=state)
+        audit = read_audit(coordinator.table.storage, limit=10) if extended else []
+        values: dict[str, object] = {
             "table": coordinator.table.storage.uri,
             "provider": provider.identity,
             "recorded": recorded,
@@ -33,26 +59,62 @@ def list_locks(
             "token": state.token,
             "holder": _holder(state.holder) if state.holder else None,
             "queue": [_holder(waiting) for waiting in state.queue],
+            "data_locks_in": coordinator.data.locks.identity,
+            "locks": [_plain(row) for row in rows],
         }
-        out.show(values, lambda o: _print(o, path, provider, state, recorded))
+        if extended:
+            values["audit"] = [record.as_dict() for record in audit]
+        warning = recorded if recorded not in (None, provider.identity) else None
+        out.show(values, lambda o: _print(o, path, values, state, rows, warning, audit, extended=extended))
 
 
-def _print(out: Output, path: str, provider: LockProvider, state: LockState, recorded: str | None) -> None:
-    out.line(f"lock {provider.identity}")
-    if recorded not in (None, provider.identity):
-        out.line(f"warning: the table is guarded by {recorded}; set lock.provider to it")
-    columns = ("state", "by", "user", "host", "pid", "token", "lease s", "since", "renewed")
-    holders = ([("held", state.holder)] if state.holder else []) + [("waiting", waiting) for waiting in state.queue]
-    out.table(columns, [_row(what, holder) for what, holder in holders], empty=f"free; the latest token is {state.token}")
+def _print(
+    out: Output,
+    path: str,
+    values: dict[str, object],
+    state: LockState,
+    rows: list[LockRow],
+    warning: str | None,
+    audit: list[AuditRecord],
+    *,
+    extended: bool,
+) -> None:
+    out.line(f"commit lock {values['provider']}")
+    if warning:
+        out.line(f"warning: the table is guarded by {warning}; set lock.provider to it")
+    _table(out, [row for row in rows if row.kind == COMMIT], f"free; the latest token is {state.token}", extended=extended)
     if state.holder:
         out.line(f"to take it away from a holder that is gone: lakelock locks break {path} --token {state.token}")
+    out.line(f"data locks in {values['data_locks_in']}")
+    data = [row for row in rows if row.kind == DATA]
+    _table(out, data, "none", extended=extended)
+    for row in {row.token: row for row in data if row.blocked_by}.values():
+        out.line(f"{row.token} ({row.agent_info}) waits for {row.blocked_by}")
+    if audit:
+        out.line("what was done to locks, newest first")
+        _audit(out, audit)
 
 
-def _row(what: str, holder: Holder) -> tuple[object, ...]:
-    writer = holder.writer
-    since, renewed = (iso(at_ms) if at_ms else "" for at_ms in (holder.since_ms, holder.renewed_ms))
-    who = (writer.application, writer.user, writer.host, writer.pid) if writer else (str(holder), "", "", "")
-    return (what, *who, holder.token, holder.lease_s, since, renewed)
+def _table(out: Output, rows: list[LockRow], empty: str, *, extended: bool) -> None:
+    columns = (*SHOWN, "since", "lease s", "pid", "writer") if extended else SHOWN
+    out.table(columns, [_cells(row, extended=extended) for row in rows], empty=empty)
+
+
+def _cells(row: LockRow, *, extended: bool) -> tuple[object, ...]:
+    heartbeat, acquired, since = (_time(at_ms) for at_ms in (row.last_heartbeat_ms, row.acquired_ms, row.since_ms))
+    what = (row.lock_id, row.database or "default", row.table, row.partition, row.state, row.type, row.blocked_by, row.instant)
+    cells = (*what, heartbeat, acquired, row.user, row.host, row.agent_info)
+    return (*cells, since, row.lease_s, row.pid, row.writer_id) if extended else cells
+
+
+def _time(at_ms: int | None) -> str:
+    return iso(at_ms) if at_ms else ""
+
+
+def _plain(row: LockRow) -> dict[str, object]:
+    """A row for programs: times in ISO 8601 beside the milliseconds."""
+    times = {name.removesuffix("_ms"): _time(value) or None for name, value in asdict(row).items() if name.endswith("_ms")}
+    return {**asdict(row), **times}
 
 
 def _holder(holder: Holder) -> dict[str, object]:
@@ -60,55 +122,51 @@ def _holder(holder: Holder) -> dict[str, object]:
     return {**holder.as_dict(), "since": since, "renewed": renewed}
 
 
-@app.command("break")
-def break_lock(
+@app.command("explain")
+def explain(
+    operation: Annotated[
+        str, typer.Argument(help='Such as "INSERT OVERWRITE PARTITION (month=1, day)" or "ADD COLUMNS".', show_default=False)
+    ],
     path: TableArgument,
-    token: Annotated[int, typer.Option("--token", help="Token of the grant to break, from `locks ls`.", show_default=False)],
-    force: Annotated[bool, typer.Option("--force", help="Break it even while its lease still runs.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    partition: PartitionOption = None,
     config: ConfigOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take the commit lock away from its holder: only needed for a holder that is gone and whose lease does not end.
-
-    A holder that is alive after all cannot do harm: its commit is checked again by the decision log.
-    """
-    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
-        provider = _provider(coordinator)
-        holder = _holder_to_break(provider, force=force)
-        if holder and not yes:
-            if as_json:
-                raise SettingsError("--json does not ask", hint="add --yes")
-            typer.confirm(f"Break the lock that {holder} holds with token {token}?", abort=True, err=True)
-        provider.break_lock(token, force=force)
-        values = {
-            "table": coordinator.table.storage.uri,
-            "provider": provider.identity,
-            "broken": bool(holder),
-            "token": token,
-        }
-        out.show(
-            values,
-            lambda o: o.line(f"broken: {holder} no longer holds the lock" if holder else "nothing to break: the lock is free"),
-        )
+    """Print the data locks that an operation would take, in their order, without taking them (EXPLAIN LOCKS)."""
+    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+        locks = explained_locks(coordinator, operation, partition)
+        values = {"table": coordinator.table.storage.uri, "operation": operation, "locks": [asdict(lock) for lock in locks]}
+        out.show(values, lambda o: _print_explained(o, locks))
 
 
-def _holder_to_break(provider: LockProvider, *, force: bool) -> str:
-    """Who would lose the lock, empty when it is free. With `force` a lock that cannot be read counts as held."""
-    try:
-        holder = provider.inspect().holder
-    except CorruptTableError:
-        if not force:
-            raise
-        return "somebody unknown"
-    return str(holder) if holder else ""
+def _print_explained(out: Output, locks: list[ExplainedLock]) -> None:
+    columns = [field.name for field in fields(ExplainedLock)]
+    rows = [[lock.number, lock.database or "default", lock.table, lock.partition, lock.type] for lock in locks]
+    out.table(columns, rows, empty="no locks")
 
 
-def _provider(coordinator: Coordinator) -> LockProvider:
-    provider = coordinator.table.provider
-    if provider is None:
-        raise SettingsError(
-            "concurrency.mode is SINGLE_WRITER: there is no lock", hint="name the lock the writers use: --set lock.provider=..."
-        )
-    return provider
+@app.command("audit")
+def audit(
+    path: TableArgument,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")] = 20,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what people did to the table's locks: who, when, to which lock, why, and how it ended."""
+    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+        records = read_audit(coordinator.table.storage, limit)
+        values = {"table": coordinator.table.storage.uri, "records": [record.as_dict() for record in records]}
+        out.show(values, lambda o: _audit(o, records))
+
+
+def _audit(out: Output, records: list[AuditRecord]) -> None:
+    columns = ("when", "who", "host", "what", "lock", "token", "holder", "forced", "reason", "outcome")
+    out.table(columns, map(_audit_row, records), empty="nothing was ever done to the locks of this table by hand")
+
+
+def _audit_row(record: AuditRecord) -> tuple[object, ...]:
+    by, when = record.by, _time(record.at_ms)
+    forced, outcome = "yes" if record.forced else "", record.outcome or "not known: its end was not recorded"
+    return when, by.user, by.host, record.action, record.lock, record.token or "", record.holder, forced, record.reason, outcome

@@ -19,6 +19,9 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
+# Unlike time.monotonic() this goes on while the machine sleeps, and so do other machines' leases.
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Flag(Protocol):
     """A one-way switch that another thread may be waiting for."""
@@ -90,8 +93,7 @@ class SystemRuntime:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        # Unlike time.monotonic() this goes on while the machine sleeps, and so do other machines' leases.
-        return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+        return time.clock_gettime(_MONOTONIC)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(max(0.0, seconds))

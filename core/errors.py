@@ -15,7 +15,8 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   ├── LockTimeout               somebody else holds it; carries the holder
 │   ├── LeaseLost                 held once, not any more; carries the reason
 │   ├── ProviderUnavailable       service not reachable, driver not installed, permission missing
-│   └── ProviderMismatch          the table is guarded by another provider or key
+│   ├── ProviderMismatch          the table is guarded by another provider or key
+│   └── SecondWriter              SINGLE_WRITER mode, and somebody else is writing; carries who
 ├── TransactionError              the transaction ended, and not by a commit that is known
 │   ├── ConflictError             rejected; carries `conflict` with both sides
 │   │   └── EarlyConflictError    the same, found before the data was written
@@ -63,6 +64,7 @@ class ErrorCode(str, Enum):
     TRANSACTION_STATE = "transaction-state"
     OUTCOME_UNKNOWN = "outcome-unknown"
     WRITE_FAILED = "write-failed"
+    SECOND_WRITER = "second-writer"
 
 
 class LakelockError(Exception):
@@ -151,6 +153,10 @@ class ProviderUnavailable(LockError):
 
 class ProviderMismatch(LockError):
     code = ErrorCode.PROVIDER_MISMATCH
+
+
+class SecondWriter(LockError):
+    code = ErrorCode.SECOND_WRITER
 
 
 class TransactionError(LakelockError):

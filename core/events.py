@@ -32,6 +32,7 @@ class EventKind(str, Enum):
     ROLLED_BACK = "rolled-back"
     COLLECTED = "collected"
     ALERT = "alert"
+    DATA_LOCKED = "data-locked"
 
     def __str__(self) -> str:
         return self.value

@@ -23,18 +23,15 @@ from lakelock.settings_zookeeper import ZooKeeperSettings
 if TYPE_CHECKING:
     from lakelock.settings_resolver import Resolved
 
-_PESSIMISTIC = "data locks (shared and exclusive locks held for a whole write) come with a later release"
-
 
 @dataclass(frozen=True)
 class ConcurrencySettings(Section):
     """How writers of one table get along."""
 
     section: ClassVar[str] = "concurrency"
-    mode: Literal["OPTIMISTIC", "SINGLE_WRITER"] = setting(
+    mode: Literal["OPTIMISTIC", "PESSIMISTIC", "SINGLE_WRITER"] = setting(
         "OPTIMISTIC",
-        "How writers get along: OPTIMISTIC validates at commit, SINGLE_WRITER takes no lock, for a table with one writer",
-        refused=(("PESSIMISTIC", _PESSIMISTIC),),
+        "How writers get along: OPTIMISTIC validates at commit, PESSIMISTIC also takes data locks, SINGLE_WRITER takes no lock",
     )
     profile: Literal["strict", "hudi"] = setting(
         "strict", "What counts as a conflict: strict is serializable in decision order, hudi compares file groups only"

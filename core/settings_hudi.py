@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from lakelock.settings_fields import did_you_mean
 from lakelock.settings_file import FileSettings, Refused
+from lakelock.settings_hive import HIVE_KEYS
 
 _LOCK = "hoodie.write.lock."
 _PROVIDER = "hoodie.write.lock.provider"
@@ -111,6 +112,7 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
     if scheme == "dynamodb" and _REGION not in properties:
         # Java's default. Another region would be another lock.
         values["dynamodb.region"] = (os.environ.get("AWS_REGION") or "us-east-1", f"{_REGION} as Java has it")
+    values |= {key: (properties[key], key) for key in HIVE_KEYS if key in properties}
     return FileSettings(path, values, (*warnings, *_left_out(path, properties, used, scheme)))
 
 

@@ -12,6 +12,7 @@ from lakelock.errors import SettingsError
 from lakelock.settings import SECTIONS, Settings, settings_reference
 from lakelock.settings_fields import SettingRow, did_you_mean, parse, section_rows
 from lakelock.settings_file import Refused, read_settings_file
+from lakelock.settings_hive import HIVE_KEYS, from_hive
 from lakelock.settings_secrets import masked
 
 _log = logging.getLogger("lakelock")
@@ -72,14 +73,20 @@ class _Sources:
 
     def offer(self, name: str, given: str, value: object, origin: str) -> None:
         """Take the value of setting `name`, which the user wrote as `given`; `SettingsError` if there is no such setting."""
+        if name.strip().lower() in HIVE_KEYS:
+            meant = from_hive(name.strip().lower(), value)
+            if meant is None:
+                return
+            name, value = meant
+            origin = origin if given in origin else f"{origin}, {given}"
         key = self.key_of(name)
         if key is None:
             raise _unknown(given, origin, name, self.rows)
         if key not in self.values:
             self.values[key] = Origin(value, origin)
-        elif self.values[key].origin == origin and self.values[key].value != value:
+        elif _source(self.values[key].origin) == _source(origin) and self.values[key].value != value:
             raise SettingsError(
-                f"{key} is given twice in {origin}, and differently", hint="keep one of the two spellings", key=key
+                f"{key} is given twice in {_source(origin)}, and differently", hint="keep one of the two spellings", key=key
             )
 
     def key_of(self, name: str) -> str | None:
@@ -90,6 +97,11 @@ class _Sources:
             if lowered.startswith(prefix) and len(lowered) > len(prefix):
                 return _STORAGE + lowered[len(prefix) :]
         return next((key for key in self.rows if key.replace(".", "_") == lowered), None)
+
+
+def _source(origin: str) -> str:
+    """An origin without the key that was translated."""
+    return origin.partition(", ")[0]
 
 
 def resolve(options: Mapping[str, object], spark_conf: Mapping[str, str], file: str | Path | None) -> Resolved:

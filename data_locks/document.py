@@ -6,12 +6,13 @@ Each request is one write, however many partitions it names, and each grant happ
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lakelock.data_locks.base import DataLease, LockedData
 from lakelock.data_locks.lock_table import Entry, LockTable
 from lakelock.data_locks.polling import PollingDataLocks, Waiting
-from lakelock.data_locks.register import Register
+from lakelock.data_locks.register import Ear, Register
 from lakelock.data_locks.request import LockRequest
 from lakelock.data_locks.watch import Watch
 from lakelock.errors import CorruptTableError, LockError, StorageUnavailable
@@ -31,6 +32,12 @@ class _Waiting(Waiting):
     watch: Watch
     sent: dict[tuple[int, int], float] = field(default_factory=dict)
     blockers: tuple[LockedData, ...] = ()
+    ear: Ear | None = None
+
+    def go_deaf(self) -> None:
+        ear, self.ear = self.ear, None
+        if ear is not None:
+            ear.close()
 
 
 class DocumentDataLocks(PollingDataLocks[_Waiting]):
@@ -75,6 +82,26 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         entry = Entry(grant, request, self._writer, self._settings.lease_s, self._runtime.now_ms())
         return _Waiting(request, grant, until_s, entry, Watch(self._runtime))
 
+    def _wait(self, waiting: _Waiting, began_s: float, wait_s: float) -> DataLease:
+        try:
+            return super()._wait(waiting, began_s, wait_s)
+        finally:
+            waiting.go_deaf()
+
+    def _pause(self, waiting: _Waiting, at_most_s: float) -> None:
+        """Where the service can tell, wait until I am told, and otherwise for a pause that grows."""
+        if waiting.blockers:
+            try:
+                if waiting.ear is not None:
+                    waiting.ear.wait(min(self._pause_s(), at_most_s))
+                    return
+                waiting.ear = self._register.listen(waiting.grant)
+                if waiting.ear is not None:  # it may have been my turn before I could hear it: look once more
+                    return
+            except NO_ANSWER:
+                waiting.go_deaf()
+        super()._pause(waiting, at_most_s)
+
     def _look(self, waiting: _Waiting) -> DataLease | None:
         mine = self._my_entry(waiting)
         return self._lease(waiting, mine.number, waiting.sent[mine.version]) if mine.held else None
@@ -114,11 +141,20 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
             table = LockTable.from_bytes(version.data) if version else LockTable()
             changed = change(table)
             if changed is table or self._register.swap(changed.to_bytes(), version) is not None:
+                self._wake(table, changed)
                 return changed
             self._runtime.sleep(_LONGEST_SWAP_PAUSE_S * self._runtime.random())
         raise StorageUnavailable(
             f"the table of data locks of {self.table} keeps changing under our hands", hint="run the operation again"
         )
+
+    def _wake(self, before: LockTable, after: LockTable) -> None:
+        """Tell those whose turn has come; who does not hear it finds out by looking."""
+        waited = {entry.grant for entry in before.entries if not entry.held}
+        granted = [entry.grant for entry in after.entries if entry.held and entry.grant in waited]
+        if granted:
+            with suppress(*NO_ANSWER):
+                self._register.wake(granted)
 
     def _leave(self, waiting: _Waiting) -> None:
         self._remove(waiting.grant)

@@ -100,7 +100,7 @@ class LockTable:
         return (other for other in self.entries if other.number < entry.number)
 
     def to_bytes(self) -> bytes:
-        """JSON. Ancestors are left out: they follow from the rest."""
+        """JSON."""
         fields = {"format": FORMAT, "latest": self.latest, "entries": [_entry_fields(entry) for entry in self.entries]}
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -119,18 +119,30 @@ class LockTable:
         except ValueError as error:
             raise CorruptTableError(
                 f"the table of data locks cannot be read ({error}), so nobody can tell what is locked",
-                hint="make sure that no writer runs, then remove it: lakelock locks break --all --force",
+                hint="make sure that no writer runs, then clear it: lakelock locks break PATH --data --all --force",
             ) from error
 
 
+def request_fields(request: LockRequest) -> dict[str, object]:
+    """A request as plain values. Ancestors are left out: they follow from the rest."""
+    leaves = request.leaves
+    return {
+        "shared": [lock.resource.path for lock in leaves if lock.mode is Mode.SHARED],
+        "exclusive": [lock.resource.path for lock in leaves if lock.mode is Mode.EXCLUSIVE],
+        "about": request.about,
+    }
+
+
+def request_of(fields: JsonObject) -> LockRequest:
+    """Read what `request_fields` wrote; `ValueError` for anything else."""
+    return lock_request(_resources(fields, "shared"), _resources(fields, "exclusive"), about=fields.text("about"))
+
+
 def _entry_fields(entry: Entry) -> dict[str, object]:
-    leaves = entry.request.leaves
     return {
         "number": entry.number,
         "grant": entry.grant,
-        "shared": [lock.resource.path for lock in leaves if lock.mode is Mode.SHARED],
-        "exclusive": [lock.resource.path for lock in leaves if lock.mode is Mode.EXCLUSIVE],
-        "about": entry.request.about,
+        **request_fields(entry.request),
         "writer": entry.writer.as_dict(),
         "leaseMs": round(entry.lease_s * 1000),
         "since": entry.since_ms,
@@ -142,7 +154,7 @@ def _entry_fields(entry: Entry) -> dict[str, object]:
 def _entry(fields: JsonObject) -> Entry:
     return Entry(
         grant=fields.text("grant"),
-        request=lock_request(_resources(fields, "shared"), _resources(fields, "exclusive"), about=fields.text("about")),
+        request=request_of(fields),
         writer=WriterIdentity.from_dict(fields.child("writer").fields),
         lease_s=fields.whole("leaseMs", at_least=0) / 1000,
         since_ms=fields.whole("since"),

@@ -10,6 +10,9 @@ from lakelock.data_locks.base import DataLocks
 from lakelock.data_locks.document import DocumentDataLocks
 from lakelock.data_locks.hive_metastore import MetastoreDataLocks
 from lakelock.data_locks.register import MemoryRegister, StorageRegister
+from lakelock.data_locks.register_dynamodb import DynamodbRegister
+from lakelock.data_locks.register_redis import RedisRegister
+from lakelock.data_locks.zookeeper import ZooKeeperDataLocks
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Opening
@@ -28,7 +31,21 @@ def _next_to_the_table(opening: Opening) -> DataLocks:
     return DocumentDataLocks(opening, StorageRegister(opening.storage))
 
 
-_BY_PROVIDER: dict[str, Callable[[Opening], DataLocks]] = {"memory": _in_memory, "hive_metastore": MetastoreDataLocks}
+def _in_redis(opening: Opening) -> DataLocks:
+    return DocumentDataLocks(opening, RedisRegister(opening))
+
+
+def _in_dynamodb(opening: Opening) -> DataLocks:
+    return DocumentDataLocks(opening, DynamodbRegister(opening))
+
+
+_BY_PROVIDER: dict[str, Callable[[Opening], DataLocks]] = {
+    "memory": _in_memory,
+    "redis": _in_redis,
+    "dynamodb": _in_dynamodb,
+    "zookeeper": ZooKeeperDataLocks,
+    "hive_metastore": MetastoreDataLocks,
+}
 
 
 def open_data_locks(

@@ -1,4 +1,4 @@
-"""The part that is common to data locks whose service does not wake its waiters: look, wait, look again, within the bound."""
+"""The part that is common to all data locks: queue up, look, wait, look again, within the bound."""
 
 from __future__ import annotations
 
@@ -119,19 +119,22 @@ class PollingDataLocks(DataLocks, Generic[W]):
                 told = True
                 facts = {"holder": "; ".join(map(str, blockers)), "locks": str(waiting.request)}
                 self._events.emit(Event(EventKind.WAITING_FOR_LOCK, self.table, facts=facts))
-            self._runtime.sleep(min(self._pause_s(waiting), left_s))
+            self._pause(waiting, left_s)
         if failure is not None:
             raise ProviderUnavailable(
                 f"the data locks of {self.table} could not be taken within {wait_s:g} s: {failure.message}", hint=failure.hint
             ) from failure
         raise timeout(self.table, waiting.request, self._blockers(waiting), wait_s)
 
-    def _pause_s(self, waiting: W) -> float:
-        """Growing up to the configured pause; never so long that my own request looks dead."""
-        longest_s = min(self._settings.sleep_s, self._settings.renew_s)
-        pause_s = min(longest_s, _FIRST_PAUSE_S * _PAUSE_GROWTH ** min(waiting.looks, _GROWING_PAUSES))
+    def _pause(self, waiting: W, at_most_s: float) -> None:
+        """Wait until it is worth looking again: pauses that grow. A service that wakes its waiters ends this early."""
+        pause_s = _FIRST_PAUSE_S * _PAUSE_GROWTH ** min(waiting.looks, _GROWING_PAUSES)
         waiting.looks += 1
-        return pause_s * (0.5 + 0.5 * self._runtime.random())
+        self._runtime.sleep(min(self._pause_s(pause_s), at_most_s))
+
+    def _pause_s(self, wanted_s: float = float("inf")) -> float:
+        """At most the configured pause, and never so long that my own request looks dead; not the same for everybody."""
+        return min(self._settings.sleep_s, self._settings.renew_s, wanted_s) * (0.5 + 0.5 * self._runtime.random())
 
     def _lease(self, waiting: W, token: int, began_s: float) -> DataLease:
         return DataLease(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +18,18 @@ class Version:
 
     data: bytes
     tag: str
+
+
+class Ear(Protocol):
+    """Hears that one request was granted. Raises as registers do."""
+
+    def wait(self, at_most_s: float) -> object:
+        """Return as soon as it was told, or when the time is over."""
+        ...
+
+    def close(self) -> None:
+        """Never raises."""
+        ...
 
 
 class Register(Protocol):
@@ -35,12 +48,20 @@ class Register(Protocol):
         """Replace the version `before` (None: create); the new version, or None if it was not the current one any more."""
         ...
 
+    def listen(self, grant: str) -> Ear | None:
+        """From the return of this call on what is told to `grant` is heard; None where the service cannot tell."""
+        return None
+
+    def wake(self, grants: Collection[str]) -> None:
+        """Tell these requests that they were granted, where the service can. What is told may get lost."""
+        return
+
     def close(self) -> None:
         """Let go of connections. Never raises."""
         ...
 
 
-class StorageRegister:
+class StorageRegister(Register):
     """An object next to the table."""
 
     def __init__(self, storage: Storage) -> None:
@@ -67,7 +88,7 @@ _documents: dict[str, Version] = {}
 _documents_mutex = SystemRuntime().mutex()
 
 
-class MemoryRegister:
+class MemoryRegister(Register):
     """A variable that all writers of one table in this process share."""
 
     def __init__(self, table: str) -> None:

@@ -25,6 +25,7 @@ from lakelock.providers.base import LossReason, Strength
 from lakelock.providers.registry import BUILT_IN
 from lakelock.settings import SECTIONS
 from lakelock.settings_fields import SettingRow, section_rows
+from lakelock.settings_hive import HIVE_KEYS
 
 DOCS = Path(__file__).parent
 
@@ -59,6 +60,8 @@ def settings_page() -> str:
     parts += [frames.SETTINGS_STORAGE, frames.HUDI_INTRO]
     parts.append(table(("key of Java Hudi", "setting here"), _hudi_keys()))
     parts += ["Lock classes that lakelock can share:", table(("class", "becomes"), _hudi_classes()), frames.HUDI_REST]
+    hive = [(code(key), code(ours)) for key, ours in HIVE_KEYS.items()]
+    parts += [frames.HIVE_INTRO, table(("key of Hive", "setting here"), hive), frames.HIVE_REST]
     return "\n\n".join(parts)
 
 
@@ -190,6 +193,9 @@ def providers_page() -> str:
         frames.JAVA_INTRO,
         table(("provider", "the same lock in Java Hudi"), [(code(f"{n}:"), texts.JAVA_PEERS[n]) for n in names]),
     ]
+    columns = ("provider", "how they are kept", "to take, renew, give back", "who waits", "a request holds")
+    rows = [(code(f"{n}:"), t.kept, t.cost, t.waiting, t.limit) for n, t in texts.DATA_LOCKS.items()]
+    parts += [frames.JAVA_REST, frames.DATA_LOCKS_INTRO, table(columns, rows), frames.DATA_LOCKS_REST]
     return "\n\n".join([*parts, frames.PROVIDERS_REST])
 
 

@@ -36,6 +36,13 @@ HUDI_REST = """Every other key that begins with `hoodie.` has no effect here, an
 that others cannot take part in is an error, unless something stronger sets `lock.provider`. A file that does not
 mention early conflict detection leaves it on here; in Java it is off."""
 
+HIVE_INTRO = """## Keys of Hive
+
+As an option, as a Spark conf (`spark.lakelock.hive...`), in TOML or in a properties file:"""
+
+HIVE_REST = """`hive.support.concurrency` = `true` changes nothing: locking is on. `hive.lock.sleep.between.retries` takes
+Hive's units (`60`, `60s`, `1500ms`)."""
+
 ERRORS_INTRO = f"""# Errors
 
 {NOTE}
@@ -116,10 +123,25 @@ As each provider declares it in its code:"""
 
 JAVA_INTRO = "## Together with Java Hudi"
 
-PROVIDERS_REST = """A lock that Java and lakelock share needs equal settings on both sides: see
-[tables of Java Hudi](howto-tables-of-java-hudi.md).
+JAVA_REST = """A lock that Java and lakelock share needs equal settings on both sides: see
+[tables of Java Hudi](howto-tables-of-java-hudi.md)."""
 
-## A provider of your own
+DATA_LOCKS_INTRO = """## Data locks
+
+With `concurrency.mode = "PESSIMISTIC"` a write also takes shared and exclusive locks on the partitions that it touches, as
+Hive does, and keeps them until it ends. They come from the service of `lock.provider` and do not disturb the commit lock. A
+request is granted as a whole, in order of arrival: who is behind a waiter that is in its way waits as well. Settings:
+[data_locks](reference-settings.md#data_locks)."""
+
+DATA_LOCKS_REST = """A request that is too large is refused, and the error names `data_locks.escalate_above`: above it, one
+exclusive lock on what the partitions have in common replaces theirs, and fits.
+
+**When a holder dies**, ZooKeeper ends its session one `data_locks.lease_s` after its last ping. Elsewhere it is removed by
+whoever waits for it, after seeing it unchanged for one lease; no clock is compared across machines. A holder that comes back
+finds out at its next renewal. After a failover of Redis to a replica that lacks the latest changes, two may hold locks that
+exclude each other until the older one renews; what they commit is checked all the same."""
+
+PROVIDERS_REST = """## A provider of your own
 
 A package adds one through the entry point group `lakelock.lock_providers`: the name is the scheme of the URI, the value
 a callable that takes a `lakelock.providers.Opening` and returns a `lakelock.providers.LockProvider`.
@@ -127,4 +149,7 @@ a callable that takes a `lakelock.providers.Opening` and returns a `lakelock.pro
 ```toml
 [project.entry-points."lakelock.lock_providers"]
 etcd = "our_package.etcd_lock:EtcdLockProvider"
-```"""
+```
+
+[Write a lock provider](howto-write-a-lock-provider.md) has two examples, and the suite of tests that lakelock's own
+providers pass: [what it shows of each](lock-matrix.md)."""

@@ -95,8 +95,14 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.ProviderMismatch: Advice(
         "The table's first lakelock writer recorded which lock guards it, and this writer is set to another.",
-        "Set `lock.provider` to the recorded one. To move a table to another lock: stop every writer, delete "
-        "`.hoodie/.lakelock/lock.json`, start them with the new setting.",
+        "Set `lock.provider` to the recorded one. To move a table to another lock: stop its writers, run "
+        "`lakelock locks migrate` with their present settings, and start them with the new one.",
+    ),
+    e.SecondWriter: Advice(
+        "`concurrency.mode` is SINGLE_WRITER (or `hive.support.concurrency` is false), and another transaction is pending "
+        "whose writer is alive, or was a moment ago.",
+        "Set `concurrency.mode` to OPTIMISTIC in all writers. A writer that was killed counts as alive until its heartbeat is "
+        "too old, 120 seconds by default: run again then. Nothing was written.",
     ),
     e.TransactionError: Advice(
         "Others were faster in every one of many attempts (to begin, to take a decision number, to look at what changed).",
@@ -202,6 +208,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.ROLLED_BACK: "the files of a withdrawn or dead transaction are removed",
     EventKind.COLLECTED: "old decisions were deleted",
     EventKind.ALERT: "something went wrong that does not change the outcome, such as files that could not be removed yet",
+    EventKind.DATA_LOCKED: "the data locks of an operation are held; says which, and after how long",
 }
 
 EXITS: dict[Exit, str] = {
@@ -242,7 +249,9 @@ JAVA_PEERS: dict[str, str] = {
 }
 
 SECTION_NOTES: dict[str, str] = {
-    "concurrency": "`PESSIMISTIC` is a known word, and refused: locks held for a whole write are not in this release.",
+    "concurrency": "When to use which: [concepts](concepts.md#data-locks). `SINGLE_WRITER` is also what "
+    "`hive.support.concurrency` = `false` means; a second live writer is then an error when a write begins, "
+    "and an alert when it commits.",
     "lock": "The providers are described in [lock providers](reference-providers.md).",
     "heartbeat": "A writer is dead when its heartbeat is older than `interval_s` x `tolerable_misses`: 120 s by default. A "
     "shorter limit frees sooner what a dead writer left, and sooner costs a paused one its work.",
@@ -251,4 +260,49 @@ SECTION_NOTES: dict[str, str] = {
     "retry": "Which operations are run again is told in [concepts](concepts.md#what-is-run-again-and-what-never-is).",
     "hive_metastore": "`lock.wait_s` bounds rounds, delays and repetitions as well. Kerberos needs "
     "`pip install 'lakelock[kerberos]'`, which compiles: gcc and Debian's `libkrb5-dev` must be there.",
+}
+
+
+@dataclass(frozen=True)
+class DataLockText:
+    """For the data locks of one service: what they are there, what a request costs, how one waits, what does not fit."""
+
+    kept: str
+    cost: str
+    waiting: str
+    limit: str
+
+
+DATA_LOCKS = {
+    "zookeeper": DataLockText(
+        "beside the lock, in `<lock>.data`: one queue of nodes `read-` and `write-` for each resource; all nodes of a request "
+        "are made in one transaction, and are ephemeral",
+        "2, 1 and 1 round trips; 3 more for partitions that were never locked before",
+        "watches one node, and asks nothing meanwhile",
+        "1 MB: some thousand partitions",
+    ),
+    "redis": DataLockText(
+        "one document in the key `{<key>}:data-locks`, changed by a script that compares and swaps",
+        "2 requests each",
+        "is woken by pub/sub, and looks every `data_locks.sleep_s`",
+        "what Redis holds",
+    ),
+    "dynamodb": DataLockText(
+        "one document, compressed, in the item `<partition key>#lakelock-data` of the lock table, replaced on a condition",
+        "2 requests each",
+        "looks every `data_locks.sleep_s` or sooner",
+        "400 KB for all requests together",
+    ),
+    "hive_metastore": DataLockText(
+        "in the metastore's lock table, one call for a request, under a name of their own in the database `lakelock`",
+        "2 calls, 1 and 1",
+        "looks every `data_locks.sleep_s` or sooner, one query each",
+        "what the metastore takes",
+    ),
+    "storage": DataLockText(
+        "one document in `.hoodie/.lakelock/data_locks`, replaced on a condition; so for every provider that is not named here",
+        "2 requests each",
+        "looks every `data_locks.sleep_s` or sooner",
+        "what an object holds",
+    ),
 }

@@ -1,112 +1,118 @@
-"""Did the lock keep apart what it should have: pairs of commits that rewrote one file group without knowing of each other.
+"""What people did to a table's locks: one record before the act, one after it, and neither is ever changed.
 
-Between lakelock's writers the decision log excludes that. With another engine in the mix only the lock does, and a writer
-that takes no lock, or another one, is noticed here: too late to prevent it, but never in silence.
+A record without its second half says that the act was begun and that nobody can tell how it ended.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 
-from lakelock.conflict import SHOWN, Party
+from lakelock.clock import Runtime
 from lakelock.errors import LakelockError
-from lakelock.events import EventKind
-from lakelock.occ import footprint as keys
-from lakelock.occ.baseline import Baseline
-from lakelock.occ.decisions import Decision
-from lakelock.occ.footprint import Other
-from lakelock.occ.open_table import OpenTable
-from lakelock.occ.window import commits_since, read_commit
-from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.instants import Action
-from lakelock.table.layout import FileGroupId
-from lakelock.table.timeline import Timeline
+from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
+from lakelock.storage import Storage
+from lakelock.table import layout
+from lakelock.table.instants import format_instant
 
-HINT = (
-    "give every Hudi writer hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL, "
-    "hoodie.clean.failed.writes.policy=LAZY and the lock of lakelock's writers (hoodie.write.lock.provider with its keys); "
-    "then compare the rows of these file groups as of both instants and write again what is missing"
-)
-
-_OURS = frozenset({Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK})
-"""What lakelock puts on a timeline. Cleaning, clustering or a savepoint are somebody else's."""
+FORMAT = 1
+_BEGUN, _ENDED = "begun", "ended"
 
 
 @dataclass(frozen=True)
-class Overlap:
-    """Two commits whose times overlap, and the file groups that both rewrote, so that one undid the other there."""
+class AuditRecord:
+    """One act: who did what to which lock, and why. Times are milliseconds by the clock of whoever acted.
 
-    first: Party
-    second: Party
-    groups: tuple[FileGroupId, ...]
-
-    def __str__(self) -> str:
-        shown = ", ".join(map(str, self.groups[:SHOWN]))
-        more = f" and {len(self.groups) - SHOWN} more" if len(self.groups) > SHOWN else ""
-        return f"{self.second} does not know of {self.first}, and both rewrote {shown}{more}: rows of one of them may be lost"
-
-
-def overlaps(commits: Iterable[Other]) -> list[Overlap]:
-    """Pairs that one common lock and a check under it would have kept apart, in order of completion. Pure.
-
-    Pairs of lakelock's own commits are left out: their decisions are in order, whatever the lock did.
+    `outcome` is empty while the act is under way, and stays so when its end could not be recorded.
     """
-    earlier: dict[FileGroupId, list[Other]] = defaultdict(list)
-    found: dict[tuple[str, str], tuple[Other, Other, list[FileGroupId]]] = {}
-    for second in sorted(commits, key=lambda c: (c.party.completion or "", c.party.instant)):
-        built_on = {s.group: s.prev_commit or "" for s in second.metadata.stats if not s.is_new_group}
-        for group in sorted(second.touched):
-            for first in reversed(earlier[group]):
-                if (first.party.completion or "") <= second.party.instant:
-                    break
-                if (first.is_foreign or second.is_foreign) and not _knows(second, first, built_on.get(group)):
-                    pair = first.party.instant, second.party.instant
-                    found.setdefault(pair, (first, second, []))[2].append(group)
-            earlier[group].append(second)
-    return [Overlap(first.party, second.party, tuple(groups)) for first, second, groups in found.values()]
+
+    id: str
+    at_ms: int
+    action: str
+    by: WriterIdentity
+    lock: str
+    token: int = 0
+    holder: str = ""
+    forced: bool = False
+    reason: str = ""
+    outcome: str = ""
+    ended_ms: int | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
 
 
-def _knows(second: Other, first: Other, built_on: str | None) -> bool:
-    """Whether `second`, which completed later, starts from what `first` left of a file group.
-
-    It must also have been requested later: readers take the slice with the greatest requested time.
-    """
-    if second.party.instant < first.party.instant:
-        return False
-    saw = second.metadata.extra.get(keys.SAW, "") >= (first.party.completion or "")
-    return saw or (built_on is not None and built_on >= first.party.instant)
-
-
-def audit(table: OpenTable, limit: int) -> tuple[int, list[Overlap]]:
-    """How many of the newest commits of the active timeline were read, and the overlaps among them."""
-    newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested)[-limit:]
-    reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
-    commits = table.runtime.gather(reads, limit=table.settings.listing.parallel_requests)
-    return len(commits), overlaps(commits)
-
-
-def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Mapping[str, Other]) -> None:
-    """After a commit on a table with foreign writers: look once more, and raise an alert for what the lock let through.
-
-    Never raises: the commit stands, whatever this finds.
-    """
-    if not table.foreign_met and all(i.action in _OURS for i in baseline.timeline.instants):
-        return
-    mine = Other.of(
-        decision.instant, decision.completion, CommitMetadata.from_bytes(decision.payload, "this commit"), decision.number
-    )
+@contextmanager
+def audited(
+    storage: Storage,
+    runtime: Runtime,
+    by: WriterIdentity,
+    action: str,
+    lock: str,
+    *,
+    token: int = 0,
+    holder: str = "",
+    forced: bool = False,
+    reason: str = "",
+) -> Iterator[AuditRecord]:
+    """Record the act that the block is, before it and after it. What cannot be recorded is not begun."""
+    now_ms = runtime.now_ms()
+    name = f"{format_instant(now_ms)}-{runtime.uuid()[:8]}"
+    record = AuditRecord(name, now_ms, action, by, lock, token, holder, forced, reason)
+    _put(storage, record, _BEGUN)
     try:
-        window = commits_since(table.storage, baseline, table.timeline(), (), dict(known))
-    except LakelockError as error:
-        problem = f"committed, but it could not be checked whether the lock kept other engines out: {error.message}"
-        table.emit(EventKind.ALERT, decision.instant, decision.operation, problem=problem)
-        return
-    for overlap in overlaps([mine, *window]):
-        table.emit(EventKind.ALERT, decision.instant, decision.operation, problem=str(overlap), hint=HINT)
+        yield record
+    except BaseException as error:
+        what = error.message if isinstance(error, LakelockError) else type(error).__name__
+        with suppress(LakelockError):
+            _put(storage, replace(record, outcome=f"failed: {what}", ended_ms=runtime.now_ms()), _ENDED)
+        raise
+    with suppress(LakelockError):
+        _put(storage, replace(record, outcome="done", ended_ms=runtime.now_ms()), _ENDED)
 
 
-def newest_completion(timeline: Timeline) -> str:
-    """The latest completion time of a commit that this timeline shows."""
-    return max((i.completion or "" for i in timeline.commits), default="")
+def read_audit(storage: Storage, limit: int = 100) -> list[AuditRecord]:
+    """The newest records, newest first; what cannot be read is shown as such."""
+    keys = [item.key for item in storage.list(layout.AUDIT)]
+    names = sorted({key.rpartition("/")[2].rpartition(".")[0] for key in keys}, reverse=True)[:limit]
+    known = set(keys)
+    found = []
+    for name in names:
+        ended = _key(name, _ENDED)
+        found.append(_read(storage, ended if ended in known else _key(name, _BEGUN), name))
+    return found
+
+
+def _put(storage: Storage, record: AuditRecord, half: str) -> None:
+    fields = {"format": FORMAT, **asdict(record)}
+    storage.put_if_absent(_key(record.id, half), json.dumps(fields, ensure_ascii=False).encode())
+
+
+def _key(name: str, half: str) -> str:
+    return f"{layout.AUDIT}/{name}.{half}"
+
+
+def _read(storage: Storage, key: str, name: str) -> AuditRecord:
+    stored = storage.get(key)
+    try:
+        fields = JsonObject.parse(stored.data if stored else b"")
+        ended = fields.get("ended_ms")
+        return AuditRecord(
+            id=name,
+            at_ms=fields.whole("at_ms", at_least=0),
+            action=fields.text("action"),
+            by=WriterIdentity.from_dict(fields.child("by").fields),
+            lock=fields.text("lock"),
+            token=fields.whole("token"),
+            holder=fields.text("holder"),
+            forced=fields.get("forced") is True,
+            reason=fields.text("reason"),
+            outcome=fields.text("outcome"),
+            ended_ms=None if ended is None else fields.whole("ended_ms", at_least=0),
+        )
+    except ValueError:
+        nobody = WriterIdentity("", "", "", 0, "")
+        return AuditRecord(name, 0, "unreadable record", nobody, "", outcome=f"{key} cannot be read")

@@ -52,6 +52,7 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         properties = read_properties(table.storage)
         check_writable(properties)
         view = table.log.look()
+        table.ensure_same_lock(view)
         head = newest_commit(table, view)
         instant = later_than(table.runtime.now_ms(), table.newest_seen[0] or None)
         heartbeat = _take_instant(table, instant, operation, action, view.head)

@@ -28,6 +28,7 @@ from lakelock.occ.footprint import Footprint, Other
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
 from lakelock.occ.rules import PROFILES, Look, judge, pending_service
+from lakelock.occ.single_writer import notice_second_writer
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.window import commits_since, possibly_archived
 from lakelock.providers.base import Lease
@@ -65,6 +66,7 @@ class Commit:
         self._others: dict[str, Other] = {}
         self.may_be_decided = False
         self.lock_wait_s = 0.0
+        self._noticed = table.provider is not None
 
     def run(self) -> Decision:
         """Commit and return the published decision, or raise: `ConflictError`, `RolledBackError`, `CommitOutcomeUnknown`."""
@@ -101,6 +103,7 @@ class Commit:
             check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
             timeline = table.timeline()
             view = table.log.look(after=baseline.first)
+            table.ensure_same_lock(view)
             if view.boundary > baseline.first:
                 return self._by_timeline(timeline)
             decisions = table.log.read_all(view.numbers)
@@ -114,6 +117,7 @@ class Commit:
             others = commits_since(table.storage, baseline, timeline, decisions, self._others)
             if any(other.is_foreign for other in others):
                 table.met_foreign()
+            self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
             looks = self._validate(timeline, others)
             if looks and not may_look:
                 return looks

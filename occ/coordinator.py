@@ -12,6 +12,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
+from lakelock.occ.data_locking import DataLocking
 from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
@@ -19,6 +20,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.occ.schemas import SchemaHistory
+from lakelock.occ.single_writer import refuse_second_writer
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
@@ -42,6 +44,7 @@ class Coordinator:
 
     def __init__(self, table: OpenTable, properties: TableProperties) -> None:
         self.table, self.properties = table, properties
+        self.data = DataLocking(table)
         self._schemas = SchemaHistory(table)
         self._applied = AppliedVersions(table)
         self._swept = False
@@ -87,6 +90,8 @@ class Coordinator:
         try:
             schema = self._schemas.at(baseline.timeline, baseline.properties)
             self._sweep(baseline)
+            if self.table.provider is None:
+                refuse_second_writer(self.table, baseline.timeline, baseline.instant)
         except BaseException:
             give_up(self.table, heartbeat, baseline.instant, action)
             raise
@@ -161,6 +166,7 @@ class Coordinator:
 
     def close(self) -> None:
         """Let go of the lock service. Never raises."""
+        self.data.close()
         if self.table.provider is not None:
             self.table.provider.close()
 

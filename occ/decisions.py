@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -97,12 +97,13 @@ _RESTORE = "restore this file from a backup or an older version of the object; l
 class LogView:
     """One consistent look at the log: the boundary read after the listing, and the numbers above it, dense and sorted.
 
-    `floor`: the number before the first that this look could show.
+    `floor`: the number before the first that this look could show. `lock`: the lock that the table was moved to, if it was.
     """
 
     boundary: int
     floor: int
     numbers: tuple[int, ...]
+    lock: str = ""
 
     @property
     def head(self) -> int:
@@ -124,7 +125,7 @@ class DecisionLog:
             layout.decision_number(item.key)
             for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
         ]
-        boundary = self.boundary()
+        boundary, lock = self._read_boundary()
         numbers = tuple(sorted(n for n in listed if n > boundary))
         floor = max(boundary, after)
         if numbers and numbers != tuple(range(floor + 1, floor + 1 + len(numbers))):
@@ -134,7 +135,7 @@ class DecisionLog:
                 hint=_RESTORE,
                 file=layout.decision(missing),
             )
-        return LogView(boundary, floor, numbers)
+        return LogView(boundary, floor, numbers, lock)
 
     def peek(self, *, after: int) -> tuple[Decision, ...]:
         """The decisions above `after` that are there now: one listing, and a read for each. For advice, never for a commit."""
@@ -144,9 +145,13 @@ class DecisionLog:
 
     def boundary(self) -> int:
         """The number up to which decisions may have been deleted; 0 when none ever was."""
+        return self._read_boundary()[0]
+
+    def _read_boundary(self) -> tuple[int, str]:
         stored = self._storage.get(layout.DECISIONS_BOUNDARY)
-        self.known_boundary = 0 if stored is None else _parse_boundary(stored.data)
-        return self.known_boundary
+        boundary, lock = (0, "") if stored is None else _parse_boundary(stored.data)
+        self.known_boundary = boundary
+        return boundary, lock
 
     def known(self, instant: str) -> Decision | None:
         """The commit decision about an instant, if this process has read it; no request."""
@@ -181,12 +186,21 @@ class DecisionLog:
 
     def raise_boundary(self, to: int) -> bool:
         """Move the boundary up to `to` by compare-and-swap; False when somebody else moved it meanwhile."""
-        data = json.dumps({"format": FORMAT, "boundary": to}).encode()
+        return self._change_boundary(lambda boundary, lock: (to, lock) if to > boundary else None)
+
+    def move_lock(self, lock: str) -> bool:
+        """Note which lock the table has moved to, where every commit looks anyway; False when the boundary moved meanwhile."""
+        return self._change_boundary(lambda boundary, _: (boundary, lock))
+
+    def _change_boundary(self, change: Callable[[int, str], tuple[int, str] | None]) -> bool:
         stored = self._storage.get(layout.DECISIONS_BOUNDARY)
+        changed = change(*((0, "") if stored is None else _parse_boundary(stored.data)))
+        if changed is None:
+            return False
+        to, lock = changed
+        data = json.dumps({"format": FORMAT, "boundary": to} | ({"lock": lock} if lock else {})).encode()
         if stored is None:
             return self._storage.put_if_absent(layout.DECISIONS_BOUNDARY, data) is not None
-        if _parse_boundary(stored.data) >= to:
-            return False
         return self._storage.put_if_match(layout.DECISIONS_BOUNDARY, data, stored.etag) is not None
 
     def delete_up_to(self, number: int) -> int:
@@ -207,14 +221,15 @@ def decided_for(instant: str, decisions: Sequence[Decision]) -> Decision | None:
     return next((d for d in decisions if d.instant == instant), None)
 
 
-def _parse_boundary(data: bytes) -> int:
+def _parse_boundary(data: bytes) -> tuple[int, str]:
     try:
         header = JsonObject.parse(data)
         version, boundary = header.whole("format"), header.whole("boundary", at_least=0)
+        lock = header.text("lock", "")
     except ValueError as error:
         raise CorruptTableError(
             f"{layout.DECISIONS_BOUNDARY} is not readable: {error}", hint=_RESTORE, file=layout.DECISIONS_BOUNDARY
         ) from error
     if version > FORMAT:
         raise TableError("the decision boundary was written by a newer lakelock", hint="pip install --upgrade lakelock")
-    return boundary
+    return boundary, lock

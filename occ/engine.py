@@ -5,7 +5,8 @@ What Spark distributes is done here by plain loops. The rows to write are held i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,12 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.clock import Runtime
+from lakelock.data_locks import Resource
 from lakelock.occ.arrow_reads import KeysRead, RowsRead
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.file_tasks import TaskToken, WriteContext, rewrite_group, write_new_files
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.retrying import with_retries
+from lakelock.occ.targets import Targets, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
 from lakelock.storage import Storage
 from lakelock.table.base_reader import BaseFile
@@ -37,18 +40,26 @@ class ArrowEngine:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
-    def insert(self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "") -> Committed:
-        """Append the rows; keys are not looked up."""
+    def insert(
+        self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+    ) -> Committed:
+        """Append the rows; keys are not looked up. Rows outside of `partition`, if it is named, are an `InputError`."""
 
         def work(tx: Transaction) -> Committed:
             batch = self._batch(tx, rows)
             return tx.commit(batch.new_files(batch.by_partition()), schema=batch.schema)
 
-        return with_retries(self._coordinator, "INSERT", work, application=application, tag=tag)
+        return with_retries(self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition)
 
-    def upsert(self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "") -> Committed:
+    def upsert(
+        self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+    ) -> Committed:
         """Insert the rows whose keys the table lacks and replace the others; the newest by the ordering column wins."""
-        return with_retries(self._coordinator, "UPSERT", lambda tx: self.upsert_in(tx, rows), application=application, tag=tag)
+
+        def work(tx: Transaction) -> Committed:
+            return self.upsert_in(tx, rows)
+
+        return with_retries(self._coordinator, "UPSERT", work, application=application, tag=tag, partition=partition)
 
     def upsert_in(self, tx: Transaction, rows: pa.Table) -> Committed:
         """Upsert as the only write of a transaction that may have read before."""
@@ -64,10 +75,14 @@ class ArrowEngine:
         stats = [batch.rewritten(file, upserts=changes) for file, changes in known]
         return tx.commit([*stats, *batch.new_files(new)], schema=batch.schema)
 
-    def delete(self, what: pc.Expression | pa.Table, *, tag: str = "") -> Committed:
+    def delete(self, what: pc.Expression | pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a table."""
         work = self._delete_keys if isinstance(what, pa.Table) else self._delete_where
-        return with_retries(self._coordinator, "DELETE", lambda tx: work(tx, what), tag=tag)
+        coordinator = self._coordinator
+        likely: tuple[Resource, ...] = ()
+        if coordinator.data.for_writes and not isinstance(what, pa.Table):
+            likely = target_of_expression(str(what), coordinator.schema().arrow, coordinator.properties)
+        return with_retries(coordinator, "DELETE", lambda tx: work(tx, what), tag=tag, partition=partition, likely=likely)
 
     def _delete_where(self, tx: Transaction, condition: pc.Expression) -> Committed:
         read = RowsRead(self._coordinator.table.storage, tx.schema, condition)
@@ -85,7 +100,7 @@ class ArrowEngine:
         tx.claim(file.group for file, _ in known)
         return tx.commit([batch.rewritten(file, doomed=keys_among(found.keys)) for file, found in known])
 
-    def overwrite_partitions(self, rows: pa.Table, *, tag: str = "") -> Committed:
+    def overwrite_partitions(self, rows: pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
         """Replace the whole content of every partition that `rows` has rows for."""
 
         def work(tx: Transaction) -> Committed:
@@ -96,11 +111,21 @@ class ArrowEngine:
             tx.claim(f.group for p in parts for f in tx.snapshot().in_partition(p))
             return tx.commit(batch.new_files(parts), schema=batch.schema, replaced=replaced)
 
-        return with_retries(self._coordinator, "INSERT_OVERWRITE", work, tag=tag)
+        return with_retries(self._coordinator, "INSERT_OVERWRITE", work, tag=tag, partition=partition)
 
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""
         return read_rows(self._coordinator.table.storage, self._coordinator.snapshot(as_of), self._coordinator.schema(), where)
+
+    @contextmanager
+    def reading(self, partition: Targets = None, where: pc.Expression | None = None) -> Iterator[pa.Table]:
+        """The rows as of now, while nobody in PESSIMISTIC mode writes into the partitions that they are from."""
+        coordinator = self._coordinator
+        named = resources_of(partition, coordinator.properties)
+        with coordinator.data.holding(coordinator.data.request("SELECT", named)):
+            snapshot = coordinator.snapshot()
+            files = tuple(file for file in snapshot.files if not named or within(file.partition, named))
+            yield read_files(coordinator.table.storage, files, coordinator.schema(), where)
 
     def read_in(self, tx: Transaction, where: pc.Expression | None = None) -> pa.Table:
         """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""
@@ -124,8 +149,15 @@ def conformed(rows: pa.Table, schema: TableSchema) -> pa.Table:
 
 def read_rows(storage: Storage, snapshot: Snapshot, schema: TableSchema, where: pc.Expression | None = None) -> pa.Table:
     """The rows of a snapshot in the table's columns."""
+    return read_files(storage, snapshot.files, schema, where)
+
+
+def read_files(
+    storage: Storage, files: Sequence[DataFile], schema: TableSchema, where: pc.Expression | None = None
+) -> pa.Table:
+    """The rows of these files in the table's columns."""
     found = [schema.arrow.empty_table()]
-    for file in snapshot.files:
+    for file in files:
         with BaseFile(storage.open_input(file.key), file.key) as base:
             found += [batch if where is None else batch.filter(where) for batch in base.batches(schema)]
     return pa.concat_tables(found)

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lakelock.clock import Runtime
-from lakelock.errors import LakelockError
+from lakelock.errors import LakelockError, ProviderMismatch
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
-from lakelock.occ.decisions import DecisionLog
+from lakelock.occ.decisions import DecisionLog, LogView
+from lakelock.occ.recorded_lock import compare_locks
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 from lakelock.settings import Settings
@@ -42,6 +43,15 @@ class OpenTable:
         timeline = read_timeline(self.storage)
         self.newest_seen[0] = max(self.newest_seen[0], timeline.newest_time)
         return timeline
+
+    def ensure_same_lock(self, view: LogView) -> None:
+        """`ProviderMismatch` if the table has moved to another lock since this process looked; costs no request."""
+        if self.provider is not None and view.lock:
+            try:
+                compare_locks(self.storage, view.lock, self.provider.identity)
+            except ProviderMismatch:
+                self.provider_checked.clear()
+                raise
 
     def emit(self, kind: EventKind, instant: str = "", operation: str = "", **facts: object) -> None:
         self.events.emit(Event(kind, self.storage.uri, instant, operation, facts))

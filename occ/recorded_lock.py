@@ -6,11 +6,14 @@ import json
 
 from lakelock.errors import ProviderMismatch, StorageError
 from lakelock.json_object import JsonObject
+from lakelock.occ.decisions import DecisionLog
 from lakelock.providers import LockProvider
 from lakelock.storage import Storage, probe
 from lakelock.table import layout
 
 FORMAT = 1
+_MOVES = 20
+"""How often the boundary may be moved by a collector while a lock is being recorded there."""
 
 
 def recorded_provider(storage: Storage) -> str | None:
@@ -30,16 +33,43 @@ def ensure_recorded(storage: Storage, provider: LockProvider, write_id: str) -> 
     if recorded is None:
         probe(storage, layout.probe(write_id), write_id)
         provider.probe()
-    mine = json.dumps({"format": FORMAT, "provider": identity}).encode()
-    if recorded is None and storage.put_if_absent(layout.LOCK_IDENTITY, mine) is None:
+    if recorded is None and storage.put_if_absent(layout.LOCK_IDENTITY, _bytes(identity)) is None:
         recorded = recorded_provider(storage)
-    if recorded is not None and recorded != identity:
-        raise ProviderMismatch(
-            f"{storage.uri} is guarded by the lock {recorded}, but this writer uses {identity}",
-            hint=f'set lock.provider to "{recorded}" here, or change all writers to the same',
-            recorded=recorded,
-            configured=identity,
-        )
+    compare_locks(storage, recorded, identity)
+
+
+def move_recorded(storage: Storage, log: DecisionLog, before: str, after: str) -> bool:
+    """Record another lock, under the old one; False if what is recorded is not `before`, or changes meanwhile.
+
+    First where every transaction looks, in the boundary of the decision log: from then on nobody commits under the old lock.
+    Then in the record. A crash between the two lets nobody commit, and moving it again completes it.
+    """
+    stored = storage.get(layout.LOCK_IDENTITY)
+    if stored is None or _parse(stored.data) != before:
+        return False
+    moved = any(log.move_lock(after) for _ in range(_MOVES))
+    if moved and storage.put_if_match(layout.LOCK_IDENTITY, _bytes(after), stored.etag) is not None:
+        return True
+    if moved:
+        log.move_lock(recorded_provider(storage) or before)
+    return False
+
+
+def compare_locks(storage: Storage, recorded: str | None, identity: str) -> None:
+    """`ProviderMismatch` with both shown, if the table has a lock and it is not `identity`."""
+    if recorded is None or recorded == identity:
+        return
+    raise ProviderMismatch(
+        f"{storage.uri} is guarded by the lock {recorded}, but this writer uses {identity}",
+        hint=f'set lock.provider to "{recorded}" here; to move the table to another lock, stop its writers and run '
+        f"`lakelock locks migrate {storage.uri} --to URI` with the settings of the recorded one",
+        recorded=recorded,
+        configured=identity,
+    )
+
+
+def _bytes(identity: str) -> bytes:
+    return json.dumps({"format": FORMAT, "provider": identity}).encode()
 
 
 def _parse(data: bytes) -> str:

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from lakelock.conflict import Conflict, ConflictRule
+from lakelock.data_locks import Resource
 from lakelock.errors import ConflictError, EarlyConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.targets import Targets, resources_of
 from lakelock.occ.transaction import Transaction
 from lakelock.retry import Backoff
 from lakelock.table.instants import State
@@ -28,12 +30,33 @@ def with_retries(
     application: AppTransaction | None = None,
     overwrites: bool | None = None,
     tag: str = "",
+    partition: Targets = None,
+    likely: tuple[Resource, ...] = (),
 ) -> Committed:
     """Begin, run `work` (which must end with `tx.commit`), and do so again after a conflict that a retry can resolve.
 
     An application transaction that is committed already is not run at all. After an early conflict the other side is
     waited for, up to `retry.holder_wait_s`, before the work is repeated. Raises the last error when attempts run out.
+
+    `partition` names what the work may write: anything else is an `InputError` at the commit. In PESSIMISTIC mode it is locked
+    for all attempts together; where it is not named, what is `likely`, else the table.
     """
+    named = resources_of(partition, coordinator.properties)
+    if coordinator.data.for_writes:
+        coordinator.ensure_same_provider()
+    with coordinator.data.writing(operation, named or likely, tag=tag):
+        return _attempts(coordinator, operation, work, application, overwrites, tag, named)
+
+
+def _attempts(
+    coordinator: Coordinator,
+    operation: str,
+    work: Callable[[Transaction], Committed],
+    application: AppTransaction | None,
+    overwrites: bool | None,
+    tag: str,
+    targets: tuple[Resource, ...],
+) -> Committed:
     table = coordinator.table
     policy = table.settings.retry
     waits = Backoff(policy.attempts, policy.first_wait_s, policy.longest_wait_s).waits(table.runtime)
@@ -43,6 +66,7 @@ def with_retries(
             return Committed(coordinator.applied_instant(application), "", 0, operation, attempts=attempt, already_applied=True)
         try:
             with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
+                tx.keep_within(targets)
                 done = work(tx)
             return replace(done, attempts=attempt, conflicts=tuple(conflicts))
         except (ConflictError, RolledBackError) as error:

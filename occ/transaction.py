@@ -17,6 +17,7 @@ from enum import Enum
 from types import TracebackType
 
 from lakelock.conflict import Conflict, Party
+from lakelock.data_locks import Resource
 from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
@@ -32,7 +33,7 @@ from lakelock.markers.claims import Claim, Refusal, conflict_of
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ import footprint as keys
-from lakelock.occ.audit import alarm, newest_completion
+from lakelock.occ.overlaps import alarm, newest_completion
 from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.commit import Commit, outcome_unknown, planned_clustering
 from lakelock.occ.committed import Committed
@@ -45,6 +46,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reads import Read
 from lakelock.occ.rollback import Victim, clean_up, roll_back
 from lakelock.occ.steps import Step, reached
+from lakelock.occ.targets import ensure_within
 from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_no_buckets
@@ -93,6 +95,7 @@ class Transaction:
         self._reads: list[Read] = []
         self._overwritten: set[str] = set()
         self._claimed: set[FileGroupId] = set()
+        self._targets: tuple[Resource, ...] = ()
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
         self._inflight = False
@@ -123,9 +126,16 @@ class Transaction:
         self._ensure_open()
         self._reads.append(read)
 
+    def keep_within(self, targets: Iterable[Resource]) -> None:
+        """Write into these partitions and prefixes only: whatever else is written is an `InputError`. None: anywhere."""
+        self._ensure_open()
+        self._targets = tuple(targets)
+
     def overwrites(self, partitions: Iterable[str]) -> None:
         """Record that the whole content of these partitions is replaced. Needs a transaction begun as an overwrite."""
         self._ensure_open()
+        partitions = tuple(partitions)
+        ensure_within(partitions, self._targets, f"{self.operation} {self.instant}")
         if self.baseline.action != Action.REPLACE_COMMIT.value:
             raise TransactionStateError(
                 f"{self.operation} {self.instant} cannot overwrite partitions",
@@ -142,6 +152,7 @@ class Transaction:
         self._ensure_open()
         self.check_alive()
         fresh = sorted(set(groups) - self._claimed)
+        ensure_within((g.partition for g in fresh), self._targets, f"{self.operation} {self.instant}")
         table = self._table
         if not fresh or not table.settings.concurrency.early_conflict_detection:
             return
@@ -246,6 +257,8 @@ class Transaction:
         self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
     ) -> tuple[Decision, Commit]:
         self.check_alive()
+        written = {*(stat.partition_path or "" for stat in stats), *(replaced or ())}
+        ensure_within(written, self._targets, f"{self.operation} {self.instant}")
         table = self._table
         self._markers = direct.listed(table.storage, self.instant)
         table.storage.delete(files_to_delete(self._markers, stats))

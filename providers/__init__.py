@@ -2,15 +2,18 @@
 
 from lakelock.providers.base import Holder, Lease, LeaseLoss, LockProvider, LockState, Opening, Strength
 from lakelock.providers.heartbeat import renewing
+from lakelock.providers.polling import Attempt, PollingProvider
 from lakelock.providers.registry import open_provider, provider_name, provider_names
 
 __all__ = [
+    "Attempt",
     "Holder",
     "Lease",
     "LeaseLoss",
     "LockProvider",
     "LockState",
     "Opening",
+    "PollingProvider",
     "Strength",
     "open_provider",
     "provider_name",

@@ -14,6 +14,7 @@ not: an absent item looks the same before and after others have held the lock, a
 from __future__ import annotations
 
 from contextlib import suppress
+from math import inf
 from urllib.parse import quote
 
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
@@ -69,7 +70,7 @@ class DynamodbLockProvider(PollingProvider):
             if isinstance(result, Lease):
                 return result
             found = result
-        found = found or self._look()
+        found = found or self._look(self.within_s(attempt))
         if found is None:
             return self._take_unnumbered(attempt, _ABSENT, {})
         if found.owner == self._owner(attempt) and not found.released:
@@ -125,7 +126,7 @@ class DynamodbLockProvider(PollingProvider):
 
     def abandon(self, attempt: Attempt) -> None:
         if attempt.doubt:
-            self._mark_released(self._owner(attempt))
+            self._mark_released(self._owner(attempt), self.within_s(attempt))
 
     def close(self) -> None:
         super().close()
@@ -192,8 +193,12 @@ class DynamodbLockProvider(PollingProvider):
     def _duration(self) -> dict[str, str]:
         return {"S": str(round(self._settings.lease_s * 1000))}
 
-    def _look(self) -> LockItem | None:
-        item = self._table.get(self._key)
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        self._about_me = ""
+
+    def _look(self, within_s: float = inf) -> LockItem | None:
+        item = self._table.get(self._key, within_s)
         return None if item is None else LockItem.parse(item)
 
     def _is_dead(self, found: LockItem) -> bool:
@@ -206,7 +211,9 @@ class DynamodbLockProvider(PollingProvider):
         version, grant = self._grant(attempt)
         expression = "SET #on = :on, #ld = :ld, #rvn = :rvn, #w = :w REMOVE #ir ADD #tk :one"
         try:
-            new = self._table.update(self._key, expression, {**grant, **values, ":one": {"N": "1"}}, when)
+            new = self._table.update(
+                self._key, expression, {**grant, **values, ":one": {"N": "1"}}, when, self.within_s(attempt)
+            )
         except ConditionFailed as failed:
             return LockItem.parse(failed.item) if failed.item else None
         return self._lease(attempt, version, int(new["token"]["N"]))
@@ -216,22 +223,23 @@ class DynamodbLockProvider(PollingProvider):
         version, grant = self._grant(attempt)
         expression = "SET #on = :on, #ld = :ld, #rvn = :rvn, #w = :w REMOVE #ir, #tk, #tl"
         try:
-            self._table.update(self._key, expression, {**grant, **values}, when)
+            self._table.update(self._key, expression, {**grant, **values}, when, self.within_s(attempt))
         except ConditionFailed:
             return None
         return self._number(attempt, version)
 
     def _number(self, attempt: Attempt, version: str) -> Lease | None:
         """The lease on the lock that is ours already as `version`, with a token; None when it is over by then."""
-        end = int(self._table.update(self._counter, "ADD #tk :n", {":n": {"N": str(BLOCK)}})["token"]["N"])
+        moved = self._table.update(self._counter, "ADD #tk :n", {":n": {"N": str(BLOCK)}}, within_s=self.within_s(attempt))
+        end = int(moved["token"]["N"])
         if self._lease(attempt, version, 0).lost is not None:
-            self._mark_released(self._owner(attempt))
+            self._mark_released(self._owner(attempt), self.within_s(attempt))
             return None
         token = end - BLOCK + 1
         version, grant = self._grant(attempt)
         values = {":on": grant[":on"], ":rvn": grant[":rvn"], ":tk": {"N": str(token)}, ":tl": {"N": str(end)}}
         try:
-            self._table.update(self._key, "SET #rvn = :rvn, #tk = :tk, #tl = :tl", values, _OWN)
+            self._table.update(self._key, "SET #rvn = :rvn, #tk = :tk, #tl = :tl", values, _OWN, self.within_s(attempt))
         except ConditionFailed:
             return None
         return self._lease(attempt, version, token)
@@ -241,7 +249,8 @@ class DynamodbLockProvider(PollingProvider):
         version = self.runtime.uuid()
         attempt.sent[version] = self.runtime.monotonic_s()
         values = {":on": {"S": self._owner(attempt)}, ":ld": self._duration(), ":rvn": {"S": version}}
-        return version, {**values, ":w": {"S": writer_text(self.writer)}}
+        self._about_me = self._about_me or writer_text(self.writer)
+        return version, {**values, ":w": {"S": self._about_me}}
 
     def _lease(self, attempt: Attempt, version: str, token: int) -> Lease:
         return Lease(
@@ -257,14 +266,14 @@ class DynamodbLockProvider(PollingProvider):
         """The lease that a request of ours got without our hearing of it; None (and given back) if it is over already."""
         lease = self._lease(attempt, found.version, found.token)
         if lease.lost is not None:
-            self._mark_released(lease.grant)
+            self._mark_released(lease.grant, self.within_s(attempt))
             return None
         return lease if found.token else self._number(attempt, found.version)
 
-    def _mark_released(self, owner: str) -> None:
+    def _mark_released(self, owner: str, within_s: float = inf) -> None:
         """Free the lock if it is `owner`'s. The item stays, with its token; Java takes one that is marked so at once."""
         with suppress(ConditionFailed):
-            self._table.update(self._key, "SET #ir = :ir", {":ir": _RELEASED, ":on": {"S": owner}}, _OWN)
+            self._table.update(self._key, "SET #ir = :ir", {":ir": _RELEASED, ":on": {"S": owner}}, _OWN, within_s)
 
     def _retry_pause_s(self) -> float:
         return _SHORTEST_RETRY_S * (1 + self.runtime.random())

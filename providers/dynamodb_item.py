@@ -22,13 +22,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lakelock.errors import LockError
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder
 
-Attributes = Mapping[str, Mapping[str, str]]
+Attributes = Mapping[str, Mapping[str, Any]]
 """An item or part of one as DynamoDB's API has it: `{"ownerName": {"S": "..."}}`."""
 
 _DRIFT = 0.01

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from math import inf
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,11 +25,16 @@ _NAMES = {
     "#tk": "token",
     "#tl": "tokenLimit",
     "#w": "writer",
+    "#dv": "documentVersion",
+    "#dd": "document",
 }
 _NAME = re.compile(r"#\w+")
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _MOST_SHOWN = 200
 _ACTIVE_POLL_S = 0.5
+_HURRIED_S = (1.0, 0.5, 0.25)
+"""Time-outs of clients for requests that have less time than the settings give them."""
+_ABOUT_S = 0.05
 
 _THROTTLED = (
     "ProvisionedThroughputExceededException",
@@ -60,11 +66,16 @@ def _descriptions() -> Any:
 
 
 class DynamodbTable:
-    """One table. Connects at the first request, and anew in a forked process; sends no request twice."""
+    """One table. Connects at the first request, and anew in a forked process; sends no request twice.
+
+    `within_s` is how long an answer is worth waiting for. The driver's time-outs belong to its client, so there are more
+    of them for requests that have less time than the settings say; each connects when it is first needed.
+    """
 
     def __init__(self, name: str, settings: DynamodbSettings, runtime: Runtime) -> None:
         self.name, self._settings, self._runtime = name, settings, runtime
-        self._connected: tuple[int, Any] | None = None
+        self._clients: dict[float, Any] = {}
+        self._pid = os.getpid()
 
     @property
     def place(self) -> str:
@@ -76,23 +87,38 @@ class DynamodbTable:
             return f"region={meta.region_name}"
         return f"region={meta.region_name}&endpoint={host}{f':{address.port}' if address.port else ''}"
 
-    def get(self, key: str) -> Attributes | None:
+    def get(self, key: str, within_s: float = inf) -> Attributes | None:
         """The item as it is now (a strongly consistent read), or None."""
-        reply = self._send("get_item", Key={"key": {"S": key}}, ConsistentRead=True)
+        reply = self._send("get_item", within_s, Key={"key": {"S": key}}, ConsistentRead=True)
         item: Attributes | None = reply.get("Item")
         return item
 
-    def update(self, key: str, expression: str, values: Attributes, when: str = "") -> Attributes:
-        """Change one item, created if missing, if `when` holds; the changed attributes. `ConditionFailed` if it does not."""
+    def update(
+        self,
+        key: str,
+        expression: str,
+        values: Attributes,
+        when: str = "",
+        within_s: float = inf,
+        *,
+        returning: bool = True,
+    ) -> Attributes:
+        """Change one item, created if missing, if `when` holds; the changed attributes. `ConditionFailed` if it does not.
+
+        Without `returning` the answer has no attributes, whatever happens: for an item that is large.
+        """
         used = _NAME.findall(f"{expression} {when}")
-        condition = {"ConditionExpression": when, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"} if when else {}
+        condition = {"ConditionExpression": when} if when else {}
+        if when and returning:
+            condition["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         reply = self._send(
             "update_item",
+            within_s,
             Key={"key": {"S": key}},
             UpdateExpression=expression,
             ExpressionAttributeNames={name: _NAMES[name] for name in used},
             **({"ExpressionAttributeValues": dict(values)} if values else {}),
-            ReturnValues="UPDATED_NEW",
+            ReturnValues="UPDATED_NEW" if returning else "NONE",
             **condition,
         )
         changed: Attributes = reply.get("Attributes", {})
@@ -120,23 +146,24 @@ class DynamodbTable:
 
     def close(self) -> None:
         """Close the connections of this process; the next request opens new ones."""
-        connected, self._connected = self._connected, None
-        if connected is not None and connected[0] == os.getpid():
-            connected[1].close()
+        clients, self._clients = self._clients, {}
+        if self._pid == os.getpid():
+            for client in clients.values():
+                client.close()
 
-    def _send(self, operation: str, **request: Any) -> dict[str, Any]:
+    def _send(self, operation: str, within_s: float = inf, **request: Any) -> dict[str, Any]:
         try:
-            return self._call(operation, request)
+            return self._call(operation, request, within_s)
         except ProviderUnavailable as error:
             if error.details.get("service_code") != _MISSING or not self._settings.create_table:
                 raise
         self._create()
         return self._call(operation, request)
 
-    def _call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _call(self, operation: str, request: Mapping[str, Any], within_s: float = inf) -> dict[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError
 
-        client = self._client()
+        client = self._client(within_s)
         call: Callable[..., dict[str, Any]] = getattr(client, operation)
         try:
             return call(TableName=self.name, **request)
@@ -213,14 +240,18 @@ class DynamodbTable:
             "--attribute-definitions AttributeName=key,AttributeType=S --key-schema AttributeName=key,KeyType=HASH"
         )
 
-    def _client(self) -> Any:
-        """The driver's client, of this process: connections that a parent has open are not shared with it."""
-        connected = self._connected
-        if connected is None or connected[0] != os.getpid():
-            connected = self._connected = (os.getpid(), self._connect())
-        return connected[1]
+    def _client(self, within_s: float = inf) -> Any:
+        """A client of the driver whose time-outs fit, of this process: connections of a parent are not shared with it."""
+        if self._pid != os.getpid():
+            self._clients, self._pid = {}, os.getpid()
+        longest_s = inf
+        if within_s < max(self._settings.connect_timeout_s, self._settings.read_timeout_s):
+            longest_s = next((step_s for step_s in _HURRIED_S if step_s <= within_s + _ABOUT_S), _HURRIED_S[-1])
+        if longest_s not in self._clients:
+            self._clients[longest_s] = self._connect(longest_s)
+        return self._clients[longest_s]
 
-    def _connect(self) -> Any:
+    def _connect(self, longest_s: float) -> Any:
         try:
             import boto3
             import botocore.session
@@ -232,10 +263,11 @@ class DynamodbTable:
             ) from error
         # The provider retries, within its bound and knowing what it sent when; the driver does not.
         config = Config(
-            connect_timeout=self._settings.connect_timeout_s,
-            read_timeout=self._settings.read_timeout_s,
+            connect_timeout=min(longest_s, self._settings.connect_timeout_s),
+            read_timeout=min(longest_s, self._settings.read_timeout_s),
             retries={"mode": "standard", "total_max_attempts": 1},
             tcp_keepalive=True,
+            parameter_validation=False,  # the requests are those of this module, and checking each costs time
         )
         try:
             session = botocore.session.get_session()

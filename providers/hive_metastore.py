@@ -31,7 +31,7 @@ STRENGTH = Strength(
 )
 
 _LEAST_S = 1.0
-"""Time that a call gets at least, so that even a writer that does not wait at all tries once."""
+"""Time that a release gets at least, also of a lease that is over."""
 
 _LOOK_EVERY_S = 1.0
 
@@ -74,29 +74,28 @@ class HiveMetastoreLockProvider(PollingProvider):
         return STRENGTH
 
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
-        within_s = max(_LEAST_S, attempt.until_s - self.runtime.monotonic_s())
         request = self._request
         if request is None or request.grant != attempt.grant:
-            self._ensure_lease_fits(within_s)
-            self._clear_up(within_s)
+            self._ensure_lease_fits(self.within_s(attempt))
+            self._clear_up(attempt)
             request = self._request = _Request(attempt.grant)
         if request.asked and request.lock_id is None:
-            self._adopt(request, within_s)
+            self._adopt(request, self.within_s(attempt))
         began_s = self.runtime.monotonic_s()
         try:
-            answer = self._ask(request, within_s)
+            answer = self._ask(request, self.within_s(attempt))
         except NoSuchLock:
             request.lock_id, request.asked = None, False
             return request.holder
         if answer.state == WAITING:
-            return self._look(attempt, request, answer.lock_id, within_s)
+            return self._look(attempt, request, answer.lock_id)
         if answer.state == ACQUIRED:
             lease = self._lease(attempt.grant, answer.lock_id, began_s)
             if lease.lost is None:
                 self._last_token = max(self._last_token, lease.token)
                 return lease
         # An answer that took longer than a lease, or a state that no lock outside a transaction has.
-        self._locks.unlock(answer.lock_id, within_s)
+        self._locks.unlock(answer.lock_id, self.within_s(attempt))
         request.lock_id, request.asked = None, False
         return request.holder
 
@@ -136,12 +135,12 @@ class HiveMetastoreLockProvider(PollingProvider):
             return
         if request.lock_id is not None:
             try:
-                self._locks.unlock(request.lock_id, _LEAST_S)
+                self._locks.unlock(request.lock_id, self.within_s(attempt))
             except NO_ANSWER:
                 self._left_behind.append(request.lock_id)
                 raise
         if request.doubted or (request.asked and request.lock_id is None):
-            self._locks.remove(request.grant, _LEAST_S)
+            self._locks.remove(request.grant, self.within_s(attempt))
 
     def inspect(self) -> LockState:
         rows = self._locks.rows(self._call_s)
@@ -209,27 +208,27 @@ class HiveMetastoreLockProvider(PollingProvider):
                 request.lock_id = row.lock_id
                 return
 
-    def _look(self, attempt: Attempt, request: _Request, lock_id: int, within_s: float) -> Holder | None:
+    def _look(self, attempt: Attempt, request: _Request, lock_id: int) -> Holder | None:
         """Now and then see who is before us, and clear away those who are dead."""
         now_s = self.runtime.monotonic_s()
         if now_s - request.looked_s < min(_LOOK_EVERY_S, self._settings.lease_s / 6):
             return request.holder
         request.looked_s = now_s
-        rows = self._locks.rows(within_s)
+        rows = self._locks.rows(self.within_s(attempt))
         held = holding(rows) or next((row for row in rows if row.lock_id < lock_id), None)
         request.holder = None if held is None else holder_of(held)
         away = request.watch.dead(rows, lock_id, self.runtime.monotonic_s())
         if request.doubted:
             away += [row for row in rows if row.lock_id != lock_id and is_of(row, request.grant)]
         for row in away:
-            self._locks.unlock(row.lock_id, within_s)
+            self._locks.unlock(row.lock_id, self.within_s(attempt))
             attempt.pauses = 0
         return request.holder
 
-    def _clear_up(self, within_s: float) -> None:
+    def _clear_up(self, attempt: Attempt) -> None:
         """Unlock what could not be unlocked when its time had come."""
         while self._left_behind:
-            self._locks.unlock(self._left_behind[-1], within_s)
+            self._locks.unlock(self._left_behind[-1], self.within_s(attempt))
             self._left_behind.pop()
 
     def _ensure_lease_fits(self, within_s: float) -> None:

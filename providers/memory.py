@@ -61,14 +61,7 @@ class MemoryLockProvider(PollingProvider):
             if slot.lease is not None and slot.lease.lost is None:
                 return _holder(slot.lease)
             slot.token += 1
-            slot.lease = Lease(
-                self.runtime,
-                self.writer,
-                grant=attempt.grant,
-                token=slot.token,
-                lease_s=self._settings.lease_s,
-                began_s=self.runtime.monotonic_s(),
-            )
+            slot.lease = self.new_lease(attempt, slot.token, self.runtime.monotonic_s())
             return slot.lease
 
     def extend(self, lease: Lease) -> None:

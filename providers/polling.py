@@ -17,6 +17,11 @@ _POLL_GROWTH = 1.6
 _GROWING_POLLS = 30
 _SHORTEST_WAIT_S = 1e-6
 """Less than this a clock may not be able to tell, and a wait for it would never end."""
+_FIRST_TRY_S, _LAST_LOOK_S, _CLEAN_UP_S = 1.0, 0.5, 0.25
+"""What a silent service may cost: all tries together get at least the first, also where there is no wait at all; one at the end
+of the wait gets at least the second; taking back what was asked for the third. So waits end at most 0.75 s late, and the
+shortest after 1.25 s."""
+_SHORTEST_REQUEST_S = 0.001
 _TELL_EVERY_S = 1.0
 _LONGEST_REST_S = 0.05
 
@@ -27,12 +32,13 @@ NO_ANSWER = (StorageUnavailable, ProviderUnavailable)
 class Attempt:
     """One `acquire`: `grant` names it in the service, so that a grant whose reply got lost is recognised as ours.
 
-    `until_s`: when it gives up, on the monotonic clock. `sent` maps what each request wrote (see the provider) to when it
-    was about to be sent; `doubt`: one got no reply.
+    `until_s`: when it gives up, on the monotonic clock; `answer_by_s`: until when an answer is waited for. `sent` maps what
+    each request wrote (see the provider) to when it was about to be sent; `doubt`: one got no reply.
     """
 
     grant: str
     until_s: float
+    answer_by_s: float
     sent: dict[object, float] = field(default_factory=dict)
     doubt: bool = False
     pauses: int = 0
@@ -50,7 +56,7 @@ class PollingProvider(LockProvider):
 
     @abstractmethod
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
-        """Try once: the lease; or who holds the lock; or None when that is not known."""
+        """Try once: the lease; or who holds the lock; or None when that is not known. Bounded by `within_s`."""
 
     @abstractmethod
     def extend(self, lease: Lease) -> None:
@@ -67,7 +73,19 @@ class PollingProvider(LockProvider):
         self.runtime.sleep(min(pause_s * (0.5 + 0.5 * self.runtime.random()), at_most_s))
 
     def abandon(self, attempt: Attempt) -> None:
-        """Leave the queue, if there is one, and take back a grant that was made without our knowing (`attempt.doubt`)."""
+        """Leave the queue, if there is one, and take back a grant that was made without our knowing (`attempt.doubt`).
+
+        Bounded by `within_s`, too, which begins anew.
+        """
+
+    def within_s(self, attempt: Attempt) -> float:
+        """How long the next request of this attempt may take, where the service's driver can be told."""
+        return max(_SHORTEST_REQUEST_S, attempt.answer_by_s - self.runtime.monotonic_s())
+
+    def new_lease(self, attempt: Attempt, token: int, began_s: float) -> Lease:
+        """The lease of a grant. `began_s` is when the request that got it was about to be sent, by the monotonic clock."""
+        lease_s = self._settings.lease_s
+        return Lease(self.runtime, self.writer, grant=attempt.grant, token=token, lease_s=lease_s, began_s=began_s)
 
     def acquire(self, *, wait_s: float) -> Lease:
         self._notice_fork()
@@ -122,10 +140,13 @@ class PollingProvider(LockProvider):
             self.runtime.sleep(min(rest_s, wait_s))
 
     def _poll(self, began_s: float, wait_s: float) -> Lease:
-        attempt = Attempt(self.runtime.uuid(), began_s + wait_s)
+        until_s = began_s + wait_s
+        answer_by_s = max(self.runtime.monotonic_s() + _FIRST_TRY_S, until_s + _LAST_LOOK_S)
+        attempt = Attempt(self.runtime.uuid(), until_s, answer_by_s)
         try:
             return self._tried(attempt, began_s, wait_s)
         except BaseException:
+            attempt.answer_by_s = self.runtime.monotonic_s() + _CLEAN_UP_S
             with suppress(LakelockError):
                 self.abandon(attempt)
             raise

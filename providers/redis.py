@@ -34,13 +34,14 @@ _LOOK_AGAIN_S = 2.0
 class RedisLockProvider(PollingProvider):
     """The table lock as a key in Redis."""
 
+    _client: RedisClient
+    _ear: Ear | None
+
     def __init__(self, opening: Opening) -> None:
         self._address = RedisAddress.parse(opening.uri)
         self._key = self._address.key or key_of(opening.storage.uri)
         self._keys = Keys(self._key)
         self._redis_settings = opening.settings.redis
-        self._client = RedisClient(self._address, self._redis_settings, self._keys, longest_s=opening.settings.lock.lease_s / 3)
-        self._ear: Ear | None = None
         self._held_for_s: float | None = None
         self._latest = 0
         super().__init__(opening)
@@ -61,11 +62,11 @@ class RedisLockProvider(PollingProvider):
             attempt.sent["queue"] = began_s
         arguments = (self._value(attempt.grant), self._lease_ms, self._latest + 1, join)
         if self._redis_settings.wait_replicas:
-            answer, replicas = self._client.run_replicated(TAKE, *arguments)
+            answer, replicas = self._client.run_replicated(TAKE, *arguments, within_s=self.within_s(attempt))
             if isinstance(answer, int):
                 self._check_replicas(replicas)
         else:
-            answer = self._client.run(TAKE, *arguments)
+            answer = self._client.run(TAKE, *arguments, within_s=self.within_s(attempt))
         if not isinstance(answer, int):
             token, holder, left_ms = answer
             self._latest = max(self._latest, token)
@@ -81,7 +82,7 @@ class RedisLockProvider(PollingProvider):
         try:
             if self._held_for_s is not None and self._ear is None:
                 # Listen first and queue up with the next attempt: who queues up deaf would be passed over.
-                self._ear = self._client.listen(self._keys.channel(self._ear_id))
+                self._ear = self._client.listen(self._keys.channel(self._ear_id), self.within_s(attempt))
                 return
             if self._held_for_s is not None and self._ear is not None:
                 self._ear.wait(min(at_most_s, self._held_for_s + 0.001, _LOOK_AGAIN_S), self.runtime)
@@ -94,7 +95,7 @@ class RedisLockProvider(PollingProvider):
 
     def abandon(self, attempt: Attempt) -> None:
         if attempt.doubt or "queue" in attempt.sent:
-            self._client.run(LEAVE, self._value(attempt.grant))
+            self._client.run(LEAVE, self._value(attempt.grant), within_s=self.within_s(attempt))
 
     def extend(self, lease: Lease) -> None:
         began_s = self.runtime.monotonic_s()
@@ -146,7 +147,7 @@ class RedisLockProvider(PollingProvider):
 
     def probe(self) -> None:
         """Scripts, keys and channels are allowed, there are replicas as asked for, and a full server does not drop locks."""
-        probing = RedisClient(self._address, self._redis_settings, Keys(f"{self._key}:probe"), longest_s=self._settings.lease_s)
+        probing = self._new_client(Keys(f"{self._key}:probe"))
         ear, value = self.runtime.uuid(), self._value(self.runtime.uuid())
         try:
             probing.listen(Keys(f"{self._key}:probe").channel(ear)).close()
@@ -173,10 +174,12 @@ class RedisLockProvider(PollingProvider):
 
     def _start_afresh(self) -> None:
         super()._start_afresh()
-        # A forked process must not read from the connections of its parent.
-        self._go_deaf()
-        self._client.close()
+        # A forked process must not use the connections of its parent, nor wait for threads that it does not have.
+        self._ear, self._client = None, self._new_client(self._keys)
         self._ear_id, self._about_me = self.runtime.uuid(), ""
+
+    def _new_client(self, keys: Keys) -> RedisClient:
+        return RedisClient(self._address, self._redis_settings, keys, self.runtime, longest_s=self._settings.lease_s / 3)
 
     def _go_deaf(self) -> None:
         ear, self._ear = self._ear, None

@@ -7,54 +7,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from typing import Any
 
 from lakelock.clock import Runtime
 from lakelock.errors import ProviderUnavailable
 from lakelock.providers.redis_address import RedisAddress
-from lakelock.providers.redis_scripts import Keys, Script
+from lakelock.providers.redis_line import Command, Line
+from lakelock.providers.redis_scripts import Names, Script
 from lakelock.settings_redis import RedisSettings
 
 _REFUSED = ("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "ERR ")
 
 
 class RedisClient:
-    """Runs scripts on the server that has the lock. Connects when it is first needed."""
+    """Runs scripts on the server that has the lock, one at a time. Connects when it is first needed."""
 
-    def __init__(self, address: RedisAddress, settings: RedisSettings, keys: Keys, longest_s: float) -> None:
+    def __init__(
+        self, address: RedisAddress, settings: RedisSettings, keys: Names, runtime: Runtime, *, longest_s: float
+    ) -> None:
         self._driver = _driver()
-        self._address, self._settings, self._keys = address, settings, keys
+        self._address, self._settings, self._keys, self._runtime = address, settings, keys, runtime
         self._timeout_s = min(settings.socket_timeout_s, longest_s)
-        self._heads: dict[str, tuple[str | bytes, ...]] = {}
+        self._heads: dict[str, Command] = {}
+        self._mutex = runtime.mutex()
         self._redis: Any = None
         self._finder: Any = None
+        self._line: Line | None = None
 
-    def run(self, script: Script, *arguments: str | int) -> Any:
+    def run(self, script: Script, *arguments: str | int, within_s: float = inf) -> Any:
         """The script's answer; `ProviderUnavailable` when there is none, and then it may or may not have run."""
-        with self.trouble():
-            redis = self.redis()
-            try:
-                return redis.execute_command(*self._by_sha(script, arguments))
-            except self._driver.exceptions.NoScriptError:
-                return redis.execute_command(*self._by_text(script, arguments))
+        return self._ask(script, arguments, (), within_s)[0]
 
-    def run_replicated(self, script: Script, *arguments: str | int) -> tuple[Any, int]:
+    def run_replicated(self, script: Script, *arguments: str | int, within_s: float = inf) -> tuple[Any, int]:
         """The script's answer, and how many replicas have what this connection wrote: asked on the same connection."""
         # The answer of WAIT must come before the request is given up.
-        wait_ms = round(min(self._settings.wait_replicas_timeout_s, 0.8 * self._timeout_s) * 1000)
-        with self.trouble():
-            for command in (self._by_sha(script, arguments), self._by_text(script, arguments)):
-                pipeline = self.redis().pipeline(transaction=False)
-                pipeline.execute_command(*command)
-                pipeline.execute_command("WAIT", self._settings.wait_replicas, wait_ms)
-                answer, replicas = pipeline.execute(raise_on_error=False)
-                if isinstance(answer, self._driver.exceptions.NoScriptError):
-                    continue
-                for each in (answer, replicas):
-                    if isinstance(each, Exception):
-                        raise each
-                return answer, int(replicas)
-        raise ProviderUnavailable(f"{self._address.place} forgets scripts at once", hint="ask who calls SCRIPT FLUSH there")
+        wait_s = min(self._settings.wait_replicas_timeout_s, 0.8 * min(self._timeout_s, within_s))
+        wait = "WAIT", self._settings.wait_replicas, round(wait_s * 1000)
+        answer, replicas = self._ask(script, arguments, (wait,), within_s)
+        return answer, int(replicas)
+
+    def _ask(self, script: Script, arguments: Sequence[str | int], more: tuple[Command, ...], within_s: float) -> list[Any]:
+        """The answers to the script, which the server may have to be told anew, and to what is asked behind it."""
+        within_s = min(within_s, self._timeout_s)
+        with self._mutex, self.trouble():
+            if self._line is None:
+                self._line = self._new_line()
+            answers = self._line.ask((self._by_sha(script, arguments), *more), within_s)
+            if isinstance(answers[0], self._driver.exceptions.NoScriptError):
+                answers = self._line.ask((self._by_text(script, arguments), *more), within_s)
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise answer
+            return answers
 
     def eviction_policy(self) -> str:
         """What the server does when its memory is full; "" where that cannot happen or may not be asked."""
@@ -65,24 +70,24 @@ class RedisClient:
                 return ""
         return str(memory.get("maxmemory_policy", "")) if memory.get("maxmemory") else ""
 
-    def listen(self, channel: str) -> Ear:
+    def listen(self, channel: str, within_s: float = inf) -> Ear:
         """An ear that is known to be subscribed on return."""
-        with self.trouble():
-            subscription = self.redis().pubsub()
-            subscription.subscribe(channel)
-            answer = subscription.get_message(timeout=self._timeout_s)
-            if answer is None or answer["type"] != "subscribe":
-                subscription.close()
-                raise ProviderUnavailable(f"{self._address.place} did not answer SUBSCRIBE", hint="is pub/sub allowed there?")
-        return Ear(self, subscription)
+        with self._mutex, self.trouble():
+            line = self._new_line()
+            (answer,) = line.ask((("SUBSCRIBE", channel),), min(within_s, self._timeout_s))
+            if isinstance(answer, Exception):
+                line.close()
+                raise answer
+        return Ear(self, line)
 
     def close(self) -> None:
         """Let go of all connections; the next request makes new ones."""
-        before, self._redis, self._finder = (self._redis, self._finder), None, None
-        for each in before:
-            if each is not None:
-                with suppress(Exception):
-                    each.close()
+        with self._mutex:
+            before, self._line, self._redis, self._finder = (self._line, self._redis, self._finder), None, None, None
+            for each in before:
+                if each is not None:
+                    with suppress(Exception):
+                        each.close()
 
     def redis(self) -> Any:
         """The client of the server that has the lock now."""
@@ -98,8 +103,8 @@ class RedisClient:
             yield
         except (driver.RedisError, OSError, ValueError) as error:  # ValueError: another thread closed this provider
             if self._address.kind == "cluster":
-                # Another server may own the key by now. Nothing is closed: other threads may be in the middle of a request.
-                self._redis = self._finder = None
+                # Another server may own the key by now. Nothing is closed: somebody may listen there.
+                self._redis = self._finder = self._line = None
             text = str(error)
             refused = isinstance(error, (driver.AuthenticationError, driver.NoPermissionError)) or (
                 type(error) is driver.ResponseError and text.startswith(_REFUSED)
@@ -113,17 +118,20 @@ class RedisClient:
                 final=refused,
             ) from error
 
-    def _head(self, command: str, name: bytes) -> tuple[str | bytes, ...]:
+    def _new_line(self) -> Line:
+        return Line(self.redis().connection_pool.make_connection(), self._driver.exceptions, self._runtime)
+
+    def _head(self, command: str, name: bytes) -> Command:
         names = [each.encode() for each in self._keys.names]
         return (command, name, b"%d" % len(names), *names)
 
-    def _by_sha(self, script: Script, arguments: Sequence[str | int]) -> tuple[str | bytes | int, ...]:
+    def _by_sha(self, script: Script, arguments: Sequence[str | int]) -> Command:
         head = self._heads.get(script.sha)
         if head is None:
             head = self._heads[script.sha] = self._head("EVALSHA", script.sha.encode())
         return (*head, *arguments)
 
-    def _by_text(self, script: Script, arguments: Sequence[str | int]) -> tuple[str | bytes | int, ...]:
+    def _by_text(self, script: Script, arguments: Sequence[str | int]) -> Command:
         return (*self._head("EVAL", script.text.encode()), *arguments)
 
     def _connected(self) -> Any:
@@ -170,28 +178,21 @@ class RedisClient:
 class Ear:
     """One subscription: hears that it is this writer's turn."""
 
-    def __init__(self, client: RedisClient, subscription: Any) -> None:
-        self._client, self._subscription = client, subscription
+    def __init__(self, client: RedisClient, line: Line) -> None:
+        self._client, self._line = client, line
 
     def wait(self, at_most_s: float, runtime: Runtime) -> bool:
         """Whether something was said within that time. `ProviderUnavailable` when the connection is gone."""
         until_s = runtime.monotonic_s() + at_most_s
         with self._client.trouble():
             while (left_s := until_s - runtime.monotonic_s()) > 0:
-                heard = self._subscription.get_message(timeout=left_s)
-                if heard is not None and heard["type"] == "message":
+                heard = self._line.hear(left_s)
+                if heard is not None and heard[0] == b"message":
                     return True
         return False
 
-    def forget(self) -> None:
-        """Drop what was said before, so that it is not taken for news."""
-        with self._client.trouble():
-            while self._subscription.get_message(timeout=0) is not None:
-                pass
-
     def close(self) -> None:
-        with suppress(Exception):
-            self._subscription.close()
+        self._line.close()
 
 
 class _Closing:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha1
+from typing import Protocol
 
 GRACE_MS = 500
 """How long the lock is kept for the waiter that was woken."""
@@ -25,6 +26,13 @@ class Script:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sha", sha1(self.text.encode(), usedforsecurity=False).hexdigest())
+
+
+class Names(Protocol):
+    """Keys that one script needs together; they have one hash tag, so that a cluster keeps them on one server."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)

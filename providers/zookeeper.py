@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from lakelock.errors import LakelockError, LeaseLost, LockError, SettingsError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
@@ -29,8 +30,8 @@ STRENGTH = Strength(
     cost="2 round trips for acquire and release; one per waiter and release, without polling",
 )
 
-_TRY_S = 1.0
-"""What a try that may not wait gives the service to answer, and how long somebody who gives up stays to clean up."""
+_CLOSE_S = 1.0
+"""How long closing waits for the service to hear that the session is over."""
 
 _TELL_S = 1.0
 _GIVE_BACK_S = 2.0
@@ -42,6 +43,7 @@ class ZooKeeperLockProvider(PollingProvider):
     _session: ZooKeeperSession | None
     _waiter: Waiter | None
     _look_once_more: bool
+    _about_me: bytes
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
@@ -67,8 +69,12 @@ class ZooKeeperLockProvider(PollingProvider):
         if not session.wait_connected(min(within(), self._options.connect_timeout_s)):
             raise session.unreachable("no connection")
         if waiter is None or waiter.session is not session or waiter.is_out:
-            data = node_data(self.writer, self._settings.lease_s)
-            waiter = self._waiter = Waiter(session, self._place.path, data, self.runtime)
+            grant = attempt.grant
+            if waiter is not None and waiter.may_be_there:
+                # It is looked for by its name, and must not be taken for the next one.
+                waiter.session.pursue(partial(waiter.leave, lambda: session.timeout_s))
+                grant = self.runtime.uuid()
+            waiter = self._waiter = self._new_waiter(session, grant)
         seen = waiter.step(within)
         if seen is None or waiter.node is None:
             return waiter.holder
@@ -93,7 +99,7 @@ class ZooKeeperLockProvider(PollingProvider):
         if waiter is None or not waiter.may_be_there:
             return
         try:
-            waiter.leave(lambda: _TRY_S)
+            waiter.leave(self._patience(attempt))
         except LakelockError:
             session = waiter.session
             session.end(lambda: waiter.leave(lambda: session.timeout_s))
@@ -133,7 +139,7 @@ class ZooKeeperLockProvider(PollingProvider):
         super().close()
         session, self._session = self._session, None
         if session is not None and self._pid == os.getpid():
-            session.end(wait_s=_TRY_S)
+            session.end(wait_s=_CLOSE_S)
 
     def inspect(self) -> LockState:
         queue, latest = self._read_queue(self._open())
@@ -167,7 +173,7 @@ class ZooKeeperLockProvider(PollingProvider):
         if not session.wait_connected(self._options.connect_timeout_s):
             raise session.unreachable("no connection")
         # Going to the end of the queue and leaving it takes every permission that the lock needs, and disturbs nobody.
-        waiter = Waiter(session, self._place.path, node_data(self.writer, self._settings.lease_s), self.runtime)
+        waiter = self._new_waiter(session, self.runtime.uuid())
         try:
             waiter.enter(self._patience())
             self._lease_s(session)
@@ -175,17 +181,22 @@ class ZooKeeperLockProvider(PollingProvider):
             if waiter.may_be_there:
                 waiter.leave(self._patience())
 
+    def _new_waiter(self, session: ZooKeeperSession, grant: str) -> Waiter:
+        if not self._about_me:
+            self._about_me = node_data(self.writer, self._settings.lease_s)
+        return Waiter(session, self._place.path, grant, self._about_me, self.runtime)
+
     def _read_queue(self, session: ZooKeeperSession) -> tuple[list[Contender], int]:
         if not session.wait_connected(self._options.connect_timeout_s):
             raise session.unreachable("no connection")
         return read_queue(session, self._place.path, self._patience())
 
     def _patience(self, attempt: Attempt | None = None) -> Callable[[], float]:
-        """How long the next request may take: not beyond the end of the attempt, but long enough for one try."""
+        """How long the next request may take: hardly beyond the end of the attempt."""
         longest_s = self._options.request_timeout_s
         if attempt is None:
             return lambda: longest_s
-        return lambda: min(longest_s, max(_TRY_S, attempt.until_s - self.runtime.monotonic_s()))
+        return lambda: min(longest_s, self.within_s(attempt))
 
     def _lease(self, session: ZooKeeperSession, node: Contender, seen: Sight) -> Lease:
         return ZooKeeperLease(self, session, node, seen, self._lease_s(session))
@@ -220,6 +231,7 @@ class ZooKeeperLockProvider(PollingProvider):
         self._session = None
         self._waiter = None
         self._look_once_more = False
+        self._about_me = b""
 
     def _rest(self, wait_s: float) -> None:
         """The queue is fair: nobody needs to stay away."""

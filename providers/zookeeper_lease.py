@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lakelock.errors import LeaseLost, LockError
 from lakelock.providers.base import Lease, LeaseLoss
 from lakelock.providers.polling import PollingProvider
@@ -11,20 +13,16 @@ from lakelock.providers.zookeeper_session import Sight, ZooKeeperSession
 _LOOK_AGAIN_S = 0.02
 
 
-class ZooKeeperLease(Lease):
-    """A lease together with the node that stands for it, and the session that the node belongs to.
+class HeldBySession(Lease):
+    """A lease together with the session that its nodes belong to.
 
     After an interruption of the connection (SUSPENDED) nobody knows whether the session still lives. `ensure_active` waits
     then until the service has confirmed session and node, as long as there is time.
     """
 
-    def __init__(
-        self, provider: PollingProvider, session: ZooKeeperSession, node: Contender, seen: Sight, lease_s: float
-    ) -> None:
-        super().__init__(
-            provider.runtime, provider.writer, grant=node.name, token=node.token, lease_s=lease_s, began_s=seen.began_s
-        )
-        self.session, self._provider = session, provider
+    def held_by(self, session: ZooKeeperSession, seen: Sight, renew: Callable[[Lease], object]) -> None:
+        """Say who holds it, as of `seen`, and how it is renewed; to be called before anything else."""
+        self.session, self._renew = session, renew
         self._epoch, self._confirmed = seen.epoch, seen.interruptions
 
     @property
@@ -54,9 +52,21 @@ class ZooKeeperLease(Lease):
         while self.is_doubtful:
             try:
                 if self.session.wait_connected(self.remaining_s() - margin_s):
-                    self._provider.renew(self)
+                    self._renew(self)
             except LeaseLost:
                 raise
             except LockError:
-                self._provider.runtime.sleep(_LOOK_AGAIN_S)
+                self._runtime.sleep(_LOOK_AGAIN_S)
             self.ensure_not_lost(margin_s)
+
+
+class ZooKeeperLease(HeldBySession):
+    """The commit lock, and the node that stands for it."""
+
+    def __init__(
+        self, provider: PollingProvider, session: ZooKeeperSession, node: Contender, seen: Sight, lease_s: float
+    ) -> None:
+        super().__init__(
+            provider.runtime, provider.writer, grant=node.name, token=node.token, lease_s=lease_s, began_s=seen.began_s
+        )
+        self.held_by(session, seen, provider.renew)

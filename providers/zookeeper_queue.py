@@ -42,8 +42,8 @@ def prefix(grant: str) -> str:
 def in_order(children: Iterable[str]) -> list[str]:
     """The contenders among `children`, the holder first."""
     numbers = {child: int(found[1] or found[2]) for child in children if (found := _SEQUENCE(child))}
-    if not numbers:
-        return []
+    if len(numbers) < 2:
+        return list(numbers)
     # Less than half the circle is in use at any time, so the first one is where the largest gap ends.
     circle = sorted({number % _CIRCLE for number in numbers.values()})
     gaps = [(number - before) % _CIRCLE or _CIRCLE for before, number in zip([circle[-1], *circle], circle, strict=False)]

@@ -6,15 +6,13 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 from lakelock.clock import Flag, Runtime
 from lakelock.errors import LakelockError, LockError, ProviderUnavailable, SettingsError
+from lakelock.providers.zookeeper_login import INSTALL, login_hint, sasl_options, understood
 from lakelock.providers.zookeeper_place import Place
 from lakelock.settings_zookeeper import ZooKeeperSettings
-
-INSTALL = "pip install 'lakelock[zookeeper]'"
 
 _LONGEST_RECONNECT_PAUSE_S = 0.5
 _LOOK_AGAIN_S = 0.05
@@ -97,6 +95,16 @@ class ZooKeeperSession:
         self._client.handler.spawn(self._wind_up, last, self.epoch, done)
         done.wait(wait_s)
 
+    def pursue(self, action: Callable[[], object]) -> None:
+        """Try `action` in the background, again and again, until it is done or the session and its nodes are gone."""
+        epoch = self.epoch
+
+        def persist() -> None:
+            while self.epoch == epoch and not self._ending and not self._did(action):
+                self._runtime.sleep(_LOOK_AGAIN_S)
+
+        self._client.handler.spawn(persist)
+
     def _wind_up(self, last: tuple[Callable[[], object], ...], epoch: int, done: Flag) -> None:
         try:
             until_s = self._runtime.monotonic_s() + self.timeout_s
@@ -145,7 +153,7 @@ class ZooKeeperSession:
     def _turned_away(self) -> LockError:
         return LockError(
             f"ZooKeeper at {','.join(self._place.hosts)} does not accept the credentials of this client",
-            hint="see zookeeper.sasl_mechanism, zookeeper.sasl_username and zookeeper.digest",
+            hint=login_hint(self._settings),
         )
 
     def unreachable(self, why: str) -> ProviderUnavailable:
@@ -179,7 +187,7 @@ class ZooKeeperSession:
     def _learn_time_out(self) -> None:
         """The server may grant another time-out than was asked for; kazoo keeps it to itself, as two thirds of it."""
         connection = self._client._connection
-        connect = connection._connect
+        connect = understood(connection._connect, self._settings, self._kazoo.exceptions)
 
         def connected(*where: object) -> Any:
             read_timeout_ms, connect_timeout_ms = connect(*where)
@@ -217,7 +225,7 @@ class ZooKeeperSession:
         if settings.digest:
             options["auth_data"] = [("digest", settings.digest)]
         if settings.sasl_mechanism != "none":
-            options["sasl_options"] = _sasl(settings)
+            options["sasl_options"] = sasl_options(settings)
         if settings.tls:
             options |= {
                 "use_ssl": True,
@@ -235,7 +243,7 @@ def check_driver(settings: ZooKeeperSettings) -> None:
     """Raise at once what no waiting can mend: a driver that is not installed, settings that cannot be understood."""
     _acl(settings.acl, _kazoo())
     if settings.sasl_mechanism != "none":
-        _sasl(settings)
+        sasl_options(settings)
 
 
 def _kazoo() -> Any:
@@ -247,23 +255,6 @@ def _kazoo() -> Any:
     except ImportError as error:
         raise ProviderUnavailable("the lock provider zookeeper: needs kazoo, which is not installed", hint=INSTALL) from error
     return kazoo
-
-
-def _sasl(settings: ZooKeeperSettings) -> dict[str, str]:
-    if find_spec("puresasl") is None:
-        raise ProviderUnavailable("zookeeper.sasl_mechanism needs pure-sasl, which is not installed", hint=INSTALL)
-    if settings.sasl_mechanism == "GSSAPI" and find_spec("gssapi") is None and find_spec("kerberos") is None:
-        raise ProviderUnavailable(
-            "GSSAPI needs a Kerberos module, and none is installed", hint="pip install 'pure-sasl[gssapi]'"
-        )
-    options = {
-        "mechanism": settings.sasl_mechanism,
-        "service": settings.sasl_service,
-        "username": settings.sasl_username,
-        "password": settings.sasl_password,
-        "principal": settings.sasl_principal,
-    }
-    return {name: value for name, value in options.items() if value}
 
 
 def _acl(text: str, kazoo: Any) -> list[Any]:

@@ -16,15 +16,16 @@ Within = Callable[[], float]
 """How many seconds the next request may take."""
 
 _TRIES = 5
+_EPHEMERAL, _SEQUENTIAL = 1, 2
 
 
 class Waiter:
     """Waits in the queue under `path` with a node of its own. Used by one thread."""
 
-    def __init__(self, session: ZooKeeperSession, path: str, data: bytes, runtime: Runtime) -> None:
+    def __init__(self, session: ZooKeeperSession, path: str, grant: str, data: bytes, runtime: Runtime) -> None:
         self.session, self.node, self.holder = session, None, None
         self._path, self._data, self._runtime = path, data, runtime
-        self._epoch, self._prefix = session.epoch, prefix(runtime.uuid())
+        self._epoch, self._prefix = session.epoch, prefix(grant)
         self._in_doubt = False
         self._woken: Flag | None = None
 
@@ -42,7 +43,7 @@ class Waiter:
     @property
     def may_be_there(self) -> bool:
         """Whether a node of ours may be in the queue."""
-        return not self.is_out and (self.node is not None or self._in_doubt)
+        return self._in_doubt or (self.node is not None and not self.is_out)
 
     @property
     def is_waiting(self) -> bool:
@@ -79,12 +80,11 @@ class Waiter:
             self._in_doubt = True
             created, listed = self.session.ask(
                 within(),
-                lambda client: client.create_async(
-                    f"{self._path}/{self._prefix}", self._data, ephemeral=True, sequence=True, include_data=True
-                ),
+                entering(f"{self._path}/{self._prefix}", self._data, self.session.acl),
                 lambda client: client.get_children_async(self._path),
             )
-            self._in_doubt = False
+            # While we waited for a connection another session may have begun, which has the node then.
+            self._in_doubt = self.is_out
             if created is not None:
                 self.node = Contender.of(created[0].rpartition("/")[2], self._data, created[1])
                 return list(listed or ())
@@ -144,6 +144,22 @@ def read_queue(session: ZooKeeperSession, path: str, within: Within) -> tuple[li
         if not order or (queue and queue[0].name == order[0]):
             return queue, listed[1].pzxid
     raise ProviderUnavailable(f"the queue at {path} in ZooKeeper changes too fast to be read", hint="look again")
+
+
+def entering(path: str, data: bytes, acl: list[Any]) -> Request:
+    """Create a node whose name the service completes; its path and stat.
+
+    kazoo's own `create_async` hands the answer on from thread to thread, which takes longer than the rest of the work here.
+    """
+
+    def create(client: Any) -> Any:
+        from kazoo.protocol.serialization import Create2
+
+        result = client.handler.async_result()
+        client._call(Create2(path, data, acl, _EPHEMERAL | _SEQUENTIAL), result)
+        return result
+
+    return create
 
 
 def reading(path: str, name: str, watch: Callable[[Any], None] | None = None) -> Request:

@@ -12,7 +12,7 @@ from lakelock.settings import Settings
 from lakelock.settings_fields import did_you_mean
 from lakelock.storage_open import StorageLocation
 
-OWN = ("path", "as_of", "include_meta", "overwrite", "application", "config", "txn_app_id", "tag")
+OWN = ("path", "as_of", "include_meta", "overwrite", "application", "config", "txn_app_id", "tag", "partition")
 _SPARKS = {"checkpointlocation", "queryname"}
 _REFUSED = {
     "partitionby": "the table says itself how it is partitioned: leave partitionBy out",
@@ -32,6 +32,7 @@ class SourceOptions:
     application: str
     txn_app_id: str
     tag: str
+    partition: str | None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -60,7 +61,18 @@ class SourceOptions:
             application=given.get("application", ""),
             txn_app_id=given.get("txn_app_id", ""),
             tag=given.get("tag", ""),
+            partition=given.get("partition") or None,
         )
+
+    def require_optimistic(self) -> None:
+        """`SettingsError` for a write in PESSIMISTIC mode: no process of a data source lives as long as its write."""
+        if self.settings.concurrency.mode == "PESSIMISTIC":
+            raise SettingsError(
+                'a write through format("lakelock") cannot hold data locks: no process of Spark lives as long as the write',
+                hint="use insert, overwrite_partitions or insert_batch of LakeTable.for_path(spark, path); or hold locks in "
+                'the driver, `with table.locked("INSERT", partition=...)`, and set concurrency.mode=OPTIMISTIC for the write',
+                key="concurrency.mode",
+            )
 
     def open(self) -> Coordinator:
         """Open the table, in whatever process this is."""

@@ -20,7 +20,8 @@ class LakelockDataSource(DataSource):
     """Read a lake table, append to it, overwrite it, or stream into it.
 
     Name: `lakelock`. Options: `path` (required); `as_of` and `include_meta` for reads; `overwrite` (`table`, the default, or
-    `partitions`) for mode overwrite; `application`, `config` (a file), and every setting, such as `lock.provider`.
+    `partitions`) for mode overwrite; `partition` (`month=1`), outside of which no row is written; `application`, `config` (a
+    file), and every setting, such as `lock.provider`.
     Spark confs do not reach data sources in Python: give settings as options or in a file.
 
     Upsert and delete need the driver: `LakeTable.for_path(spark, path).upsert(df)`.

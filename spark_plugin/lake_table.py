@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import fields, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakelock.clock import SystemRuntime
+from lakelock.data_locks import Resource
 from lakelock.errors import InputError
 from lakelock.events import Listener
 from lakelock.occ.committed import Committed
@@ -22,24 +22,24 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.history import HistoryEntry
 from lakelock.occ.retrying import with_retries
+from lakelock.occ.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.transaction import Transaction
-from lakelock.settings import Settings, WriteSettings
+from lakelock.settings import Settings
 from lakelock.spark_plugin import creating, deleting, inserting, overwriting, streaming, upserting
+from lakelock.spark_plugin.arguments import HISTORY, Duplicates, changed, instant_of, names, plain, settings_of
 from lakelock.spark_plugin.attempt import Attempt, Write
-from lakelock.spark_plugin.frames import require_batch, require_classic, spark_conf, spark_schema
+from lakelock.spark_plugin.frames import require_batch, require_classic, spark_schema
 from lakelock.spark_plugin.locations import spark_path
+from lakelock.spark_plugin.locking import LockedReads
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.storage_open import StorageLocation
 from lakelock.table.changes import read_changes
-from lakelock.table.instants import as_of_time
 from lakelock.table.schema import COMMIT_TIME
 
-Duplicates = Literal["error", "any"]
 
-
-class LakeTable:
+class LakeTable(LockedReads):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is sound. Values of `options` and of the file `config`
@@ -77,13 +77,13 @@ class LakeTable:
         greater value wins; without it the later write does. `hive_style`: partition folders read `column=value`.
         """
         require_classic(spark)
-        settings = _settings(spark, config, options)
+        settings = settings_of(spark, config, options)
         location = StorageLocation.of(path, settings.storage)
         creating.create(
             location,
             schema.schema if isinstance(schema, DataFrame) else schema,
-            key=_names(key),
-            partition_by=_names(partition_by),
+            key=names(key),
+            partition_by=names(partition_by),
             order_by=order_by,
             name=name,
             hive_style=hive_style,
@@ -108,7 +108,7 @@ class LakeTable:
         are called with each event, in the thread that writes.
         """
         require_classic(spark)
-        settings = _settings(spark, config, options)
+        settings = settings_of(spark, config, options)
         return cls._open(spark, path, StorageLocation.of(path, settings.storage), settings, application, listeners)
 
     @classmethod
@@ -125,43 +125,67 @@ class LakeTable:
         coordinator = Coordinator.open(location, settings, application=name, listeners=listeners)
         return cls(spark, coordinator, spark_path(spark, path, location.uri))
 
-    def insert(self, df: DataFrame, *, merge_schema: bool | None = None, tag: str = "") -> WriteResult:
-        """Append the rows. Keys are not looked up: a key that the table has already is then there twice."""
+    def insert(
+        self, df: DataFrame, *, partition: Targets = None, merge_schema: bool | None = None, tag: str = ""
+    ) -> WriteResult:
+        """Append the rows. Keys are not looked up: a key that the table has already is then there twice.
+
+        `partition` (of every write): the partitions or prefixes that it is for, such as `"month=1"` or `{"month": 1}`. Rows
+        for another are an `InputError`, and in PESSIMISTIC mode only these are locked, not the whole table.
+        """
         write = partial(inserting.insert, df=require_batch(df, "insert"))
-        return self._write("INSERT", write, merge_schema=merge_schema, tag=tag)
+        return self._write("INSERT", write, partition=partition, merge_schema=merge_schema, tag=tag)
 
     def upsert(
-        self, df: DataFrame, *, merge_schema: bool | None = None, duplicates: Duplicates | None = None, tag: str = ""
+        self,
+        df: DataFrame,
+        *,
+        partition: Targets = None,
+        merge_schema: bool | None = None,
+        duplicates: Duplicates | None = None,
+        tag: str = "",
     ) -> WriteResult:
         """Insert the rows whose keys the table lacks, replace the others; the newest by `order_by` wins.
 
         A key that comes more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
         """
         write = partial(upserting.upsert, df=require_batch(df, "upsert"))
-        return self._write("UPSERT", write, merge_schema=merge_schema, duplicates=duplicates, tag=tag)
+        return self._write("UPSERT", write, partition=partition, merge_schema=merge_schema, duplicates=duplicates, tag=tag)
 
-    def delete(self, what: str | Column | DataFrame, *, tag: str = "") -> WriteResult:
+    def delete(self, what: str | Column | DataFrame, *, partition: Targets = None, tag: str = "") -> WriteResult:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a data frame."""
         if isinstance(what, str | Column):
-            return self._write("DELETE", partial(deleting.delete_where, condition=what), tag=tag)
+            write: Write = partial(deleting.delete_where, condition=what)
+            return self._write("DELETE", write, partition=partition, where=what, tag=tag)
         write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
-        return self._write("DELETE", write, tag=tag)
+        return self._write("DELETE", write, partition=partition, tag=tag)
 
-    def overwrite_partitions(self, df: DataFrame, *, merge_schema: bool | None = None, tag: str = "") -> WriteResult:
+    def overwrite_partitions(
+        self, df: DataFrame, *, partition: Targets = None, merge_schema: bool | None = None, tag: str = ""
+    ) -> WriteResult:
         """Replace the whole content of every partition that `df` has rows for; the others stay as they are."""
         write = partial(overwriting.overwrite_partitions, df=require_batch(df, "overwrite_partitions"))
-        return self._write("INSERT_OVERWRITE", write, merge_schema=merge_schema, tag=tag)
+        return self._write("INSERT_OVERWRITE", write, partition=partition, merge_schema=merge_schema, tag=tag)
 
     def overwrite(
-        self, df: DataFrame, where: str | Column | None = None, *, merge_schema: bool | None = None, tag: str = ""
+        self,
+        df: DataFrame,
+        where: str | Column | None = None,
+        *,
+        partition: Targets = None,
+        merge_schema: bool | None = None,
+        tag: str = "",
     ) -> WriteResult:
         """Replace the rows that satisfy `where` by `df`, whose rows must all satisfy it; without `where` the whole table."""
         require_batch(df, "overwrite")
         if where is None:
+            if partition is not None:
+                hint = "name the rows to replace by where=..., or use overwrite_partitions(df, partition=...)"
+                raise InputError("an overwrite of the whole table takes no partition", hint=hint)
             write: Write = partial(overwriting.overwrite_table, df=df)
             return self._write("INSERT_OVERWRITE_TABLE", write, merge_schema=merge_schema, tag=tag)
         write = partial(overwriting.overwrite_where, df=df, condition=where)
-        return self._write("UPSERT", write, merge_schema=merge_schema, tag=tag)
+        return self._write("UPSERT", write, partition=partition, where=where, merge_schema=merge_schema, tag=tag)
 
     def read(self, *, as_of: str | datetime | None = None, include_meta: bool = False) -> DataFrame:
         """The table as it is now, or was: the frame keeps to this state, whatever is committed later.
@@ -169,7 +193,7 @@ class LakeTable:
         `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). Columns in the table's order;
         `include_meta` adds Hudi's five in front.
         """
-        snapshot = self._coordinator.snapshot(None if as_of is None else _instant(as_of))
+        snapshot = self._coordinator.snapshot(None if as_of is None else instant_of(as_of))
         schema = self._coordinator.schema()
         columns = schema.file_schema if include_meta else schema.arrow
         return read_files(self._spark, self._root, snapshot.files, spark_schema(columns))
@@ -181,7 +205,7 @@ class LakeTable:
         """
         table = self._coordinator.table
         timeline = table.timeline()
-        begin, end = (None if moment is None else _instant(moment) for moment in (since, until))
+        begin, end = (None if moment is None else instant_of(moment) for moment in (since, until))
         started = timeline.write_at(begin or "")
         changes = read_changes(table.storage, timeline, (started.completion if started else None) or begin or "", end)
         frame = read_files(self._spark, self._root, changes.files, spark_schema(self._coordinator.schema().file_schema))
@@ -190,12 +214,24 @@ class LakeTable:
     def history(self, limit: int = 1000) -> DataFrame:
         """The newest commits, newest first: who, when, what, how much, how long."""
         entries = self._coordinator.history(limit)
-        rows = [tuple(_plain(getattr(entry, f.name)) for f in fields(HistoryEntry)) for entry in entries]
+        rows = [tuple(plain(getattr(entry, f.name)) for f in fields(HistoryEntry)) for entry in entries]
         return self._spark.createDataFrame(rows, HISTORY)
 
-    def transaction(self, operation: str = "UPSERT") -> LakeTransaction:
-        """Read, compute and write as one: `with table.transaction() as tx:`. Committed when the block ends without error."""
-        return LakeTransaction(lambda: self._coordinator.begin(operation), self._attempt)
+    def transaction(self, operation: str = "UPSERT", *, partition: Targets = None) -> LakeTransaction:
+        """Read, compute and write as one: `with table.transaction() as tx:`. Committed when the block ends without error.
+
+        `partition` is where it may write. In PESSIMISTIC mode that, or the whole table, is locked from the beginning.
+        """
+        targets = resources_of(partition, self._coordinator.properties)
+        return LakeTransaction(lambda stack: self._begin(operation, targets, stack), self._attempt)
+
+    def _begin(self, operation: str, targets: tuple[Resource, ...], stack: ExitStack) -> Transaction:
+        coordinator = self._coordinator
+        coordinator.ensure_same_provider()
+        stack.enter_context(coordinator.data.writing(operation, targets))
+        tx = coordinator.begin(operation)
+        tx.keep_within(targets)
+        return tx
 
     def upsert_batch(self, df: DataFrame, batch_id: int) -> None:
         """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it."""
@@ -232,54 +268,27 @@ class LakeTable:
         operation: str,
         write: Write,
         *,
+        partition: Targets = None,
+        where: str | Column | None = None,
         merge_schema: bool | None = None,
         duplicates: Duplicates | None = None,
         tag: str = "",
         application: AppTransaction | None = None,
     ) -> WriteResult:
-        settings = _changed(self._coordinator.table.settings.write, merge_schema, duplicates)
+        coordinator = self._coordinator
+        likely: tuple[Resource, ...] = ()
+        if isinstance(where, str) and coordinator.data.for_writes:
+            likely = target_of_condition(where, coordinator.schema().arrow, coordinator.properties)
+        settings = changed(self._coordinator.table.settings.write, merge_schema, duplicates)
 
         def work(tx: Transaction) -> Committed:
             with closing(replace(self._attempt(tx), settings=settings)) as attempt:
                 written = write(attempt)
                 return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
 
-        return WriteResult.of(with_retries(self._coordinator, operation, work, application=application, tag=tag))
+        done = with_retries(coordinator, operation, work, application=application, tag=tag, partition=partition, likely=likely)
+        return WriteResult.of(done)
 
     def _attempt(self, tx: Transaction) -> Attempt:
         table = self._coordinator.table
         return Attempt(self._spark, tx, table.storage, self._root, self._runtime, table.settings.write)
-
-
-HISTORY = (
-    "instant string, completion string, decision bigint, operation string, action string, writer string, application string, "
-    "tag string, files int, partitions int, rows_inserted bigint, rows_updated bigint, rows_deleted bigint, size_bytes bigint, "
-    "took_s double"
-)
-
-
-def _settings(spark: SparkSession, config: str | Path | None, options: Mapping[str, object] | None) -> Settings:
-    return Settings.resolve(options or {}, spark_conf(spark), config).settings
-
-
-def _changed(settings: WriteSettings, merge_schema: bool | None, duplicates: Duplicates | None) -> WriteSettings:
-    if duplicates not in (None, "error", "any"):
-        raise InputError(f"duplicates is {duplicates!r}", hint='use duplicates="error" or duplicates="any"')
-    merge_schema = settings.merge_schema if merge_schema is None else merge_schema
-    return replace(settings, merge_schema=merge_schema, duplicates=duplicates or settings.duplicates)
-
-
-def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else tuple(columns)
-
-
-def _instant(moment: str | datetime) -> str:
-    if isinstance(moment, datetime):
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-        return as_of_time(aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f"))
-    return as_of_time(moment)
-
-
-def _plain(value: object) -> object:
-    """An enumeration's text as a plain string: Spark 4.0 cannot take another."""
-    return str(value) if isinstance(value, str) else value

@@ -22,6 +22,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.file_tasks import WriteContext
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.reads import WholeTable
+from lakelock.occ.targets import resources_of
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.spark_plugin.data_source_options import SourceOptions
 from lakelock.spark_plugin.frames import arrow_schema
@@ -54,8 +55,10 @@ class Sink:
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.options, self.schema, self.overwrite = dict(options), schema, overwrite
         self.parsed = SourceOptions.parse(options)
+        self.parsed.require_optimistic()
         self.begun: Begun | None = None
         with self.parsed.open() as table:
+            self.targets = resources_of(self.parsed.partition, table.properties)
             self.after = _schema_after(table, schema, self.parsed.settings.write.merge_schema)
 
     def __getstate__(self) -> dict[str, object]:
@@ -96,6 +99,7 @@ class Sink:
             if application is not None and table.already_applied(application):
                 tx.abort(f"batch {application.version} was applied before")
                 return
+            tx.keep_within(self.targets)
             replaced = _replaced(tx, stats, self.parsed.overwrite) if self.overwrite else None
             tx.commit(stats, schema=begun.context.schema, replaced=replaced)
 

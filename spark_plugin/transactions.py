@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -31,20 +31,25 @@ class LakeTransaction:
     partitions: such a second write is refused.
     """
 
-    def __init__(self, begin: Callable[[], Transaction], attempt: Callable[[Transaction], Attempt]) -> None:
+    def __init__(self, begin: Callable[[ExitStack], Transaction], attempt: Callable[[Transaction], Attempt]) -> None:
         self._begin, self._make_attempt = begin, attempt
+        self._locks = ExitStack()
         self._attempt: Attempt | None = None
         self.result: WriteResult | None = None
 
     def __enter__(self) -> LakeTransaction:
         if self._attempt is not None:
             raise TransactionStateError("this transaction was used before", hint="call table.transaction() for a new one")
-        self._attempt = self._make_attempt(self._begin())
+        try:
+            self._attempt = self._make_attempt(self._begin(self._locks))
+        except BaseException:
+            self._locks.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         attempt = self._open()
-        with closing(attempt), attempt.tx as tx:
+        with self._locks, closing(attempt), attempt.tx as tx:
             if error is not None:
                 tx.abort(str(error) or type(error).__name__)
                 return

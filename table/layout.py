@@ -24,6 +24,7 @@ DECISIONS_BOUNDARY = ".hoodie/.lakelock/decisions.boundary"
 CLAIMS = ".hoodie/.lakelock/claims"
 LOCK_IDENTITY = ".hoodie/.lakelock/lock.json"
 PROBES = ".hoodie/.lakelock/probe"
+AUDIT = ".hoodie/.lakelock/audit"
 PARTITION_METADATA = ".hoodie_partition_metadata"
 
 DECISION_DIGITS = 20

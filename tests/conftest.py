@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.testing.servers import ServerMissing
-from tests.integration.matrix import cells, lines
+from tests.integration import matrix
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
 _INTEROP_FOLDER = Path(__file__).parent / "interop"
@@ -38,11 +38,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The matrix of lock providers and properties. Here, because the process that distributes tests reads no conftest below."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "when")]
-    found = cells(reports)
+    found = matrix.cells(reports)
     if found:
         terminalreporter.section("lock matrix")
-        for line in lines(found):
+        for line in matrix.lines(found):
             terminalreporter.write_line(line)
+        if matrix.write(found, matrix.reasons(reports)):
+            terminalreporter.write_line(f"wrote {matrix.PAGE}")
 
 
 @pytest.hookimpl(wrapper=True)

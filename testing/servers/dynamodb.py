@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -20,7 +21,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from lakelock.testing.servers.s3 import OneAtATime
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
 
 TABLE = "hudi_locks"
 REGION = "us-east-1"
@@ -31,7 +32,12 @@ FOLDER = Path(sys.prefix) / "lakelock-servers"
 _PROGRAM = FOLDER / "node_modules" / "dynalite" / "cli.js"
 _FAILED = FOLDER / "dynalite.failed"
 _OLDEST_NODE = 20
-_INSTALL_S, _START_S = 60.0, 20.0
+_INSTALL_S, _START_S, _LOAD_S = 60.0, 20.0, 60.0
+_LIST_TABLES = {
+    "X-Amz-Target": "DynamoDB_20120810.ListTables",
+    "Content-Type": "application/x-amz-json-1.0",
+    "Authorization": "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0",
+}
 _KEYS = {"AWS_ACCESS_KEY_ID": "test-key-id", "AWS_SECRET_ACCESS_KEY": "test-secret-key"}
 
 
@@ -148,7 +154,7 @@ class Dynalite:
 
     def pause(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        freeze(self._process)
 
     def resume(self) -> None:
         assert self._process is not None
@@ -197,6 +203,9 @@ class Moto:
         serve = self._server.serve_forever
         self._thread = threading.Thread(target=serve, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
+        # moto loads itself at its first request: on a busy machine for longer than a client waits, whose request then takes
+        # effect after it was given up.
+        urllib.request.urlopen(urllib.request.Request(self.url, b"{}", _LIST_TABLES), timeout=_LOAD_S).close()
 
     def stop(self) -> None:
         self._running.set()

@@ -15,9 +15,12 @@ from xml.sax.saxutils import escape
 
 from lakelock.testing.servers import jvm
 from lakelock.testing.servers.jvm import java
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
 
 LOCK_TIMEOUT_S = 4
+PATIENT_URL = "LAKELOCK_TEST_HIVE_METASTORE_60S"
+"""`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=60s or more, for the matrix."""
+
 ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
 """`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=4s."""
 
@@ -87,8 +90,8 @@ def jars() -> str:
 class MetastoreProcess:
     """One metastore on a port of its own; `extra` are properties of Hive and Hadoop on top of what it needs."""
 
-    def __init__(self, folder: Path, extra: Mapping[str, str] | None = None, jvm: Sequence[str] = ()) -> None:
-        self._folder, self._jvm = folder, jvm
+    def __init__(self, folder: Path, extra: Mapping[str, str] | None = None, options: Sequence[str] = ()) -> None:
+        self._folder, self._options = folder, (*JAVA_OPTIONS, *options)
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._configure(extra or {})
@@ -99,7 +102,7 @@ class MetastoreProcess:
         main = "org.apache.hadoop.hive.metastore.HiveMetaStore"
         with (self._folder / "console.log").open("ab") as console:
             self._process = subprocess.Popen(
-                [java(), *JAVA_OPTIONS, *self._jvm, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
+                [java(), *self._options, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
                 cwd=self._folder,
                 stdout=console,
                 stderr=console,
@@ -125,7 +128,8 @@ class MetastoreProcess:
         self._process = None
 
     def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
+        if self._process is not None and self._process.poll() is None:
+            freeze(self._process)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -181,18 +185,7 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
     """A running metastore; that of the environment if it names one, which cannot be stopped or paused."""
     named = os.environ.get(ENVIRONMENT_URL, "")
     if named and not extra:
-        host = named.rstrip("/")
-        yield Service(
-            name="hive_metastore",
-            url=lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
-            port=int(host.rpartition(":")[2]),
-            stop=_refuse,
-            start=_refuse,
-            pause=_refuse,
-            resume=_refuse,
-            options=_LEASE,
-            queues=True,
-        )
+        yield _given(named, _LEASE)
         return
     server = MetastoreProcess(folder, extra)
     try:
@@ -212,8 +205,34 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
         server.stop()
 
 
+@contextmanager
+def patient_metastore_server(folder: Path) -> Iterator[Service]:
+    """A metastore for the leases of the matrix, which are up to 30 s, as the environment or this machine has it."""
+    named = os.environ.get(PATIENT_URL, "")
+    if named:
+        yield _given(named, {})
+        return
+    with hive_metastore_server(folder, {"hive.txn.timeout": "60s"}) as own:
+        yield own
+
+
+def _given(named: str, options: Mapping[str, str]) -> Service:
+    host = named.rstrip("/")
+    return Service(
+        name="hive_metastore",
+        url=lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
+        port=int(host.rpartition(":")[2]),
+        stop=_refuse,
+        start=_refuse,
+        pause=_refuse,
+        resume=_refuse,
+        options=options,
+        queues=True,
+    )
+
+
 def _refuse() -> None:
-    raise ServerMissing(f"the server that {ENVIRONMENT_URL} names is not ours to stop")
+    raise ServerMissing("the metastore that the environment names is not ours to stop")
 
 
 def _free_port() -> int:

@@ -1,7 +1,7 @@
 """A Kerberos realm of its own: a KDC from Debian's packages on a free loopback port, with all its files in one folder.
 
-Nothing of it needs root but the installation of the packages, which is done where root and apt are there. The Python package
-gssapi is compiled once per virtual environment.
+Nothing of it needs root but the installation of the packages, which is done where root and apt are there. The Python packages
+gssapi (for the metastore) and kerberos (for ZooKeeper) are compiled once per virtual environment.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
+from lakelock.testing.servers.service import ServerFailed, ServerMissing
 from lakelock.testing.servers.zookeeper import free_port
 
 REALM = "LAKELOCK.TEST"
 FOLDER = Path(sys.prefix) / "lakelock-servers"
 
-_GSSAPI = FOLDER / "gssapi"
+_PYTHON = FOLDER / "kerberos"
 _FAILED = FOLDER / "kerberos.failed"
 _PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
+_MODULES = {"gssapi": "gssapi>=1.8", "kerberos": "kerberos>=1.3"}
 _PACKAGES = ("krb5-kdc", "krb5-admin-server", "krb5-user")
 _TO_COMPILE = ("gcc", "libc6-dev", "libkrb5-dev")
 _UPDATE_S, _INSTALL_S, _COMPILE_S, _ANSWER_S = 60.0, 200.0, 300.0, 20.0
@@ -74,7 +76,9 @@ class Realm:
 
     @cached_property
     def environment(self) -> Mapping[str, str]:
-        return {"KRB5_CONFIG": str(self.configuration), "KRB5_KDC_PROFILE": str(self.folder / "kdc.conf")}
+        path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(_PYTHON)])
+        files = {"KRB5_CONFIG": str(self.configuration), "KRB5_KDC_PROFILE": str(self.folder / "kdc.conf")}
+        return {**files, "PYTHONPATH": path}
 
     def keytab(self, *names: str) -> Path:
         """A new file with the keys of these principals, which are made."""
@@ -95,7 +99,7 @@ class Realm:
         until_s = time.monotonic() + _ANSWER_S
         while "commencing operation" not in self._said():
             if self._running.poll() is not None or time.monotonic() > until_s:
-                raise RuntimeError(f"the KDC did not start: {self._said()[-2000:]}")
+                raise ServerFailed(f"the KDC did not start: {self._said()[-2000:]}")
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -120,12 +124,13 @@ class Realm:
         )
         # kadmin.local reports most failures in words only.
         if done.returncode != 0 or "while" in done.stderr:
-            raise RuntimeError(f"{program} failed: {done.stderr[-1000:]}")
+            raise ServerFailed(f"{program} failed: {done.stderr[-1000:]}")
 
 
 @contextmanager
 def kerberos_realm(folder: Path) -> Iterator[Realm]:
-    """A realm whose KDC runs."""
+    """A realm whose KDC runs; `ServerMissing` where it cannot be had."""
+    require()
     folder.mkdir(parents=True, exist_ok=True)
     realm = Realm(folder)
     try:
@@ -135,11 +140,8 @@ def kerberos_realm(folder: Path) -> Iterator[Realm]:
         realm.stop()
 
 
-def missing() -> str:
-    """What Kerberos lacks here, in a sentence that begins with "needs "; empty where it is there or could be installed.
-
-    gssapi may be importable only after this call.
-    """
+def require() -> None:
+    """Kerberos is here after this, the Python packages too; or `ServerMissing` says what lacks."""
     if _lacking() and not _FAILED.exists() and os.access(sys.prefix, os.W_OK):
         FOLDER.mkdir(exist_ok=True)
         with (FOLDER / "kerberos.lock").open("w") as lock:
@@ -148,15 +150,15 @@ def missing() -> str:
                 told = _install()
                 if _lacking():
                     _FAILED.write_text(told)
-    why = f" ({_FAILED.read_text().strip()[-300:]})" if _lacking() and _FAILED.exists() else ""
-    lacking = ", ".join(_lacking())
-    return f"needs Kerberos, and {lacking} is missing{why}: apt-get install -y {' '.join(_PACKAGES)}" if lacking else ""
+    if lacking := ", ".join(_lacking()):
+        why = f" ({_FAILED.read_text().strip()[-300:]} and {_FAILED} says not to try again)" if _FAILED.exists() else ""
+        raise ServerMissing(f"needs Kerberos, and {lacking} is missing{why}: apt-get install -y {' '.join(_PACKAGES)}")
 
 
 def _lacking() -> list[str]:
-    if find_spec("gssapi") is None and _GSSAPI.exists() and str(_GSSAPI) not in sys.path:
-        sys.path.append(str(_GSSAPI))
-    python = [] if find_spec("gssapi") else ["the Python package gssapi (pip install 'lakelock[kerberos]')"]
+    if _PYTHON.exists() and str(_PYTHON) not in sys.path:
+        sys.path.append(str(_PYTHON))
+    python = [f"the Python package {name} (pip install 'lakelock[kerberos]')" for name in _MODULES if find_spec(name) is None]
     return [name for name in _PROGRAMS if _program(name) is None] + python
 
 
@@ -169,7 +171,7 @@ def _install() -> str:
     """What went wrong, or nothing."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return "not root, or no apt-get here"
-    compiles = find_spec("gssapi") is None
+    compiles = any(find_spec(name) is None for name in _MODULES)
     headers = Path(sysconfig.get_path("include")) / "Python.h"
     packages = [*_PACKAGES, *(_TO_COMPILE if compiles else ()), *(["python3-dev"] if compiles and not headers.exists() else ())]
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
@@ -177,12 +179,13 @@ def _install() -> str:
     told += _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], _INSTALL_S, quiet)
     if not compiles:
         return told
-    arriving = _GSSAPI.with_suffix(".arriving")
+    arriving = _PYTHON.with_suffix(".arriving")
     shutil.rmtree(arriving, ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--target", str(arriving), "gssapi>=1.8"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--target", str(arriving), *_MODULES.values()]
     failed = _run(pip, _COMPILE_S, {"CFLAGS": "-O0"})
     if not failed:
-        arriving.rename(_GSSAPI)
+        shutil.rmtree(_PYTHON, ignore_errors=True)
+        arriving.rename(_PYTHON)
     return told + failed
 
 

@@ -13,9 +13,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
+
+from lakelock.testing.servers import jvm
+from lakelock.testing.servers.service import ServerMissing
 
 REPOSITORY = "LAKELOCK_TEST_MAVEN_URL"
 """Environment: a repository in Maven's layout to use in place of Maven Central, where Maven itself is not there."""
@@ -42,10 +44,6 @@ _IVY_SETTINGS = """<ivysettings><settings defaultResolver="chosen"/>
 """
 
 
-class NotToBeHad(Exception):
-    """The jars are not here and could not be fetched; the text says what would help and begins with "needs "."""
-
-
 @dataclass(frozen=True)
 class Jars:
     """A set of jars: a name, and one `group:artifact:version sha256` a line."""
@@ -65,14 +63,14 @@ class Jars:
         return found
 
     def fetch(self, folder: Path = FOLDER) -> Path:
-        """The folder with exactly these jars, fetched at the first time; `NotToBeHad` where they cannot be."""
+        """The folder with exactly these jars, fetched at the first time; `ServerMissing` where they cannot be."""
         place = folder / self.name
         if self._complete(place):
             return place
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise NotToBeHad(f"needs the jars of {self.name} in {place}, which cannot be made: {error}") from error
+            raise ServerMissing(f"needs the jars of {self.name} in {place}, which cannot be made: {error}") from error
         with (folder / f"{self.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not self._complete(place):
@@ -94,7 +92,7 @@ class Jars:
                 told.append("what arrived is not what is pinned")
             shutil.rmtree(arriving)
         why = "; ".join(each for each in told if each)
-        raise NotToBeHad(f"needs the jars of {self.name} from Maven Central, or from {REPOSITORY}: {why}")
+        raise ServerMissing(f"needs the jars of {self.name} from Maven Central, or from {REPOSITORY}: {why}")
 
     def _complete(self, place: Path) -> bool:
         """Whether every jar is there with its pinned content, and no other."""
@@ -112,10 +110,9 @@ def _by_maven(jars: list[tuple[str, str, str]], folder: Path) -> str:
 
 
 def _by_ivy(jars: list[tuple[str, str, str]], folder: Path) -> str:
-    spec, java = find_spec("pyspark"), shutil.which("java")
-    ivy = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec is not None and spec.origin is not None else []
-    if java is None or not ivy:
-        return "neither Maven is here nor Java and PySpark, which ships Ivy"
+    java, ivy = jvm.java(), sorted(jvm.jars().glob("ivy-*.jar"))
+    if not ivy:
+        return "this PySpark ships no Ivy"
     module = folder / "ivy.xml"
     module.write_text(_IVY.format("".join(_IVY_JAR.format(*jar) for jar in jars)))
     command = [java, "-Xmx256m", f"-Divy.default.ivy.user.dir={folder}/ivy", "-cp", str(ivy[-1]), "org.apache.ivy.Main"]

@@ -6,6 +6,7 @@
         proxy.delay(0.2)           # every answer comes this much later
         proxy.cut()                # connections are closed, and new ones as soon as they are made
         proxy.heal()               # all is well again, for new connections and for those that are left
+        proxy.round_trips          # how often a client spoke and then had to wait for an answer
 
 A reply is what one read from the service gives: one answer, for clients that ask and then wait.
 """
@@ -22,6 +23,14 @@ _CHUNK = 1 << 16
 
 
 @dataclass
+class _Talk:
+    """What went over one connection: the latest piece of a request, and whether anything came back since."""
+
+    latest: bytes = b""
+    answered: bool = True
+
+
+@dataclass
 class Proxy:
     """Listens on `port` of the loopback address and passes everything on to `target`."""
 
@@ -33,6 +42,8 @@ class Proxy:
     """Clients speak TLS with the proxy, and it speaks plainly with the service."""
     connections: int = 0
     """How many connections were made so far."""
+    round_trips: int = 0
+    """How often a client spoke first, or after it had been answered: requests sent one behind the other count once."""
     severs: bool = False
     """A lost reply ends its connection, for protocols that count replies."""
     _is_cut: bool = False
@@ -105,10 +116,10 @@ class Proxy:
                 return
             from_service, to_service = await asyncio.open_connection("127.0.0.1", self.target)
             self._pipes |= {to_client, to_service}
-            latest = [b""]
+            talk = _Talk()
             directions = [
-                asyncio.ensure_future(self._requests(from_client, to_service, latest)),
-                asyncio.ensure_future(self._replies(from_service, to_client, latest)),
+                asyncio.ensure_future(self._requests(from_client, to_service, talk)),
+                asyncio.ensure_future(self._replies(from_service, to_client, talk)),
             ]
             # Whichever side closes, the other is closed too.
             _, open_ones = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
@@ -123,15 +134,17 @@ class Proxy:
                     self._pipes.discard(pipe)
                     pipe.close()
 
-    async def _requests(self, client: asyncio.StreamReader, service: asyncio.StreamWriter, latest: list[bytes]) -> None:
+    async def _requests(self, client: asyncio.StreamReader, service: asyncio.StreamWriter, talk: _Talk) -> None:
         while data := await client.read(_CHUNK):
-            latest[0] = data
+            self.round_trips += talk.answered
+            talk.latest, talk.answered = data, False
             service.write(data)
             await service.drain()
 
-    async def _replies(self, service: asyncio.StreamReader, client: asyncio.StreamWriter, latest: list[bytes]) -> None:
+    async def _replies(self, service: asyncio.StreamReader, client: asyncio.StreamWriter, talk: _Talk) -> None:
         while data := await service.read(_CHUNK):
-            if self._to_drop > 0 and self._asked in latest[0]:
+            talk.answered = True
+            if self._to_drop > 0 and self._asked in talk.latest:
                 self._to_drop -= 1
                 self.dropped += 1
                 if self.severs:

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
 
 START_S = 10.0
 
@@ -105,7 +105,7 @@ class RedisServer:
 
     def pause(self) -> None:
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        freeze(self.process)
 
     def resume(self) -> None:
         assert self.process is not None

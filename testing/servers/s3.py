@@ -58,12 +58,12 @@ def s3_server() -> Iterator[str]:
     thread.start()
     endpoint = f"http://127.0.0.1:{server.server_port}"
     try:
-        request = urllib.request.Request(f"{endpoint}/lake", method="PUT", headers={"Authorization": _AUTHORIZATION})
-        urllib.request.urlopen(request, timeout=10).close()
+        request = urllib.request.Request(f"{endpoint}/lake", method="PUT", headers={"Authorization": AUTHORIZATION})
+        urllib.request.urlopen(request, timeout=60).close()  # moto loads itself at its first request
         yield endpoint
     finally:
         server.shutdown()
         thread.join(5)
 
 
-_AUTHORIZATION = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+AUTHORIZATION = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -22,6 +25,13 @@ def nothing() -> None:
     """What is done to a service that cannot be stopped: it has no server, or it is somebody else's."""
 
 
+def freeze(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process until it gets SIGCONT; on return none of its threads runs, which the signal alone does not promise."""
+    process.send_signal(signal.SIGSTOP)
+    if process.returncode is None:
+        os.waitpid(process.pid, os.WUNTRACED)
+
+
 @dataclass(frozen=True)
 class Service:
     """A running lock service.
@@ -40,5 +50,10 @@ class Service:
     options: Mapping[str, str] = field(default_factory=dict)
     queues: bool = False
     """Whether waiters are served in order of arrival, not by who happens to look first."""
+    tables: str = ""
+    """The URI below which tables lie, for a lock that is in the table's storage; `table_options` are that storage's."""
+    table_options: Mapping[str, str] = field(default_factory=dict)
     sessions: bool = False
     """Whether a session holds the lock: a silent holder keeps it as long as it lives, and a lost reply ends the connection."""
+    forks: bool = True
+    """Whether a client goes on working in a forked process."""

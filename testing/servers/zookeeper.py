@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakelock.testing.servers.jvm import jars, java
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
 
 ENVIRONMENT = "LAKELOCK_TEST_ZOOKEEPER"
 """`host:port,host:port/base` of a server that is there already; tests that must restart it are skipped then."""
@@ -97,6 +97,10 @@ class _Process:
             self._running.wait()
             self._running = None
 
+    def freeze(self) -> None:
+        assert self._running is not None
+        freeze(self._running)
+
     def signal(self, number: signal.Signals) -> None:
         assert self._running is not None
         self._running.send_signal(number)
@@ -121,7 +125,7 @@ def zookeeper_server(
             port=port,
             stop=process.stop,
             start=process.start,
-            pause=lambda: process.signal(signal.SIGSTOP),
+            pause=process.freeze,
             resume=lambda: process.signal(signal.SIGCONT),
             queues=True,
             sessions=True,

@@ -1,7 +1,8 @@
-"""A writer process that takes data locks on command: `python data_lock_worker.py ARENA`, one command a line on stdin.
+"""A writer process that takes data locks on command: `python data_lock_worker.py`.
 
-ARENA is JSON: `table`, its name, and `settings` by their full names. Commands: `ready`; `take MODE PATHS WAIT_S`, where MODE is
-S or X and PATHS are partition paths with commas between; `renew`, from now on until the end; `check`; `release`.
+The first line on stdin is the arena as JSON: `table`, its name, and `settings` by their full names. Then come commands, one a
+line: `ready`; `take MODE PATHS WAIT_S`, where MODE is S or X and PATHS are partition paths with commas between; `renew`, from
+now on until the end; `check`; `release`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def say(**facts: object) -> None:
 
 
 def main() -> None:
-    arena = json.loads(sys.argv[1])
+    arena = json.loads(sys.stdin.readline())
     runtime = SystemRuntime()
     settings = Settings.resolve(arena["settings"]).settings
     writer = WriterIdentity.of_this_process(runtime, f"worker-{os.getpid()}")

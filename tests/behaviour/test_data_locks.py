@@ -20,6 +20,7 @@ from lakelock.storage import Storage
 from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
 from tests.behaviour.data_lock_suite import P1, DataLockSuite, Writers, granted, own
+from tests.integration.matrix import MARK
 
 RUNTIME = SystemRuntime()
 
@@ -51,6 +52,11 @@ class DocumentSuite(DataLockSuite):
 
 @pytest.mark.parametrize("provider", ["storage:", "memory:"])
 class TestDocuments(DocumentSuite):
+    @pytest.fixture(autouse=True)
+    def cell(self, request: pytest.FixtureRequest, provider: str) -> None:
+        """Says in the reports which cell of the lock matrix this is."""
+        request.node.user_properties.append((MARK, [provider.removesuffix(":"), "S/X suite"]))
+
     @pytest.fixture
     def writers(self, provider: str, tmp_path: Path) -> Iterator[Writers]:
         made = Writers(opener(provider, LocalStorage(tmp_path / "table")))

@@ -12,7 +12,7 @@ from lakelock.errors import EarlyConflictError
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.names import MarkerKind
-from lakelock.occ.audit import alarm, audit
+from lakelock.occ.overlaps import alarm, audit
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import Decision
 from lakelock.storage import Storage

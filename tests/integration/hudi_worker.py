@@ -15,7 +15,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage_open import open_storage
-from tests.behaviour.lock_worker import obey
+from lakelock.testing.lock_worker import obey
 
 
 def main() -> None:

@@ -19,8 +19,9 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage_memory import MemoryStorage
 from lakelock.testing.servers.dynamodb import REGION, TABLE
+from lakelock.testing.servers.jvm import java
 from lakelock.testing.servers.service import Service
-from lakelock.testing.servers.zookeeper import JVM, java
+from lakelock.testing.servers.zookeeper import JVM
 from tests.integration.zookeeper_world import Worker
 
 ROOT = Path(__file__).parents[2]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
@@ -17,15 +18,15 @@ from lakelock.providers.metastore_wire import Address, Wire
 from lakelock.settings import Settings
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
 from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers.service import Service
 from tests.behaviour.data_lock_suite import LEASE_S
-from tests.behaviour.lock_processes import WORKER, Worker
 
 TIMEOUT_S = 40
 """hive.txn.timeout of the server: above all leases, so that no lock is gone before its lease is over."""
 
 _RUNTIME = SystemRuntime()
-_PROGRAM = WORKER.with_name("data_lock_worker.py")
+_PROGRAM = Path(__file__).parents[1] / "behaviour" / "data_lock_worker.py"
 _numbers = count(1)
 
 

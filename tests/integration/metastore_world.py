@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 from lakelock.clock import SystemRuntime
 from lakelock.events import Event, Events
@@ -27,7 +22,6 @@ from lakelock.storage_memory import MemoryStorage
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
 from lakelock.testing.servers.service import Service
 
-ROOT = Path(__file__).parents[2]
 LEASE_S = 1.5
 
 _numbers = count(1)
@@ -61,28 +55,6 @@ class World:
 
     def rows(self, port: int) -> list[LockRow]:
         return self.calls(port).show_locks(self.database, self.table)
-
-
-class Worker:
-    """A writer in a process of its own; `ask` sends a command, `answer` waits for its reply."""
-
-    def __init__(self, arena: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "tests.integration.metastore_worker", json.dumps(arena)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, command: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
-
-    def __call__(self, command: str) -> dict[str, Any]:
-        self.ask(command)
-        return self.answer()
 
 
 @contextmanager

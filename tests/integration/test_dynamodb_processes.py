@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import count, pairwise
 from pathlib import Path
@@ -16,10 +13,10 @@ from uuid import uuid4
 
 import pytest
 
+from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers.dynamodb import REGION, TABLE, dynamodb_server
 from lakelock.testing.servers.service import Service
 
-WORKER = Path(__file__).parents[1] / "behaviour" / "lock_worker.py"
 LEASE_S = 1.5
 _numbers = count(1)
 
@@ -28,31 +25,6 @@ _numbers = count(1)
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with dynamodb_server(tmp_path_factory.mktemp("dynamodb")) as running:
         yield running
-
-
-class Worker:
-    """One writer process; `ask` sends a command, `answer` waits for its reply."""
-
-    def __init__(self, arena: dict[str, Any]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), json.dumps(arena)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, command: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, "the worker died"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def __call__(self, command: str) -> dict[str, Any]:
-        self.ask(command)
-        return self.answer()
 
 
 @pytest.fixture
@@ -73,8 +45,7 @@ def start(service: Service, tmp_path: Path, key: str) -> Iterator[Callable[..., 
 
     yield start_one
     for worker in workers:
-        worker.process.kill()
-        worker.process.communicate()
+        worker.end()
 
 
 class JavaTwin:

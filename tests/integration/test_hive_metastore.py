@@ -20,10 +20,11 @@ from lakelock.providers import open_provider, renewing
 from lakelock.providers.metastore_thrift import WAITING
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers.hive_metastore import LOCK_TIMEOUT_S
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
-from tests.integration.metastore_world import LEASE_S, ROOT, Worker, World, new_world, proxied, take, until
+from tests.integration.metastore_world import LEASE_S, World, new_world, proxied, take, until
 
 
 @pytest.fixture
@@ -44,17 +45,14 @@ def start(world: World, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     (tmp_path / "count").write_text("0")
 
     def start_one(lease_s: float = LEASE_S) -> Worker:
-        arena = {"provider": world.uri, "lease_s": lease_s, "renew_s": lease_s / 3, "folder": str(tmp_path)}
-        workers.append(Worker(arena))
+        arena = {"uri": str(tmp_path / "table"), "options": {}, "lease_s": lease_s, "renew_s": lease_s / 3}
+        workers.append(Worker(arena | {"folder": str(tmp_path), "settings": {"lock.provider": world.uri}}))
         return workers[-1]
 
     yield start_one
     for worker in workers:
         worker.process.kill()
         worker.process.communicate()
-
-
-# --- one at a time
 
 
 def test_one_holds_the_lock_and_the_other_is_told_who(world: World) -> None:
@@ -110,9 +108,6 @@ def test_taking_and_giving_back_costs_two_calls(world: World, proxy: MetastorePr
     for _ in range(3):
         provider.release(take(provider))
     assert proxy.calls == {"lock": 3, "unlock": 3}
-
-
-# --- leases
 
 
 def test_tokens_grow_over_release_crash_and_restart(world: World, metastore: Service) -> None:
@@ -221,7 +216,7 @@ def test_a_lease_longer_than_the_metastore_keeps_locks_is_refused(world: World) 
 
 def test_the_example_file_runs(world: World) -> None:
     options = {"lock.provider": world.uri, "lock.lease_s": 3.0, "lock.renew_s": 1.0}
-    settings = Settings.resolve(options, file=ROOT / "configs" / "hive_metastore.toml").settings
+    settings = Settings.resolve(options, file=Path(__file__).parents[2] / "configs" / "hive_metastore.toml").settings
     identity = WriterIdentity.of_this_process(world.runtime, "example")
     provider = open_provider(settings, MemoryStorage(world.runtime.now_ms), world.runtime, identity)
     provider.probe()
@@ -235,9 +230,6 @@ def test_closing_gives_the_lock_back_and_may_be_done_twice(world: World) -> None
     provider.close()
     provider.close()
     take(world.writer("two"))
-
-
-# --- looking and breaking
 
 
 def test_inspect_shows_the_holder_and_the_queue(world: World, metastore: Service) -> None:
@@ -293,9 +285,6 @@ def test_the_probe_passes_and_leaves_nothing_behind(world: World, metastore: Ser
     assert all(vars(provider.strength).values())
 
 
-# --- peers that are not lakelock
-
-
 def test_a_java_writer_excludes_us_and_is_left_alone_until_the_metastore_drops_it(world: World, metastore: Service) -> None:
     java = world.calls(metastore.port)
     held = java.lock(world.database, world.table, user="etl", host="node-7", agent="Unknown")
@@ -328,122 +317,6 @@ def test_an_unusual_name_of_an_application_harms_nobody(world: World) -> None:
     holder = world.writer("looker").inspect().holder
     assert holder is not None and holder.writer is not None and holder.writer.application.startswith("it-s a - -job-")
     provider.release(lease)
-
-
-# --- replies that get lost
-
-
-def test_a_lock_whose_reply_got_lost_is_adopted_and_not_taken_twice(
-    world: World, proxy: MetastoreProxy, metastore: Service
-) -> None:
-    provider = world.writer("one")
-    provider.release(take(provider))
-    proxy.lose_reply = ["lock"]
-    lease = take(provider, wait_s=5)
-    assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token]
-    assert proxy.lose_reply == [] and proxy.calls["lock"] == 2
-    provider.renew(lease)
-    provider.release(lease)
-    assert world.rows(metastore.port) == []
-
-
-def test_a_lock_request_that_got_lost_is_sent_again(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
-    provider = world.writer("one")
-    proxy.lose_request = ["lock"]
-    lease = take(provider, wait_s=5)
-    assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token] and proxy.calls["lock"] == 2
-
-
-def test_a_lock_request_that_arrives_late_leaves_no_ghost(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
-    provider = world.writer("one")
-    proxy.hold_request = ["lock"]
-    lease = take(provider, wait_s=5)
-    proxy.deliver()
-    assert len(world.rows(metastore.port)) == 2
-    provider.renew(lease)
-    provider.release(lease)
-    assert world.rows(metastore.port) == []
-
-
-def test_giving_up_takes_back_what_nobody_heard_of(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
-    provider = world.writer("one")
-    proxy.lose_reply = ["lock"]
-    with pytest.raises(ProviderUnavailable):
-        take(provider, wait_s=0.0)
-    assert proxy.lose_reply == [] and world.rows(metastore.port) == []
-
-
-@pytest.mark.parametrize("what", ["reply", "request"])
-def test_a_lost_heartbeat_check_or_unlock_is_sent_again(
-    world: World, proxy: MetastoreProxy, metastore: Service, what: str
-) -> None:
-    other = world.writer("other", lease_s=4.0)
-    lease = take(other)
-    setattr(proxy, f"lose_{what}", ["check_lock", "heartbeat", "unlock", "show_locks"])
-    waiter, got = world.writer("waiter", lease_s=4.0), []
-    waiting = threading.Thread(target=lambda: got.append(take(waiter, wait_s=20)))
-    waiting.start()
-    until(lambda: proxy.calls["check_lock"] > 1)
-    other.renew(lease)
-    other.release(lease)
-    waiting.join(20)
-    waiter.renew(got[0])
-    waiter.release(got[0])
-    assert getattr(proxy, f"lose_{what}") == [] and world.rows(metastore.port) == []
-
-
-def test_a_waiter_that_gives_up_leaves_the_queue(world: World, metastore: Service) -> None:
-    lease = take(world.writer("holder", lease_s=4.0))
-    with pytest.raises(LockTimeout):
-        take(world.writer("waiter"), wait_s=0.3)
-    assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token]
-
-
-def test_a_release_that_cannot_be_sent_is_told_raises_nothing_and_is_made_up_for(
-    world: World, proxy: MetastoreProxy, metastore: Service
-) -> None:
-    provider = world.writer("one", lease_s=4.0, connect_delay_s=0.05)
-    lease = take(provider)
-    proxy.refuse, proxy.lose_request = True, ["unlock"]
-    provider.release(lease)
-    assert [event.kind for event in world.seen] == [EventKind.ALERT]
-    assert len(world.rows(metastore.port)) == 1
-    proxy.refuse = False
-    assert take(provider).token > lease.token
-
-
-# --- a metastore that is away
-
-
-def test_the_wait_is_bounded_when_nobody_answers(world: World, metastore: Service) -> None:
-    provider, holder = world.writer("one"), world.writer("holder")
-    lease = take(holder)
-    metastore.pause()
-    try:
-        began_s = time.monotonic()
-        with pytest.raises(ProviderUnavailable, match="no answer in time"):
-            take(provider, wait_s=1.0)
-        assert time.monotonic() - began_s < 4
-        until(lambda: lease.lost is not None)
-        holder.release(lease)
-        assert time.monotonic() - began_s < 8
-    finally:
-        metastore.resume()
-    take(world.writer("next"), wait_s=20)
-
-
-def test_a_holder_without_a_metastore_loses_its_lease_at_the_deadline_and_knows_why(
-    world: World, proxy: MetastoreProxy
-) -> None:
-    provider = world.writer("one", lease_s=1.0)
-    lease = take(provider)
-    proxy.refuse, proxy.lose_request = True, ["heartbeat"]
-    with renewing(provider, lease, world.runtime, 0.1):
-        until(lambda: lease.lost is not None)
-    assert lease.lost is not None and lease.lost.reason == "unreachable" and "could not connect" in lease.lost.detail
-
-
-# --- processes
 
 
 def test_a_forked_child_holds_nothing_and_opens_its_own_connection(world: World) -> None:

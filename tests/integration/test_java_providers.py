@@ -13,10 +13,9 @@ import pytest
 
 from lakelock.errors import LockTimeout
 from lakelock.storage_open import open_storage
-from lakelock.testing.servers import zookeeper as spark
 from lakelock.testing.servers.dynamodb import dynamodb_server
 from lakelock.testing.servers.hudi_jars import HUDI, HUDI_DYNAMODB
-from lakelock.testing.servers.maven import Jars, NotToBeHad
+from lakelock.testing.servers.jvm import jars
 from lakelock.testing.servers.service import Service
 from tests.integration.hudi_world import LEASE_S, World, compiled, new_world
 
@@ -27,23 +26,16 @@ PAUSE_S = {"zookeeper": 0.0, "metastore": 0.05, "dynamodb": 0.15}
 """After each release, as Java does not queue for DynamoDB and the metastore: it looks again, once a second for DynamoDB."""
 
 
-def _fetched(jars: Jars) -> str:
-    try:
-        return f"{jars.fetch()}/*"
-    except NotToBeHad as missing:
-        pytest.skip(str(missing))
-
-
 @pytest.fixture(scope="module")
 def hudi(tmp_path_factory: pytest.TempPathFactory) -> str:
-    class_path = f"{_fetched(HUDI)}:{spark.jars()}/*"
+    class_path = f"{HUDI.fetch()}/*:{jars()}/*"
     return compiled(Path(__file__).with_name("HudiLock.java"), class_path, tmp_path_factory.mktemp("hudi"))
 
 
 @pytest.fixture(scope="module")
 def hudi_dynamodb(tmp_path_factory: pytest.TempPathFactory) -> str:
     return compiled(
-        Path(__file__).with_name("HudiLock.java"), _fetched(HUDI_DYNAMODB), tmp_path_factory.mktemp("hudi-dynamodb")
+        Path(__file__).with_name("HudiLock.java"), f"{HUDI_DYNAMODB.fetch()}/*", tmp_path_factory.mktemp("hudi-dynamodb")
     )
 
 

@@ -14,8 +14,7 @@ from lakelock.errors import LockTimeout, ProviderUnavailable
 from lakelock.providers.metastore_client import MetastoreClient
 from lakelock.providers.metastore_wire import Address
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
-from lakelock.testing.servers import kerberos
-from lakelock.testing.servers.hive_metastore import MetastoreProcess, can_start
+from lakelock.testing.servers.hive_metastore import MetastoreProcess
 from lakelock.testing.servers.kerberos import REALM, Realm, kerberos_realm
 from tests.integration.metastore_world import World, take, until
 
@@ -35,10 +34,6 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    if not can_start():
-        pytest.skip("needs Java and PySpark, whose jars hold a Hive metastore")
-    if lacking := kerberos.missing():
-        pytest.skip(lacking)
     with kerberos_realm(tmp_path_factory.mktemp("kdc")) as realm, pytest.MonkeyPatch.context() as patched:
         for name, value in realm.environment.items():
             patched.setenv(name, value)

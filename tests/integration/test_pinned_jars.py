@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from lakelock.testing.servers.maven import REPOSITORY, Jars, NotToBeHad
+from lakelock.testing.servers.maven import REPOSITORY, Jars
+from lakelock.testing.servers.service import ServerMissing
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or find_spec("pyspark") is None, reason="needs Java and PySpark, which ships Ivy"
-)
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>org.example</groupId><artifactId>thing</artifactId><version>1.0</version></project>
 """
@@ -40,12 +37,12 @@ def test_jars_are_fetched_once_and_kept(tmp_path: Path, content: bytes, monkeypa
 
 def test_a_jar_with_other_content_is_refused(tmp_path: Path, content: bytes) -> None:
     jars = Jars("things", f"\norg.example:thing:1.0 {hashlib.sha256(b'another').hexdigest()}\n")
-    with pytest.raises(NotToBeHad, match=r"^needs the jars of things .*: what arrived is not what is pinned"):
+    with pytest.raises(ServerMissing, match=r"^needs the jars of things .*: what arrived is not what is pinned"):
         jars.fetch(tmp_path)
     assert not (tmp_path / "things").exists()
 
 
 def test_where_they_cannot_be_had_it_says_who_said_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(REPOSITORY, (tmp_path / "nothing").as_uri())
-    with pytest.raises(NotToBeHad, match=r"java said: .*(not found|unresolved)"):
+    with pytest.raises(ServerMissing, match=r"java said: .*(not found|unresolved)"):
         Jars("things", f"\norg.example:thing:1.0 {'0' * 64}\n").fetch(tmp_path)

@@ -1,4 +1,4 @@
-"""The ZooKeeper lock on a real server: what every provider promises, and what a queue and a session add."""
+"""The ZooKeeper lock on a real server: what a queue and a session add to the promises of every provider."""
 
 from __future__ import annotations
 
@@ -8,25 +8,16 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from lakelock.clock import SystemRuntime
-from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderUnavailable, SettingsError
+from lakelock.errors import LeaseLost, LockError, LockTimeout
 from lakelock.events import EventKind, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import Lease, LockProvider, open_provider, renewing
-from lakelock.providers.zookeeper_lease import ZooKeeperLease
-from lakelock.providers.zookeeper_place import parse_place
-from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
-from lakelock.testing.servers.proxy import Proxy
+from lakelock.providers import renewing
 from lakelock.testing.servers.service import Service
-from lakelock.testing.servers.zookeeper import zookeeper_ensemble, zookeeper_server
-from tests.integration.zookeeper_world import LEASE_S, World, expire, until, workers
+from tests.integration.zookeeper_world import LEASE_S, World, expire, nodes, take, until, workers
 
 
 @pytest.fixture
@@ -34,22 +25,6 @@ def world(zookeeper: Service) -> Iterator[World]:
     world = World(zookeeper)
     yield world
     world.close()
-
-
-@pytest.fixture
-def proxy(zookeeper: Service) -> Iterator[Proxy]:
-    with Proxy(zookeeper.port) as proxy:
-        yield proxy
-
-
-def take(provider: LockProvider, wait_s: float = 0.0) -> Lease:
-    return provider.acquire(wait_s=wait_s)
-
-
-def nodes(provider: LockProvider) -> list[str]:
-    """The owners in the queue, the holder first."""
-    state = provider.inspect()
-    return [one.owner for one in (state.holder, *state.queue) if one]
 
 
 def test_one_holds_the_lock_and_the_other_is_told_who_within_its_wait(world: World) -> None:
@@ -246,9 +221,6 @@ def test_the_requests_of_waiters_grow_linearly_and_not_with_time(world: World) -
     assert few <= 3 * 5 + 30 and many <= 3 * 25 + 60
 
 
-# --- processes
-
-
 def test_four_processes_never_hold_the_lock_at_once(world: World, tmp_path: Path) -> None:
     with workers(world, tmp_path) as (python, _):
         hammering = [python(lease_s=15.0) for _ in range(4)]
@@ -319,245 +291,3 @@ def test_a_forked_child_does_not_hold_the_lock_and_leaves_the_parents_session_al
     lease.ensure_active()
     assert nodes(provider) == [lease.grant]
     provider.release(lease)
-
-
-# --- connections and servers that fail
-
-
-def test_an_unreachable_server_costs_no_more_than_the_wait(world: World) -> None:
-    provider = world.writer("one", uri="zookeeper://127.0.0.1:1/lock")
-    began_s = time.monotonic()
-    with pytest.raises(ProviderUnavailable, match=r"127\.0\.0\.1:1"):
-        take(provider, wait_s=1.5)
-    assert time.monotonic() - began_s < 1.5 + 1.0
-    provider.close()
-    assert time.monotonic() - began_s < 1.5 + 2.5
-
-
-def test_a_server_that_does_not_answer_is_passed_over_for_the_next_one(world: World) -> None:
-    with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
-        uri = world.uri.replace("zookeeper://", f"zookeeper://127.0.0.1:{silent.getsockname()[1]},")
-        provider = world.writer("one", lease_s=3.0, uri=uri)
-        take(provider, wait_s=10).ensure_active()
-        provider.close()
-
-
-def test_a_connection_that_kazoo_has_given_up_is_replaced(world: World) -> None:
-    provider = world.writer("one", lease_s=6.0)
-    lease = take(provider, 5)
-    assert provider._session is not None
-    provider._session._client.stop()
-    assert lease.lost is not None and lease.lost.reason == "session-lost"
-    provider.release(lease)
-    again = take(provider, 5)
-    assert again.token > lease.token
-    again.ensure_active()
-
-
-def test_a_server_that_is_frozen_costs_no_more_than_the_wait_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    with zookeeper_server(tmp_path, own=True) as server:
-        world = World(server)
-        provider, looking = world.writer("one"), world.writer("looks")
-        provider.probe()
-        assert nodes(looking) == []
-        server.pause()
-        began_s = time.monotonic()
-        with pytest.raises(ProviderUnavailable):
-            take(provider, wait_s=0.3)
-        assert time.monotonic() - began_s < 0.3 + 2 * 1.0 + 0.5
-        server.resume()
-        until(lambda: nodes(looking) == [])
-        take(world.writer("two"), wait_s=3 * LEASE_S).ensure_active()
-        world.close()
-
-
-def test_a_grant_whose_reply_was_lost_is_found_again_and_not_taken_twice(world: World, proxy: Proxy) -> None:
-    provider, looking = world.writer("one", lease_s=6.0, port=proxy.port), world.writer("looks")
-    provider.probe()
-    proxy.drop_replies()
-    with ThreadPoolExecutor(1) as pool:
-        taking = pool.submit(take, provider, 10)
-        until(lambda: len(nodes(looking)) == 1)
-        (node,) = nodes(looking)
-        proxy.heal(reconnect=True)
-        lease = taking.result(10)
-    assert lease.grant == node and nodes(looking) == [node]
-    lease.ensure_active()
-    provider.renew(lease)
-    provider.release(lease)
-    assert nodes(looking) == []
-
-
-def test_giving_up_after_a_lost_reply_leaves_no_node_behind(world: World, proxy: Proxy) -> None:
-    provider, looking = world.writer("one", lease_s=20.0, port=proxy.port), world.writer("looks")
-    provider.probe()
-    proxy.drop_replies()
-    with pytest.raises(ProviderUnavailable):
-        take(provider, wait_s=0.5)
-    assert len(nodes(looking)) == 1
-    proxy.heal(reconnect=True)
-    # Long before the session would time out.
-    until(lambda: nodes(looking) == [], within_s=8)
-    proxy.heal(reconnect=True)
-    take(provider, wait_s=5).ensure_active()
-
-
-def test_a_waiter_that_gives_up_leaves_no_node_behind(world: World) -> None:
-    holder, waiter = world.writer("holder"), world.writer("waiter")
-    lease = take(holder)
-    with pytest.raises(LockTimeout):
-        take(waiter, wait_s=0.1)
-    assert nodes(holder) == [lease.grant]
-
-
-def test_a_waiter_whose_connection_breaks_waits_on_with_the_same_node(world: World, proxy: Proxy) -> None:
-    holder, waiter = world.writer("holder", lease_s=6.0), world.writer("waiter", lease_s=6.0, port=proxy.port)
-    lease = take(holder)
-    with ThreadPoolExecutor(1) as pool:
-        taking = pool.submit(take, waiter, 10)
-        until(lambda: len(nodes(holder)) == 2)
-        place = nodes(holder)[1]
-        proxy.interrupt()
-        assert nodes(holder) == [lease.grant, place]
-        holder.release(lease)
-        assert taking.result(10).grant == place
-
-
-def test_a_waiter_whose_session_ends_or_whose_node_is_removed_enters_the_queue_again(world: World) -> None:
-    holder, waiter = world.writer("holder", lease_s=6.0), world.writer("waiter", lease_s=6.0)
-    lease = take(holder)
-    with ThreadPoolExecutor(1) as pool:
-        taking = pool.submit(take, waiter, 10)
-        until(lambda: len(nodes(holder)) == 2)
-        first_place = nodes(holder)[1]
-        expire(waiter)
-        until(lambda: len(nodes(holder)) == 2 and nodes(holder)[1] != first_place)
-        assert not taking.done()
-        holder.release(lease)
-        taken = taking.result(10)
-    assert taken.grant != first_place and nodes(holder) == [taken.grant]
-    taken.ensure_active()
-
-
-def test_publishing_pauses_while_the_connection_is_interrupted_and_goes_on_once_verified(world: World, proxy: Proxy) -> None:
-    holder = world.writer("holder", lease_s=9.0, port=proxy.port)
-    lease = take(holder, 5)
-    assert isinstance(lease, ZooKeeperLease)
-    proxy.cut()
-    until(lambda: lease.is_doubtful)
-    assert lease.lost is None, "suspended is not lost"
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(lease.ensure_active)
-        with pytest.raises(NotYet):
-            asking.result(timeout=0.3)
-        with pytest.raises(LeaseLost, match="left"):
-            lease.ensure_active(margin_s=lease.remaining_s() - 0.1)
-        assert lease.lost is None
-        proxy.heal(reconnect=True)
-        asking.result(timeout=5)
-    assert not lease.is_doubtful and lease.lost is None
-    holder.release(lease)
-
-
-def test_a_holder_that_is_cut_off_stops_before_the_next_one_starts(world: World, proxy: Proxy) -> None:
-    holder, other = world.writer("holder", port=proxy.port), world.writer("other")
-    lease = take(holder, 5)
-    assert isinstance(lease, ZooKeeperLease)
-    with renewing(holder, lease, world.runtime, LEASE_S / 3, Events((world.seen.append,))):
-        proxy.cut()
-        with ThreadPoolExecutor(1) as pool:
-            taking = pool.submit(lambda: (take(other, wait_s=10), time.monotonic()))
-            until(lambda: lease.is_doubtful)
-            with pytest.raises(LeaseLost) as lost:
-                lease.ensure_active()
-            stopped_s = time.monotonic()
-            new, taken_s = taking.result(15)
-        assert lost.value.details["reason"] == "unreachable"
-    assert stopped_s < taken_s and new.token > lease.token
-    proxy.heal(reconnect=True)
-    holder.release(lease)
-    other.renew(new)
-    assert [event.kind for event in world.seen].count(EventKind.LEASE_LOST) == 1
-
-
-def test_a_release_whose_reply_was_lost_or_that_cannot_be_sent_frees_the_lock_all_the_same(world: World, proxy: Proxy) -> None:
-    holder, other = world.writer("holder", lease_s=20.0, port=proxy.port), world.writer("other", lease_s=20.0)
-    lease = take(holder, 5)
-    proxy.drop_replies()
-    holder.release(lease)
-    new = take(other, 5)
-    assert new.token > lease.token
-    other.release(new)
-    proxy.heal(reconnect=True)
-    lease = take(holder, 10)
-    proxy.cut()
-    began_s = time.monotonic()
-    holder.release(lease)
-    assert time.monotonic() - began_s < 2.0 + 1.5
-    assert [event.kind for event in world.seen].count(EventKind.ALERT) == 2
-    proxy.heal(reconnect=True)
-    take(other, 8).ensure_active()
-
-
-def test_a_server_that_restarts_with_its_data_keeps_the_lock_for_its_holder(tmp_path: Path) -> None:
-    with zookeeper_server(tmp_path, own=True) as server:
-        world = World(server)
-        holder, other = world.writer("holder", lease_s=20.0), world.writer("other", lease_s=20.0)
-        lease = take(holder, 5)
-        assert isinstance(lease, ZooKeeperLease)
-        with ThreadPoolExecutor(1) as pool:
-            taking = pool.submit(take, other, 30)
-            until(lambda: len(nodes(holder)) == 2)
-            server.stop()
-            until(lambda: lease.is_doubtful)
-            server.start()
-            lease.ensure_active()
-            assert not taking.done()
-            holder.release(lease)
-            assert taking.result(20).token > lease.token
-        world.close()
-
-
-def test_a_held_lock_survives_the_loss_of_the_leader(tmp_path: Path) -> None:
-    with zookeeper_ensemble(tmp_path) as ensemble:
-        world = World(ensemble.service)
-        holder, other = world.writer("holder", lease_s=30.0), world.writer("other", lease_s=30.0)
-        lease = take(holder, 10)
-        with ThreadPoolExecutor(1) as pool:
-            taking = pool.submit(take, other, 60)
-            until(lambda: len(nodes(holder)) == 2)
-            ensemble.stop_leader()
-            until(lambda: lease.is_doubtful)  # type: ignore[attr-defined]
-            lease.ensure_active()
-            assert not taking.done() and lease.lost is None
-            assert nodes(holder)[0] == lease.grant and len(nodes(holder)) == 2
-            holder.release(lease)
-            assert taking.result(30).token > lease.token
-        world.close()
-
-
-def test_leases_are_never_longer_than_the_session_that_the_server_grants(world: World, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="40 s"):
-        take(world.writer("long", lease_s=900.0), 5)
-    assert nodes(world.writer("looks")) == []
-    provider = world.writer("one", lease_s=60.0)
-    lease = take(provider, 5)
-    assert lease.lease_s == 40.0 and lease.remaining_s() <= 40.0
-    with pytest.raises(SettingsError, match=r"maxSessionTimeout"):
-        world.writer("probes", lease_s=900.0).probe()
-
-
-def test_the_example_configuration_runs_on_a_real_server(zookeeper: Service, tmp_path: Path) -> None:
-    example = Path(__file__).parents[2] / "configs" / "zookeeper.toml"
-    uri = next(line.split('"')[1] for line in example.read_text().splitlines() if line.startswith("provider = "))
-    path = tmp_path / "lakelock.toml"
-    path.write_text(example.read_text().replace(uri, zookeeper.url("example")))
-    settings = Settings.resolve(file=path).settings
-    assert parse_place(uri, MemoryStorage(lambda: 0, name="t")).path == "/hudi/locks/flights"
-    runtime = SystemRuntime()
-    storage = MemoryStorage(runtime.now_ms, name="example")
-    provider = open_provider(settings, storage, runtime, WriterIdentity.of_this_process(runtime))
-    lease = provider.acquire(wait_s=5)
-    assert lease.lease_s == settings.lock.lease_s
-    provider.close()
-    assert lease.lost is not None and lease.lost.reason == "released"

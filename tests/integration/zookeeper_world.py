@@ -18,7 +18,7 @@ from typing import Any
 from lakelock.clock import SystemRuntime
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider
+from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.providers.zookeeper import ZooKeeperLockProvider
 from lakelock.settings import LockSettings, Settings
 from lakelock.settings_zookeeper import ZooKeeperSettings
@@ -27,7 +27,6 @@ from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import JVM, jars
 
 LEASE_S = 1.5
-_WORKER = Path(__file__).parents[1] / "behaviour" / "lock_worker.py"
 _numbers = count()
 
 
@@ -115,6 +114,16 @@ class Worker:
         os.kill(self.process.pid, number)
 
 
+def take(provider: LockProvider, wait_s: float = 0.0) -> Lease:
+    return provider.acquire(wait_s=wait_s)
+
+
+def nodes(provider: LockProvider) -> list[str]:
+    """The owners in the queue, the holder first."""
+    state = provider.inspect()
+    return [one.owner for one in (state.holder, *state.queue) if one]
+
+
 @contextmanager
 def workers(world: World, folder: Path) -> Iterator[tuple[Callable[..., Worker], Callable[[Path], Worker]]]:
     """Start Python writers, and Java writers from a folder of classes, that are gone at the end."""
@@ -123,9 +132,8 @@ def workers(world: World, folder: Path) -> Iterator[tuple[Callable[..., Worker],
 
     def python(lease_s: float = LEASE_S) -> Worker:
         arena = {"uri": str(folder / "table"), "options": {}, "settings": {"lock.provider": world.uri}, "folder": str(folder)}
-        started.append(
-            Worker([sys.executable, str(_WORKER), json.dumps({**arena, "lease_s": lease_s, "renew_s": lease_s / 3})])
-        )
+        started.append(Worker([sys.executable, "-m", "lakelock.testing.lock_worker"]))
+        started[-1].ask(json.dumps({**arena, "lease_s": lease_s, "renew_s": lease_s / 3}))
         return started[-1]
 
     def java(classes: Path) -> Worker:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lakelock.occ.audit import audit
+from lakelock.occ.overlaps import audit
 from lakelock.testing.servers.service import Service
 from tests.interop.conftest import FULL
 from tests.interop.lakelock_writer import COUNTER

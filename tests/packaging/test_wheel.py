@@ -25,6 +25,7 @@ HOMES = {
     "spark_plugin/pyspark_lakelock": "pyspark_lakelock",
     "table": "lakelock/table",
     "testing": "lakelock/testing",
+    "testing/lock_suite": "lakelock/testing/lock_suite",
     "testing/servers": "lakelock/testing/servers",
 }
 # What needs an extra, and what is a program and would run.

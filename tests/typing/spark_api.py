@@ -23,6 +23,8 @@ def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> No
     assert_type(table.delete(df), WriteResult)
     assert_type(table.overwrite_partitions(df), WriteResult)
     assert_type(table.overwrite(df, where="month = 1"), WriteResult)
+    assert_type(table.insert(df, partition={"month": 1}), WriteResult)
+    assert_type(table.overwrite_partitions(df, partition=["month=1", "month=2"]), WriteResult)
     df.writeStream.foreachBatch(table.upsert_batch)
 
 
@@ -32,6 +34,10 @@ def read_back(table: LakeTable, result: WriteResult) -> None:
     assert_type(table.changes(since=result.instant), DataFrame)
     assert_type(table.history(), DataFrame)
     assert_type(result.rows_updated, int)
+    with table.reading(partition="month=1") as df:
+        assert_type(df, DataFrame)
+    assert_type(table.locks(), DataFrame)
+    assert_type(table.explain_locks("DROP PARTITION", partition="month=1"), DataFrame)
     with table.transaction() as tx:
         assert_type(tx.read("month = 1"), DataFrame)
         tx.upsert(tx.read())

@@ -11,6 +11,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider, provider_names
 from lakelock.providers.registry import BUILT_IN
 from lakelock.settings import LockSettings, Settings
+from lakelock.storage import Storage
 from lakelock.storage_memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
@@ -38,10 +39,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def open_named(uri: str) -> LockProvider:
+def open_named(uri: str, storage: Storage | None = None) -> LockProvider:
     runtime = ManualRuntime()
     writer = WriterIdentity.of_this_process(runtime)
-    return open_provider(Settings(lock=LockSettings(provider=uri)), MemoryStorage(runtime.now_ms, name=uri), runtime, writer)
+    storage = storage or MemoryStorage(runtime.now_ms, name=uri)
+    return open_provider(Settings(lock=LockSettings(provider=uri)), storage, runtime, writer)
 
 
 @pytest.mark.usefixtures("installed")
@@ -70,3 +72,22 @@ def test_a_misspelt_name_is_answered_with_what_is_there() -> None:
     with pytest.raises(SettingsError) as refused:
         open_named("dors://host")
     assert "did you mean doors:" in refused.value.hint and "storage:" in refused.value.hint
+
+
+def test_the_memory_lock_refuses_tables_that_other_machines_can_write() -> None:
+    class Remote(MemoryStorage):
+        @property
+        def uri(self) -> str:
+            return "s3://bucket/table"
+
+    with pytest.raises(SettingsError, match="no other machine"):
+        open_named("memory:", Remote())
+
+
+@pytest.mark.parametrize(
+    ("uri", "meant"), [("storge:", "storage"), ("memroy", "memory"), ("zookeper://h1:2181/x", "available")]
+)
+def test_an_unknown_provider_is_refused_with_what_was_meant(uri: str, meant: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        open_named(uri)
+    assert meant in refused.value.hint

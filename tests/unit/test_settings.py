@@ -106,7 +106,7 @@ def test_a_wrong_prefix_in_the_spark_conf_is_pointed_out_and_logged(caplog: pyte
         ("write.target_file_rows", "0", "at least 1 rows"),
         ("write.merge_schema", "maybe", "true or false"),
         ("write.compression", "zstandard", 'did you mean "zstd"'),
-        ("concurrency.mode", "PESSIMISTIC", "later release"),
+        ("concurrency.mode", "PESIMISTIC", 'did you mean "PESSIMISTIC"'),
         ("lock.provider", 5, "must be text"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakelock.occ.audit import Overlap, overlaps
+from lakelock.occ.overlaps import Overlap, overlaps
 from lakelock.occ.footprint import DECISION, SAW, Other
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId

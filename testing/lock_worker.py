@@ -1,7 +1,7 @@
-"""A writer process that takes the table lock on command: `python lock_worker.py ARENA`, one command a line on stdin.
+"""A writer process that takes the table lock on command: `python -m lakelock.testing.lock_worker`.
 
-ARENA is JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `folder`, where the overlap detectors are, and other
-`settings` by their full names.
+The first line on stdin is the arena as JSON: `uri` and `options` of the table, `lease_s`, `renew_s`, `folder`, where the
+overlap detectors are, and other `settings` by their full names. Each line after it is a command, answered by a line of JSON.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable
+from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
 from lakelock.settings import Settings
@@ -54,14 +54,7 @@ def obey(provider: LockProvider, runtime: SystemRuntime, arena: dict[str, Any]) 
     for line in sys.stdin:
         command, *values = line.split()
         if command == "take":
-            began_s = runtime.monotonic_s()
-            try:
-                lease = provider.acquire(wait_s=float(values[0]))
-                say(took_s=runtime.monotonic_s() - began_s, token=lease.token)
-            except LockTimeout as error:
-                say(timeout=error.message)
-            except ProviderUnavailable as error:
-                say(unavailable=error.message, took_s=runtime.monotonic_s() - began_s)
+            lease = take(provider, runtime, float(values[0]))
         elif command == "renew":
             assert lease is not None
             beating = renewing(provider, lease, runtime, arena["renew_s"])
@@ -86,12 +79,28 @@ def obey(provider: LockProvider, runtime: SystemRuntime, arena: dict[str, Any]) 
         beating.__exit__(None, None, None)
 
 
+def take(provider: LockProvider, runtime: SystemRuntime, wait_s: float) -> Lease | None:
+    began_s = runtime.monotonic_s()
+    try:
+        lease = provider.acquire(wait_s=wait_s)
+        say(took_s=runtime.monotonic_s() - began_s, token=lease.token)
+        return lease
+    except LockTimeout as error:
+        say(timeout=error.message)
+    except ProviderUnavailable as error:
+        say(unavailable=error.message, took_s=runtime.monotonic_s() - began_s)
+    except LockError as error:
+        say(refused=error.message, hint=error.hint)
+    return None
+
+
 def say(**facts: object) -> None:
-    print(json.dumps(facts), flush=True)
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
-    arena = json.loads(sys.argv[1])
+    arena = json.loads(sys.stdin.readline())
     runtime = SystemRuntime()
     lease = {"lock.lease_s": arena["lease_s"], "lock.renew_s": arena["renew_s"]}
     settings = Settings.resolve(lease | arena.get("settings", {})).settings

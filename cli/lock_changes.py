@@ -1,0 +1,176 @@
+"""`lakelock locks break` and `locks migrate`: what people may do to locks. Each act is recorded before it is done."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Annotated
+
+import typer
+
+from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.output import Output, reporting
+from lakelock.errors import CorruptTableError, LockError, SettingsError
+from lakelock.occ.audit import audited
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.migrate_lock import Migration, migrate, plan_migration
+from lakelock.providers import LockProvider, open_provider
+
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit record.", show_default=False)]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def break_lock(
+    path: TableArgument,
+    token: Annotated[
+        int | None, typer.Option("--token", help="Token of the grant to break, from `locks ls`.", show_default=False)
+    ] = None,
+    data: Annotated[bool, typer.Option("--data", help="Break data locks, not the commit lock.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="With --data and --force: all data locks, also when they cannot be read.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Break it even while its lease still runs.")] = False,
+    reason: ReasonOption = "",
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a lock away from its holder: only needed for a holder that is gone and whose lease does not end.
+
+    A holder that is alive after all cannot do harm: its commit is checked again by the decision log.
+    """
+    with reporting(as_json) as out:
+        if everything and not (data and force):
+            raise SettingsError("--all is for data locks that hold everybody up", hint="use --data --all --force")
+        if token is None and not everything:
+            raise SettingsError("which grant is to be broken?", hint=f"`lakelock locks ls {path}` shows tokens; add --token N")
+        with opened(path, config, settings, lock=True) as coordinator:
+            act = _Breaking(coordinator, 0 if everything else token or 0, data=data, force=force, reason=reason)
+            if act.holder and not yes:
+                _ask(act.question, as_json=as_json)
+            act.run()
+            out.show(act.values, lambda o: o.line(act.told))
+
+
+@dataclass
+class _Breaking:
+    """One lock that is to be broken."""
+
+    coordinator: Coordinator
+    token: int
+    data: bool
+    force: bool
+    reason: str
+
+    @cached_property
+    def holder(self) -> str:
+        """Who would lose it, empty when nobody would. With `force` what cannot be read counts as held."""
+        try:
+            return self._data_holder() if self.data else self._commit_holder()
+        except CorruptTableError:
+            if not self.force or (self.data and self.token):
+                raise
+            return "somebody unknown"
+
+    def _commit_holder(self) -> str:
+        holder = commit_lock(self.coordinator).inspect().holder
+        return str(holder) if holder else ""
+
+    def _data_holder(self) -> str:
+        return "; ".join(str(seen) for seen in self.coordinator.data.locks.inspect() if self.token in (0, seen.token))
+
+    @property
+    def what(self) -> str:
+        return "data locks" if self.data else "lock"
+
+    @property
+    def identity(self) -> str:
+        return self.coordinator.data.locks.identity if self.data else commit_lock(self.coordinator).identity
+
+    @property
+    def question(self) -> str:
+        return f"Break the {self.what} that {self.holder} holds with token {self.token}?"
+
+    @property
+    def told(self) -> str:
+        if self.holder:
+            return f"broken: {self.holder} no longer holds the {self.what}"
+        return "nothing to break: no data locks have this token" if self.data else "nothing to break: the lock is free"
+
+    @property
+    def values(self) -> dict[str, object]:
+        uri = self.coordinator.table.storage.uri
+        return {"table": uri, "provider": self.identity, "broken": bool(self.holder), "token": self.token}
+
+    def run(self) -> None:
+        """Break it, between the two halves of its audit record; what nobody holds is only asked for."""
+        table = self.coordinator.table
+        service = self.coordinator.data.locks if self.data else commit_lock(self.coordinator)
+        if not self.holder:
+            service.break_lock(self.token, force=self.force)
+            return
+        with audited(
+            table.storage, table.runtime, table.writer, f"break {'data locks' if self.data else 'commit lock'}", self.identity,
+            token=self.token, holder=self.holder, forced=self.force, reason=self.reason,
+        ):  # fmt: skip
+            service.break_lock(self.token, force=self.force)
+
+
+def _ask(question: str, *, as_json: bool) -> None:
+    if as_json:
+        raise SettingsError("--json does not ask", hint="add --yes")
+    typer.confirm(question, abort=True, err=True)
+
+
+def migrate_lock(
+    path: TableArgument,
+    to: Annotated[str, typer.Option("--to", help="The new lock, as a URI for lock.provider.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and who is in the way.")] = False,
+    reason: ReasonOption = "",
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move the table to another lock, while no writer is live. Give the settings that the writers have had until now.
+
+    Both locks are held while the record changes. A writer that still has the old setting is refused from then on, at its
+    next beginning or its commit. Java Hudi writers do not look at the record: change their settings yourself.
+    """
+    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
+        commit_lock(coordinator)
+        table = coordinator.table
+        changed = replace(table.settings, lock=replace(table.settings.lock, provider=to))
+        new = open_provider(changed, table.storage, table.runtime, table.writer, table.events)
+        try:
+            plan = plan_migration(coordinator, new)
+            if plan.needed and not dry_run and not yes:
+                _ask(f"Move {plan.table} from the lock {plan.recorded} to {plan.to}?", as_json=as_json)
+            done = plan if dry_run or not plan.needed else migrate(coordinator, new, reason=reason)
+        finally:
+            new.close()
+        out.show({**asdict(done), "dry_run": dry_run}, lambda o: _print_migration(o, done, dry_run=dry_run))
+        if dry_run and done.needed and done.live:
+            raise LockError(f"{len(done.live)} are still using the table", hint="stop them, or wait until they have ended")
+
+
+def _print_migration(out: Output, done: Migration, *, dry_run: bool) -> None:
+    if not done.needed:
+        out.line(f"nothing to do: the table's lock is {done.to}")
+        return
+    out.line(f"{'would move' if dry_run else 'moved'} from {done.recorded or 'no recorded lock'} to {done.to}")
+    for name in done.live:
+        out.line(f"in the way: {name}")
+    if done.done:
+        out.line("now set lock.provider in every writer, also in Java Hudi writers, which do not look at the record")
+
+
+def commit_lock(coordinator: Coordinator) -> LockProvider:
+    """The table's lock; `SettingsError` in a mode that has none."""
+    provider = coordinator.table.provider
+    if provider is None:
+        raise SettingsError(
+            "concurrency.mode is SINGLE_WRITER: there is no lock", hint="name the lock the writers use: --set lock.provider=..."
+        )
+    return provider

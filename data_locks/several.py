@@ -1,0 +1,92 @@
+"""Locks on several tables at once: all of them or none, and nothing is held while waiting.
+
+As Hive does it: each table is asked in its turn, in the order of their URIs, and answers at once. When one refuses, all that
+was granted is given back, and after a pause the whole list is asked again. So two statements over the same tables cannot hold
+each other up for ever, whatever the order in which they name them. For one table alone `DataLocks.acquire` is the better
+call: it queues up, first come, first served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from lakelock.clock import Runtime
+from lakelock.data_locks.base import DataLease, DataLocks
+from lakelock.data_locks.request import LockRequest, Mode, lock_request
+from lakelock.errors import LockTimeout
+from lakelock.events import Events
+from lakelock.providers.heartbeat import renewing
+from lakelock.settings_data_locks import DataLockSettings
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of one table."""
+
+    locks: DataLocks
+    request: LockRequest
+
+
+@contextmanager
+def holding_several(
+    wanted: Sequence[Wanted], settings: DataLockSettings, runtime: Runtime, events: Events | None = None
+) -> Iterator[tuple[DataLease, ...]]:
+    """Hold all these locks while the block runs, renewed; the leases are in the order of the tables' URIs.
+
+    `LockTimeout` names who was in the way when `data_locks.attempts` are used up. Requests for one table become one.
+    """
+    ordered = _canonical(wanted)
+    leases = _acquired(ordered, settings, runtime)
+    with ExitStack() as stack:
+        for each, lease in zip(ordered, leases, strict=True):
+            stack.callback(each.locks.release, lease)
+        for each, lease in zip(ordered, leases, strict=True):
+            stack.enter_context(renewing(each.locks, lease, runtime, settings.renew_s, events))
+        yield leases
+
+
+def _canonical(wanted: Sequence[Wanted]) -> list[Wanted]:
+    """One request per table, in the order of the tables: two requests of one statement would be in each other's way."""
+    if not wanted:
+        raise ValueError("there is no table to lock")
+    by_table: dict[str, list[Wanted]] = {}
+    for each in wanted:
+        by_table.setdefault(each.locks.table, []).append(each)
+    return [_united(found) for _, found in sorted(by_table.items())]
+
+
+def _united(found: Sequence[Wanted]) -> Wanted:
+    if len(found) == 1:
+        return found[0]
+    leaves = [lock for each in found for lock in each.request.leaves]
+    by_mode = {mode: [lock.resource for lock in leaves if lock.mode is mode] for mode in Mode}
+    about = ", ".join(dict.fromkeys(each.request.about for each in found if each.request.about))
+    return Wanted(found[0].locks, lock_request(by_mode[Mode.SHARED], by_mode[Mode.EXCLUSIVE], about=about))
+
+
+def _acquired(ordered: Sequence[Wanted], settings: DataLockSettings, runtime: Runtime) -> tuple[DataLease, ...]:
+    refusal: LockTimeout | None = None
+    for attempt in range(settings.attempts):
+        if attempt:
+            runtime.sleep(settings.sleep_s * (0.5 + 0.5 * runtime.random()))
+        granted: list[DataLease] = []
+        try:
+            # One by one, so that what was granted before a refusal is known.
+            granted.extend(each.locks.acquire(each.request, wait_s=0) for each in ordered)
+            for lease in granted:
+                lease.ensure_not_lost()
+            return tuple(granted)
+        except BaseException as error:
+            for each, lease in reversed(list(zip(ordered, granted, strict=False))):
+                each.locks.release(lease)
+            if not isinstance(error, LockTimeout):
+                raise
+            refusal = error
+    assert refusal is not None, "there is at least one attempt"
+    raise LockTimeout(
+        f"not all of {len(ordered)} tables could be locked at once in {settings.attempts} attempts: {refusal.message}",
+        hint=refusal.hint,
+        **refusal.details,
+    )

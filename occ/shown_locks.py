@@ -1,0 +1,171 @@
+"""Who holds and who waits for the locks of a table, in the columns of Hive's SHOW LOCKS, and what an operation would lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lakelock.data_locks import LockedData, Resource
+from lakelock.data_locks.operations import statement_of
+from lakelock.identity import WriterIdentity
+from lakelock.markers.liveness import judge_all
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.targets import Targets, resource_of_values, resources_of, within
+from lakelock.providers import Holder, LockState
+
+COMMIT, DATA = "commit", "data"
+
+
+@dataclass(frozen=True)
+class LockRow:
+    """One lock of one holder or waiter. Times are milliseconds, None if not known; `blocked_by` are tokens.
+
+    `lock_id` is the token of the request and the number of the lock in it, as Hive's. `instant` is that of the holder's
+    transaction, where there is one. `kind` is `commit` for the table's commit lock, `data` for a data lock.
+    """
+
+    lock_id: str
+    kind: str
+    database: str
+    table: str
+    partition: str
+    state: str
+    type: str
+    blocked_by: str
+    instant: str
+    last_heartbeat_ms: int | None
+    acquired_ms: int | None
+    user: str
+    host: str
+    agent_info: str
+    token: int
+    since_ms: int | None = None
+    lease_s: float | None = None
+    pid: int | None = None
+    writer_id: str = ""
+
+
+@dataclass(frozen=True)
+class ExplainedLock:
+    """One lock that an operation would take."""
+
+    number: int
+    database: str
+    table: str
+    partition: str
+    type: str
+
+
+def shown_locks(
+    coordinator: Coordinator,
+    targets: Sequence[Resource] = (),
+    *,
+    extended: bool = False,
+    state: LockState | None = None,
+) -> list[LockRow]:
+    """The commit lock's holder and waiters, then the data locks in order of arrival.
+
+    With `targets`, the data locks on these partitions, on those below them and on what contains them. `extended` also shows
+    the shared locks that only accompany another. `state` is the commit lock's where the caller has asked for it already.
+    """
+    provider = coordinator.table.provider
+    if state is None and provider is not None:
+        state = provider.inspect()
+    data = coordinator.data.locks.inspect()
+    holders = [(True, state.holder)] if state is not None and state.holder else []
+    holders += [(False, each) for each in state.queue] if state is not None else []
+    instants = _instants(coordinator) if holders or data else {}
+    rows = [_commit_row(coordinator, held, holder, instants) for held, holder in holders]
+    for seen in data:
+        rows += _data_rows(coordinator, seen, targets, instants, extended=extended)
+    return rows
+
+
+def _instants(coordinator: Coordinator) -> dict[str, str]:
+    """The running transactions by writer, as their heartbeats tell."""
+    table = coordinator.table
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, ())
+    found: dict[str, list[str]] = {}
+    for instant, liveness in sorted(judged.items()):
+        if liveness.record is not None:
+            found.setdefault(liveness.record.writer.writer_id, []).append(instant)
+    return {writer: ", ".join(instants) for writer, instants in found.items()}
+
+
+def _row(coordinator: Coordinator, owner: str, writer: WriterIdentity | None, instants: dict[str, str]) -> LockRow:
+    """What all rows of one owner have in common."""
+    properties = coordinator.properties
+    return LockRow(
+        lock_id="", kind="", database=properties.database, table=properties.name, partition="", state="", type="",
+        blocked_by="", instant=instants.get(writer.writer_id, "") if writer else "", last_heartbeat_ms=None, acquired_ms=None,
+        user=writer.user if writer else "", host=writer.host if writer else "",
+        agent_info=writer.application if writer else owner, token=0,
+        pid=writer.pid if writer else None, writer_id=writer.writer_id if writer else "",
+    )  # fmt: skip
+
+
+def _commit_row(coordinator: Coordinator, held: bool, holder: Holder, instants: dict[str, str]) -> LockRow:
+    return replace(
+        _row(coordinator, holder.owner, holder.writer, instants),
+        lock_id=str(holder.token),
+        kind=COMMIT,
+        state=_state(held),
+        type="EXCLUSIVE",
+        last_heartbeat_ms=holder.renewed_ms,
+        acquired_ms=holder.since_ms if held else None,
+        since_ms=holder.since_ms,
+        lease_s=holder.lease_s,
+        token=holder.token,
+    )
+
+
+def _data_rows(
+    coordinator: Coordinator, seen: LockedData, targets: Sequence[Resource], instants: dict[str, str], *, extended: bool
+) -> Iterable[LockRow]:
+    common = replace(
+        _row(coordinator, seen.owner, seen.writer, instants),
+        kind=DATA,
+        state=_state(seen.held),
+        blocked_by=", ".join(map(str, seen.blocked_by)),
+        last_heartbeat_ms=seen.renewed_ms,
+        acquired_ms=seen.acquired_ms,
+        since_ms=seen.since_ms,
+        lease_s=seen.lease_s,
+        token=seen.token,
+    )
+    agent = f"{common.agent_info}: {seen.request.about}" if seen.request.about else common.agent_info
+    shown = seen.request.locks if extended else seen.request.leaves
+    for number, lock in enumerate(seen.request.locks, start=1):
+        if lock in shown and (not targets or _touches(lock.resource, targets)):
+            yield replace(
+                common,
+                lock_id=f"{seen.token}.{number}",
+                partition=lock.resource.path,
+                type=lock.mode.value,
+                agent_info=agent,
+            )
+
+
+def _touches(resource: Resource, targets: Sequence[Resource]) -> bool:
+    return any(within(resource.path, [each]) or within(each.path, [resource]) for each in targets)
+
+
+def _state(held: bool) -> str:
+    return "ACQUIRED" if held else "WAITING"
+
+
+def explained_locks(coordinator: Coordinator, text: str, partition: Targets = None) -> list[ExplainedLock]:
+    """The data locks that the operation in `text` would take, in their order; takes none.
+
+    A partition may also stand in the text: `INSERT OVERWRITE PARTITION (month=1, day)`.
+    """
+    properties = coordinator.properties
+    statement = statement_of(text)
+    targets = resources_of(partition, properties)
+    if statement.partition:
+        targets = (resource_of_values(statement.partition, properties), *targets)
+    request = coordinator.data.request(statement.operation, tuple(dict.fromkeys(targets)))
+    return [
+        ExplainedLock(number, properties.database, properties.name, lock.resource.path, lock.mode.value)
+        for number, lock in enumerate(request.locks, start=1)
+    ]

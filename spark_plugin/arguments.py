@@ -1,0 +1,55 @@
+"""What the calls of a `LakeTable` are given, in the form in which the engine takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import SparkSession
+
+from lakelock.errors import InputError
+from lakelock.settings import Settings, WriteSettings
+from lakelock.spark_plugin.frames import spark_conf
+from lakelock.table.instants import as_of_time
+
+Duplicates = Literal["error", "any"]
+
+HISTORY = (
+    "instant string, completion string, decision bigint, operation string, action string, writer string, application string, "
+    "tag string, files int, partitions int, rows_inserted bigint, rows_updated bigint, rows_deleted bigint, size_bytes bigint, "
+    "took_s double"
+)
+
+
+def settings_of(spark: SparkSession, config: str | Path | None, options: Mapping[str, object] | None) -> Settings:
+    """The settings of a call: its options, the session's conf, the file."""
+    return Settings.resolve(options or {}, spark_conf(spark), config).settings
+
+
+def changed(settings: WriteSettings, merge_schema: bool | None, duplicates: Duplicates | None) -> WriteSettings:
+    """The settings of one write, with what its call says otherwise."""
+    if duplicates not in (None, "error", "any"):
+        raise InputError(f"duplicates is {duplicates!r}", hint='use duplicates="error" or duplicates="any"')
+    merge_schema = settings.merge_schema if merge_schema is None else merge_schema
+    return replace(settings, merge_schema=merge_schema, duplicates=duplicates or settings.duplicates)
+
+
+def names(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """Columns given as one name or several."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def instant_of(moment: str | datetime) -> str:
+    """A moment as an instant time; a time without a zone is UTC."""
+    if isinstance(moment, datetime):
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+        return as_of_time(aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f"))
+    return as_of_time(moment)
+
+
+def plain(value: object) -> object:
+    """An enumeration's text as a plain string: Spark 4.0 cannot take another."""
+    return str(value) if isinstance(value, str) else value

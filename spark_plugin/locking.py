@@ -1,0 +1,84 @@
+"""What a Spark user sees of a table's locks: reads that keep writers away, and the locks as data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple
+from datetime import datetime, timezone
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.shown_locks import LockRow, explained_locks, shown_locks
+from lakelock.occ.targets import Targets, resources_of, within
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.reading import read_files
+
+LOCKS = (
+    "lock_id string, kind string, database string, table string, partition string, state string, type string, "
+    "blocked_by string, instant string, last_heartbeat timestamp, acquired_at timestamp, user string, host string, "
+    "agent_info string, token bigint"
+)
+EXTENDED = f"{LOCKS}, since timestamp, lease_s double, pid bigint, writer_id string"
+EXPLAINED = "number int, database string, table string, partition string, type string"
+
+
+class LockedReads:
+    """The part of a `LakeTable` that is about data locks."""
+
+    _spark: SparkSession
+    _coordinator: Coordinator
+    _root: str
+
+    @contextmanager
+    def reading(self, *, partition: Targets = None, include_meta: bool = False) -> Iterator[DataFrame]:
+        """`with table.reading(partition="month=1") as df:` — read while nobody in PESSIMISTIC mode writes what is read.
+
+        Shared locks on the table and on the partitions that are read are held until the block ends: run the actions in it.
+        """
+        coordinator = self._coordinator
+        named = resources_of(partition, coordinator.properties)
+        with coordinator.data.holding(coordinator.data.request("SELECT", named)):
+            schema = coordinator.schema()
+            files = [file for file in coordinator.snapshot().files if not named or within(file.partition, named)]
+            columns = schema.file_schema if include_meta else schema.arrow
+            yield read_files(self._spark, self._root, files, spark_schema(columns))
+
+    @contextmanager
+    def locked(self, operation: str = "INSERT", *, partition: Targets = None) -> Iterator[None]:
+        """Hold the data locks of an operation for several steps of your own, such as writes through `format("lakelock")`.
+
+        Writes inside the block that need no more than these locks do not wait; those that need more are refused at once.
+        """
+        coordinator = self._coordinator
+        targets = resources_of(partition, coordinator.properties)
+        with coordinator.data.holding(coordinator.data.request(operation, targets)):
+            yield
+
+    def locks(self, *, partition: Targets = None, extended: bool = False) -> DataFrame:
+        """Who holds and who waits for the table's locks, and for whom, in the columns of Hive's SHOW LOCKS.
+
+        `extended` adds columns, and the shared locks on a partition's ancestors.
+        """
+        targets = resources_of(partition, self._coordinator.properties)
+        rows = [_cells(row) for row in shown_locks(self._coordinator, targets, extended=extended)]
+        width = len(EXTENDED.split(",")) if extended else len(LOCKS.split(","))
+        return self._spark.createDataFrame([row[:width] for row in rows], EXTENDED if extended else LOCKS)
+
+    def explain_locks(self, operation: str, *, partition: Targets = None) -> DataFrame:
+        """The data locks that an operation would take, in their order; takes none (EXPLAIN LOCKS).
+
+        `table.explain_locks("INSERT OVERWRITE PARTITION (month=1, day)")`, `table.explain_locks("read", partition="month=1")`.
+        """
+        rows = [astuple(row) for row in explained_locks(self._coordinator, operation, partition)]
+        return self._spark.createDataFrame(rows, EXPLAINED)
+
+
+def _cells(row: LockRow) -> tuple[object, ...]:
+    times = {
+        name: None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, timezone.utc)
+        for name, at_ms in vars(row).items()
+        if name.endswith("_ms")
+    }
+    return tuple(times.get(name, value) for name, value in vars(row).items())

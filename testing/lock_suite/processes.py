@@ -1,0 +1,118 @@
+"""What a lock promises between processes: real ones, in real time, that hammer, die, pause and fork."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections import Counter
+from itertools import pairwise
+
+from lakelock.clock import SystemRuntime
+from lakelock.errors import LockTimeout
+from lakelock.testing.lock_processes import Worker
+from lakelock.testing.lock_suite.arena import SLACK_S, Arena, Promises, column, not_for_this
+
+_CHILD_WITHIN_S = 20.0
+
+
+def _hammer_together(arena: Arena, workers: list[Worker], rounds: int) -> None:
+    """Let them take the lock so often each; where there is a queue, none begins (and is soon through) before all are in it."""
+    runtime = SystemRuntime()
+    assert all(worker("ready") for worker in workers)
+    gate = arena.writer("gate", lease_s=2 * _CHILD_WITHIN_S, runtime=runtime)
+    lease = gate.acquire(wait_s=_CHILD_WITHIN_S)
+    for worker in workers:
+        worker.ask(f"hammer {rounds}")
+    until_s = runtime.monotonic_s() + _CHILD_WITHIN_S / 2
+    while arena.table.queues and len(gate.inspect().queue) < len(workers) and runtime.monotonic_s() < until_s:
+        runtime.sleep(0.02)
+    gate.release(lease)
+
+
+class ProcessPromises(Promises):
+    """Exclusion with two independent overlap detectors, the death of the holder, its pause, and waiters' fairness."""
+
+    @column("exclusion")
+    def test_processes_never_hold_the_lock_at_once_and_tokens_grow(self, arena: Arena) -> None:
+        workers, rounds = [arena.worker(lease_s=15) for _ in range(3)], 40
+        _hammer_together(arena, workers, rounds)
+        assert [worker.answer() for worker in workers] == [{"overlaps": 0}] * 3
+        assert (arena.folder / "count").read_text() == str(3 * rounds)
+        tokens = [token for token, _ in arena.grants()]
+        assert tokens == sorted(set(tokens)) and len(tokens) == 3 * rounds
+        switches = sum(before[1] != after[1] for before, after in pairwise(arena.grants()))
+        assert switches >= 4, "the processes ran one after the other: nothing was shown"
+
+    @column("crash")
+    def test_a_killed_holder_is_replaced_after_its_lease(self, arena: Arena) -> None:
+        first, second = arena.worker(), arena.worker()
+        assert second("ready")
+        token = first("take 5")["token"]
+        assert first("renew") and "held by worker-" in second("take 0.1")["timeout"]
+        first.signal(signal.SIGKILL)
+        took = second("take 20")
+        assert took["token"] > token
+        assert arena.lease_s / 3 < took["took_s"] < arena.lease_s + SLACK_S
+
+    @column("pause")
+    def test_a_frozen_holder_is_replaced_finds_out_and_disturbs_nobody(self, arena: Arena) -> None:
+        sleeper, other = arena.worker(), arena.worker()
+        assert other("ready")
+        token = sleeper("take 5")["token"]
+        sleeper("renew")
+        sleeper.signal(signal.SIGSTOP)
+        assert other("take 20")["token"] > token
+        other("renew")
+        sleeper.signal(signal.SIGCONT)
+        assert sleeper("check")["active"] is False
+        sleeper("release")
+        assert other("check") == {"active": True}
+        assert "timeout" in sleeper("take 0.1")
+
+    @column("fairness")
+    def test_none_of_three_processes_starves(self, arena: Arena) -> None:
+        if not arena.table.queues:
+            not_for_this("waiters look again from time to time, in no order")
+        workers, rounds = [arena.worker(lease_s=15) for _ in range(3)], 30
+        _hammer_together(arena, workers, rounds)
+        assert all(worker.answer() == {"overlaps": 0} for worker in workers)
+        # Until the first is through with its rounds all three want the lock; from then on fewer do.
+        served: Counter[str] = Counter()
+        for _, pid in arena.grants():
+            served[pid] += 1
+            if served[pid] == rounds:
+                break
+        assert len(served) == 3 and min(served.values()) >= rounds / 6, served
+
+    def test_a_forked_child_does_not_hold_the_lock_of_its_parent(self, arena: Arena) -> None:
+        provider = arena.writer("one", lease_s=10, runtime=SystemRuntime())
+        lease = provider.acquire(wait_s=5)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:  # only plain calls here: a failure must end this process, not run the rest of the suite
+            answers: list[str] = []
+            try:
+                answers.append("holds" if lease.lost is None else lease.lost.reason)
+                provider.release(lease)
+                if arena.table.forks:
+                    provider.close()
+                    try:
+                        provider.acquire(wait_s=0.2)
+                        answers.append("took it")
+                    except LockTimeout as error:
+                        answers.append(type(error).__name__)
+            finally:
+                os.write(writing, ",".join(answers).encode())
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            readable, _, _ = select.select([pipe], [], [], _CHILD_WITHIN_S)
+            if not readable:
+                os.kill(child, signal.SIGKILL)
+            told = pipe.read()
+        os.waitpid(child, 0)
+        assert told == ("session-lost,LockTimeout" if arena.table.forks else "session-lost")
+        lease.ensure_active()
+        provider.renew(lease)
+        provider.release(lease)

@@ -1,0 +1,110 @@
+"""What a lock promises when its server restarts, cannot be reached, or its answers get lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lakelock.errors import LakelockError, LeaseLost, ProviderUnavailable
+from lakelock.providers import Lease, LockProvider
+from lakelock.testing.lock_suite.arena import SLACK_S, Arena, LockedTable, Promises, column, not_for_this, taken
+from lakelock.testing.servers.proxy import Proxy
+from lakelock.testing.servers.service import Service
+
+LONG_S = 20.0
+GIVES_UP_S = 2.5
+"""How much longer than it was asked to an `acquire` may take that gets no answer."""
+
+
+class ServerPromises(Promises):
+    """For a table that names its `server`; each promise is skipped for a lock that has none."""
+
+    @pytest.fixture
+    def server(self, locked_table: LockedTable) -> Service:
+        if locked_table.server is None:
+            not_for_this("no server stands between a writer and this lock")
+        return locked_table.server
+
+    @pytest.fixture
+    def proxy(self, server: Service) -> Iterator[Proxy]:
+        with Proxy(server.port, severs=server.sessions) as between:
+            yield between
+
+    @column("restart")
+    def test_over_a_restart_the_lock_is_kept_or_its_loss_is_told_and_the_next_proceeds(
+        self, arena: Arena, server: Service
+    ) -> None:
+        holder, rival = arena.writer("holder", lease_s=LONG_S), arena.writer("rival", lease_s=LONG_S)
+        lease = holder.acquire(wait_s=5)
+        server.stop()
+        server.start()
+        kept = arena.until(lambda: _renewed(holder, lease), within_s=LONG_S)
+        arena.until(lambda: _answers(rival), within_s=LONG_S)
+        if kept == "kept":
+            assert taken(rival) is None, "two hold the lock"
+            lease.ensure_active()
+            holder.release(lease)
+        else:
+            with pytest.raises(LeaseLost):
+                lease.ensure_active()
+        # A server that has just come up may not answer the release in time: then the lock is free after the lease.
+        after = rival.acquire(wait_s=LONG_S + SLACK_S)
+        assert after.token > lease.token
+        rival.release(after)
+
+    @column("unreachable")
+    def test_without_its_server_waiting_is_bounded_and_the_lease_ends_when_it_says(self, arena: Arena, proxy: Proxy) -> None:
+        holder, direct = arena.writer("holder", proxy=proxy), arena.writer("direct")
+        lease = holder.acquire(wait_s=5)
+        proxy.cut()
+        with pytest.raises(LakelockError):
+            holder.renew(lease)
+        arena.until(lambda: lease.lost, within_s=arena.lease_s + 0.5)
+        holder.release(lease)
+        began_s = arena.runtime.monotonic_s()
+        with pytest.raises(ProviderUnavailable):
+            holder.acquire(wait_s=0.5)
+        assert arena.runtime.monotonic_s() - began_s < 0.5 + GIVES_UP_S
+        after = direct.acquire(wait_s=arena.lease_s + SLACK_S)
+        assert after.token > lease.token
+        proxy.heal()
+        assert taken(holder) is None
+        direct.release(after)
+        holder.release(holder.acquire(wait_s=5))
+
+    @column("lost reply")
+    def test_grants_and_releases_whose_answer_is_lost_happen_once(self, arena: Arena, proxy: Proxy) -> None:
+        one, two = arena.writer("one", lease_s=3, proxy=proxy), arena.writer("two", lease_s=3)
+        one.release(one.acquire(wait_s=5))
+        proxy.drop_replies(1)
+        lease = one.acquire(wait_s=10)
+        assert proxy.dropped == 1
+        assert taken(two) is None
+        lease.ensure_active()
+        one.renew(lease)
+        proxy.drop_replies(1)
+        one.release(lease)
+        assert proxy.dropped == 2
+        after = two.acquire(wait_s=3 + SLACK_S)
+        assert after.token > lease.token
+        two.release(after)
+
+
+def _answers(provider: LockProvider) -> bool:
+    try:
+        provider.inspect()
+    except LakelockError:
+        return False
+    return True
+
+
+def _renewed(provider: LockProvider, lease: Lease) -> str:
+    """`kept`, `lost`, or empty while nobody answers."""
+    try:
+        provider.renew(lease)
+    except LeaseLost:
+        return "lost"
+    except LakelockError:
+        return ""
+    return "kept"

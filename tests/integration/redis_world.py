@@ -1,0 +1,67 @@
+"""Writers whose locks are in one Redis, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from time import monotonic, sleep
+from typing import Any
+
+from lakelock.clock import SystemRuntime
+from lakelock.events import Event, EventKind, Events
+from lakelock.identity import WriterIdentity
+from lakelock.providers import Lease, LockProvider, open_provider
+from lakelock.settings import Settings
+from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.servers.redis import RedisServer
+
+LEASE_S = 1.0
+OPTIONS = {"redis.socket_timeout_s": "0.3", "redis.connect_timeout_s": "0.3", "lock.lease_s": LEASE_S, "lock.renew_s": 0.2}
+numbers = count()
+
+
+def eventually(what: Callable[[], Any], within_s: float = 5.0) -> Any:
+    """What `what` returns as soon as it is true."""
+    until_s = monotonic() + within_s
+    while not (found := what()):
+        assert monotonic() < until_s, "it did not happen in time"
+        sleep(0.005)
+    return found
+
+
+@dataclass
+class World:
+    """One lock and any number of writers."""
+
+    port: int
+    server: RedisServer | None = None
+    key: str = field(default_factory=lambda: f"lock-{next(numbers)}")
+    seen: list[Event] = field(default_factory=list)
+    opened: list[LockProvider] = field(default_factory=list)
+    uri: str = "redis://127.0.0.1:{port}/0?key={key}"
+
+    def writer(self, name: str = "w", port: int | None = None, **options: Any) -> LockProvider:
+        runtime = SystemRuntime()
+        uri = self.uri.format(port=port or self.port, key=self.key)
+        values = OPTIONS | {"lock.provider": uri} | {key.replace("__", "."): value for key, value in options.items()}
+        settings = Settings.resolve(values).settings
+        identity = WriterIdentity.of_this_process(runtime, name)
+        storage = MemoryStorage(name="table")
+        self.opened.append(open_provider(settings, storage, runtime, identity, Events((self.seen.append,))))
+        return self.opened[-1]
+
+    def look(self):  # type: ignore[no-untyped-def]
+        assert self.server is not None
+        return self.server.client()
+
+    def kinds(self) -> list[EventKind]:
+        return [event.kind for event in self.seen]
+
+
+def take(provider: LockProvider, wait_s: float = 0.0) -> Lease:
+    return provider.acquire(wait_s=wait_s)
+
+
+def waiting(provider: LockProvider, number: int) -> bool:
+    return len(provider.inspect().queue) == number

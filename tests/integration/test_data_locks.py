@@ -1,0 +1,69 @@
+"""The promises of data locks on the real services that keep them as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, ClassVar
+
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.data_locks import DataLocks, open_data_locks
+from lakelock.identity import WriterIdentity
+from lakelock.settings import Settings
+from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.servers import SERVICES, Service
+from tests.behaviour.data_lock_suite import Writers
+from tests.behaviour.test_data_locks import DocumentSuite
+from tests.integration.matrix import MARK
+
+RUNTIME = SystemRuntime()
+tables = count()
+
+
+def options(service: Service, table: str, lease_s: float, port: int = 0) -> dict[str, Any]:
+    """The settings of a writer; `port` is that of what stands between it and the service."""
+    values: dict[str, Any] = {"lock.provider": service.url(table), **service.options}
+    if port:
+        values = {key: value.replace(str(service.port), str(port)) for key, value in values.items()}
+    return values | {"data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3, "data_locks.sleep_s": 0.05}
+
+
+def open_one(service: Service, table: str, name: str, lease_s: float, port: int = 0, **more: Any) -> DataLocks:
+    settings = Settings.resolve({**options(service, table, lease_s, port), **more}).settings
+    storage = MemoryStorage(RUNTIME.now_ms, name=table)
+    return open_data_locks(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, name))
+
+
+@pytest.fixture(scope="class")
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One server for all tests of a class."""
+    name = request.cls.service_name
+    with SERVICES[name](tmp_path_factory.mktemp(name)) as running:
+        yield running
+
+
+class DocumentOnAService(DocumentSuite):
+    service_name: ClassVar[str]
+
+    @pytest.fixture
+    def writers(self, service: Service) -> Iterator[Writers]:
+        table = f"data{next(tables)}"
+        made = Writers(lambda name, lease_s: open_one(service, table, name, lease_s))
+        yield made
+        for locks in made.opened:
+            locks.close()
+
+    @pytest.fixture(autouse=True)
+    def cell(self, request: pytest.FixtureRequest) -> None:
+        """Says in the reports which cell of the lock matrix this is."""
+        request.node.user_properties.append((MARK, [self.service_name, "S/X suite"]))
+
+
+class TestRedis(DocumentOnAService):
+    service_name = "redis"
+
+
+class TestDynamodb(DocumentOnAService):
+    service_name = "dynamodb"

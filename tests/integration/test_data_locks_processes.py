@@ -1,0 +1,192 @@
+"""Data locks when processes are killed and replies get lost, on each real service."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from lakelock.data_locks import DataLease, DataLocks
+from lakelock.data_locks.register_redis import SWAP
+from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
+from lakelock.providers import renewing
+from lakelock.testing.lock_processes import Worker
+from lakelock.testing.servers import SERVICES, Service
+from lakelock.testing.servers.proxy import Proxy
+from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, eventually, granted, own, share
+from tests.integration.matrix import MARK
+from tests.integration.test_data_locks import RUNTIME, open_one, options, tables
+
+PROGRAM = Path(__file__).parents[1] / "behaviour" / "data_lock_worker.py"
+WRITES = {"redis": SWAP.sha.encode(), "dynamodb": b"Update", "zookeeper": b"write-"}
+"""What a request has in it that changes something."""
+
+
+@dataclass
+class Arena:
+    """One table, and everybody who wants its data locks."""
+
+    name: str
+    service: Service
+    table: str = field(default_factory=lambda: f"data{next(tables)}")
+    workers: list[Worker] = field(default_factory=list)
+    opened: list[DataLocks] = field(default_factory=list)
+
+    def worker(self, lease_s: float = LEASE_S) -> Worker:
+        arena = {"table": self.table, "settings": options(self.service, self.table, lease_s)}
+        self.workers.append(Worker(arena, PROGRAM))
+        return self.workers[-1]
+
+    def writer(self, name: str, lease_s: float = LEASE_S, port: int = 0) -> DataLocks:
+        self.opened.append(open_one(self.service, self.table, name, lease_s, port))
+        return self.opened[-1]
+
+
+@pytest.fixture(scope="module", params=list(WRITES))
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Service]]:
+    with SERVICES[request.param](Path(tmp_path_factory.mktemp(request.param))) as running:
+        yield request.param, running
+
+
+@pytest.fixture
+def arena(service: tuple[str, Service], request: pytest.FixtureRequest) -> Iterator[Arena]:
+    request.node.user_properties.append((MARK, [service[0], "S/X suite"]))
+    made = Arena(*service)
+    yield made
+    for worker in made.workers:
+        worker.end()
+    for locks in made.opened:
+        locks.close()
+
+
+@pytest.fixture
+def proxy(arena: Arena) -> Iterator[Proxy]:
+    with Proxy(arena.service.port, severs=arena.service.sessions) as between:
+        yield between
+
+
+def test_a_killed_holder_is_replaced_after_its_lease(arena: Arena) -> None:
+    first, second = arena.worker(), arena.worker()
+    assert second("ready")
+    token = first("take X month=1,month=2 5")["token"]
+    assert first("renew")
+    assert "kept by worker-" in second("take S month=1 0")["timeout"]
+    second.ask("take X month=1 20")
+    watcher = arena.writer("watcher")
+    eventually(lambda: len(watcher.inspect()) == 2)
+    first.signal(signal.SIGKILL)
+    killed_s = monotonic()
+    assert second.answer()["token"] > token
+    assert LEASE_S / 3 < monotonic() - killed_s < LEASE_S + SLACK_S
+    assert [shown.held for shown in watcher.inspect()] == [True]
+
+
+def test_a_killed_waiter_keeps_nobody_waiting_for_longer_than_its_lease(arena: Arena) -> None:
+    holder, behind, dead = arena.writer("holder"), arena.writer("behind"), arena.worker()
+    lease = holder.acquire(share(P1), wait_s=5)
+    with renewing(holder, lease, RUNTIME, LEASE_S / 3):
+        dead.ask("take X month=1 60")
+        eventually(lambda: len(holder.inspect()) == 2)
+        assert granted(behind, share(P1)) is None
+        dead.signal(signal.SIGKILL)
+        began_s = monotonic()
+        after = behind.acquire(share(P1), wait_s=LEASE_S + 2 * SLACK_S)
+        assert monotonic() - began_s < LEASE_S + SLACK_S
+        lease.ensure_active()
+        behind.release(after)
+    holder.release(lease)
+    assert holder.inspect() == ()
+
+
+def test_a_frozen_holder_finds_out_that_it_was_replaced_and_disturbs_nobody(arena: Arena) -> None:
+    sleeper, other = arena.worker(), arena.writer("other")
+    token = sleeper("take X month=1 5")["token"]
+    assert sleeper("renew")
+    sleeper.signal(signal.SIGSTOP)
+    lease = other.acquire(own(P1), wait_s=LEASE_S + 2 * SLACK_S)
+    assert lease.token > token
+    with renewing(other, lease, RUNTIME, LEASE_S / 3):
+        sleeper.signal(signal.SIGCONT)
+        eventually(lambda: sleeper("check")["active"] is False)
+        sleeper("release")
+        assert "timeout" in sleeper("take X month=1 0.1")
+        lease.ensure_active()
+    other.release(lease)
+
+
+def test_a_grant_and_a_release_whose_replies_got_lost_happen_once(arena: Arena, proxy: Proxy) -> None:
+    one, two = arena.writer("one", 30.0, proxy.port), arena.writer("two", 30.0)
+    one.release(one.acquire(own(P1, P2), wait_s=5))
+    proxy.drop_replies(1, to=WRITES[arena.name])
+    lease = one.acquire(own(P1, P2), wait_s=15)
+    assert proxy.dropped == 1
+    assert [shown.token for shown in two.inspect()] == [lease.token]
+    assert granted(two, own(P1)) is None
+    lease.ensure_active()
+    one.renew(lease)
+    proxy.drop_replies(1, to=WRITES[arena.name])
+    one.release(lease)
+    assert proxy.dropped == 2
+    after = two.acquire(own(P1), wait_s=5)
+    assert after.token > lease.token
+    assert [shown.token for shown in two.inspect()] == [after.token]
+    two.release(after)
+
+
+def test_who_gives_up_after_a_lost_reply_leaves_nothing_behind(arena: Arena, proxy: Proxy) -> None:
+    one, two = arena.writer("one", 30.0, proxy.port), arena.writer("two", 30.0)
+    one.release(one.acquire(own(P1, P2), wait_s=5))
+    lease = two.acquire(own(P1), wait_s=5)
+    proxy.drop_replies(1, to=WRITES[arena.name])
+    with pytest.raises(LockError):
+        one.acquire(own(P1, P2), wait_s=0)
+    assert proxy.dropped == 1
+    eventually(lambda: [shown.token for shown in two.inspect()] == [lease.token])
+    two.release(lease)
+
+
+def test_who_is_cut_off_says_so_in_time_and_its_locks_end_with_its_lease(arena: Arena, proxy: Proxy) -> None:
+    one, two = arena.writer("one", LEASE_S, proxy.port), arena.writer("two", LEASE_S)
+    lease = one.acquire(own(P1), wait_s=5)
+    proxy.cut()
+    eventually(lambda: lease.lost is not None, within_s=LEASE_S + 0.5)
+    one.release(lease)
+    began_s = monotonic()
+    with pytest.raises(LockError):
+        one.acquire(own(P1), wait_s=0.5)
+    assert monotonic() - began_s < 0.5 + SLACK_S
+    after = two.acquire(own(P1), wait_s=LEASE_S + SLACK_S)
+    assert after.token > lease.token
+    proxy.heal()
+    two.release(after)
+    one.release(one.acquire(own(P1), wait_s=10))
+
+
+def test_a_restarted_server_keeps_the_locks_or_their_loss_is_told(arena: Arena, proxy: Proxy) -> None:
+    holder, rival = arena.writer("holder", 20.0), arena.writer("rival", 20.0)
+    lease = holder.acquire(own(P1), wait_s=5)
+    arena.service.stop()
+    arena.service.start()
+    eventually(lambda: renewed(holder, lease), within_s=20)
+    if lease.lost is None:
+        assert granted(rival, own(P1)) is None, "two hold the locks"
+        lease.ensure_active()
+        holder.release(lease)
+    after = rival.acquire(own(P1), wait_s=10)
+    assert after.token > lease.token
+    rival.release(after)
+
+
+def renewed(locks: DataLocks, lease: DataLease) -> bool:
+    """Whether the service has answered; the lease says what."""
+    try:
+        locks.renew(lease)
+    except LeaseLost:
+        return True
+    except ProviderUnavailable:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""A service that is there and says nothing: connections are taken, requests are read by nobody. Waiting stays bounded.
+
+The drivers' own time-outs are set to much more than the bound, so that only lakelock can keep it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.errors import LakelockError, LockTimeout, ProviderUnavailable
+from lakelock.identity import WriterIdentity
+from lakelock.providers import LockProvider, open_provider
+from lakelock.settings import Settings
+from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.servers import SERVICES, Service
+
+LEASE_S = 6.0
+LATE_S = 0.75
+SLACK_S = 1.25
+"""What a slow machine may add."""
+
+PATIENT = {
+    "redis": {"redis.socket_timeout_s": 30.0, "redis.connect_timeout_s": 30.0},
+    "zookeeper": {"zookeeper.request_timeout_s": 30.0, "zookeeper.connect_timeout_s": 30.0},
+    "dynamodb": {"dynamodb.read_timeout_s": 30.0, "dynamodb.connect_timeout_s": 30.0},
+    "hive_metastore": {"hive_metastore.socket_timeout_s": 30.0},
+}
+
+tables = count()
+
+
+@pytest.fixture(scope="module", params=list(PATIENT))
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    with SERVICES[request.param](folder) as running:
+        yield running
+
+
+@pytest.fixture
+def writer(service: Service, request: pytest.FixtureRequest) -> Iterator[Callable[[str], LockProvider]]:
+    table, opened = f"frozen{next(tables)}", []
+    patient = PATIENT[request.node.callspec.params["service"]]
+
+    def make(name: str) -> LockProvider:
+        runtime = SystemRuntime()
+        values = {"lock.provider": service.url(table), "lock.lease_s": LEASE_S, "lock.renew_s": LEASE_S / 3}
+        settings = Settings.resolve({**values, **service.options, **patient}).settings
+        identity = WriterIdentity.of_this_process(runtime, name)
+        opened.append(open_provider(settings, MemoryStorage(name=table), runtime, identity))
+        return opened[-1]
+
+    yield make
+    service.resume()
+    for provider in opened:
+        provider.close()
+
+
+def refused_after_s(provider: LockProvider, wait_s: float) -> float:
+    """How long it took to be told that the service does not answer."""
+    began_s = monotonic()
+    with pytest.raises(ProviderUnavailable):
+        provider.acquire(wait_s=wait_s)
+    return monotonic() - began_s
+
+
+def works(provider: LockProvider) -> None:
+    """Whatever was asked of the frozen service may still arrive: it keeps others out for a lease at most."""
+    provider.release(provider.acquire(wait_s=LEASE_S + 20))
+
+
+def test_a_connected_writer_is_told_in_time(service: Service, writer: Callable[[str], LockProvider]) -> None:
+    provider, other = writer("one"), writer("other")
+    works(provider)
+    service.pause()
+    took_s = refused_after_s(provider, 0.5)
+    service.resume()
+    assert 0.5 <= took_s < 0.5 + LATE_S + SLACK_S
+    works(other)
+    works(provider)
+
+
+def test_a_writer_that_must_connect_first_is_told_in_time(service: Service, writer: Callable[[str], LockProvider]) -> None:
+    works(writer("earlier"))
+    provider = writer("one")
+    service.pause()
+    took_s = refused_after_s(provider, 0.5)
+    service.resume()
+    assert 0.5 <= took_s < 0.5 + LATE_S + SLACK_S
+    works(provider)
+
+
+def test_a_waiter_is_told_in_time_when_the_service_freezes_under_it(
+    service: Service, writer: Callable[[str], LockProvider]
+) -> None:
+    holder, waiter = writer("holder"), writer("waiter")
+    works(waiter)
+    lease = holder.acquire(wait_s=10)
+    waited_s: list[float] = []
+
+    def wait() -> None:
+        began_s = monotonic()
+        with pytest.raises((LockTimeout, ProviderUnavailable)):
+            waiter.acquire(wait_s=2.0)
+        waited_s.append(monotonic() - began_s)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    sleep(0.5)  # whether it has asked already or is just about to: both must end in time
+    service.pause()
+    waiting.join(LEASE_S + 20)
+    service.resume()
+    assert 2.0 <= waited_s[0] < 2.0 + LATE_S + SLACK_S
+    try:
+        holder.release(lease)
+    except LakelockError:
+        pytest.fail("a release never raises")
+    works(waiter)

@@ -1,0 +1,135 @@
+"""The lock in a Hive metastore when replies get lost, and when the metastore is away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lakelock.errors import LockTimeout, ProviderUnavailable
+from lakelock.events import EventKind
+from lakelock.providers import renewing
+from lakelock.testing.servers.metastore_proxy import MetastoreProxy
+from lakelock.testing.servers.service import Service
+from tests.integration.metastore_world import World, new_world, proxied, take, until
+
+
+@pytest.fixture
+def world(metastore: Service) -> Iterator[World]:
+    with new_world(metastore) as world:
+        yield world
+
+
+@pytest.fixture
+def proxy(metastore: Service, world: World) -> Iterator[MetastoreProxy]:
+    with proxied(metastore, world) as proxy:
+        yield proxy
+
+
+def test_a_lock_whose_reply_got_lost_is_adopted_and_not_taken_twice(
+    world: World, proxy: MetastoreProxy, metastore: Service
+) -> None:
+    provider = world.writer("one")
+    provider.release(take(provider))
+    proxy.lose_reply = ["lock"]
+    lease = take(provider, wait_s=5)
+    assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token]
+    assert proxy.lose_reply == [] and proxy.calls["lock"] == 2
+    provider.renew(lease)
+    provider.release(lease)
+    assert world.rows(metastore.port) == []
+
+
+def test_a_lock_request_that_got_lost_is_sent_again(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
+    provider = world.writer("one")
+    proxy.lose_request = ["lock"]
+    lease = take(provider, wait_s=5)
+    assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token] and proxy.calls["lock"] == 2
+
+
+def test_a_lock_request_that_arrives_late_leaves_no_ghost(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
+    provider = world.writer("one")
+    proxy.hold_request = ["lock"]
+    lease = take(provider, wait_s=5)
+    proxy.deliver()
+    assert len(world.rows(metastore.port)) == 2
+    provider.renew(lease)
+    provider.release(lease)
+    assert world.rows(metastore.port) == []
+
+
+def test_giving_up_takes_back_what_nobody_heard_of(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
+    provider = world.writer("one")
+    proxy.lose_reply = ["lock"]
+    with pytest.raises(ProviderUnavailable):
+        take(provider, wait_s=0.0)
+    assert proxy.lose_reply == [] and world.rows(metastore.port) == []
+
+
+@pytest.mark.parametrize("what", ["reply", "request"])
+def test_a_lost_heartbeat_check_or_unlock_is_sent_again(
+    world: World, proxy: MetastoreProxy, metastore: Service, what: str
+) -> None:
+    other = world.writer("other", lease_s=4.0)
+    lease = take(other)
+    setattr(proxy, f"lose_{what}", ["check_lock", "heartbeat", "unlock", "show_locks"])
+    waiter, got = world.writer("waiter", lease_s=4.0), []
+    waiting = threading.Thread(target=lambda: got.append(take(waiter, wait_s=20)))
+    waiting.start()
+    until(lambda: proxy.calls["check_lock"] > 1)
+    other.renew(lease)
+    other.release(lease)
+    waiting.join(20)
+    waiter.renew(got[0])
+    waiter.release(got[0])
+    assert getattr(proxy, f"lose_{what}") == [] and world.rows(metastore.port) == []
+
+
+def test_a_waiter_that_gives_up_leaves_the_queue(world: World, metastore: Service) -> None:
+    lease = take(world.writer("holder", lease_s=4.0))
+    with pytest.raises(LockTimeout):
+        take(world.writer("waiter"), wait_s=0.3)
+    assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token]
+
+
+def test_a_release_that_cannot_be_sent_is_told_raises_nothing_and_is_made_up_for(
+    world: World, proxy: MetastoreProxy, metastore: Service
+) -> None:
+    provider = world.writer("one", lease_s=4.0, connect_delay_s=0.05)
+    lease = take(provider)
+    proxy.refuse, proxy.lose_request = True, ["unlock"]
+    provider.release(lease)
+    assert [event.kind for event in world.seen] == [EventKind.ALERT]
+    assert len(world.rows(metastore.port)) == 1
+    proxy.refuse = False
+    assert take(provider).token > lease.token
+
+
+def test_the_wait_is_bounded_when_nobody_answers(world: World, metastore: Service) -> None:
+    provider, holder = world.writer("one"), world.writer("holder")
+    lease = take(holder)
+    metastore.pause()
+    try:
+        began_s = time.monotonic()
+        with pytest.raises(ProviderUnavailable, match="no answer in time"):
+            take(provider, wait_s=1.0)
+        assert time.monotonic() - began_s < 4
+        until(lambda: lease.lost is not None)
+        holder.release(lease)
+        assert time.monotonic() - began_s < 8
+    finally:
+        metastore.resume()
+    take(world.writer("next"), wait_s=20)
+
+
+def test_a_holder_without_a_metastore_loses_its_lease_at_the_deadline_and_knows_why(
+    world: World, proxy: MetastoreProxy
+) -> None:
+    provider = world.writer("one", lease_s=1.0)
+    lease = take(provider)
+    proxy.refuse, proxy.lose_request = True, ["heartbeat"]
+    with renewing(provider, lease, world.runtime, 0.1):
+        until(lambda: lease.lost is not None)
+    assert lease.lost is not None and lease.lost.reason == "unreachable" and "could not connect" in lease.lost.detail

@@ -1,0 +1,43 @@
+"""Hive's lock model on the data locks of every lock service: native where the service has them, a document elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.data_locks import DataLocks, open_data_locks
+from lakelock.identity import WriterIdentity
+from lakelock.settings import Settings
+from lakelock.storage_open import open_storage
+from lakelock.testing.servers import SERVICES, Service
+from tests.behaviour.hive_model_suite import HiveModelSuite, Warehouse
+
+RUNTIME = SystemRuntime()
+warehouses = count()
+
+
+@pytest.fixture(scope="module", params=list(SERVICES))
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+class TestHiveModel(HiveModelSuite):
+    @pytest.fixture
+    def warehouse(self, service: Service, tmp_path: Path) -> Iterator[Warehouse]:
+        number = next(warehouses)
+
+        def open_one(table: str, name: str) -> DataLocks:
+            options = {"lock.provider": service.url(f"hive{number}{table}"), **service.options}
+            settings = Settings.resolve({**options, "data_locks.sleep_s": 0.1}).settings
+            writer = WriterIdentity.of_this_process(RUNTIME, name)
+            return open_data_locks(settings, open_storage(str(tmp_path / table)), RUNTIME, writer)
+
+        made = Warehouse(open_one)
+        yield made
+        for locks in made.opened:
+            locks.close()

@@ -1,0 +1,111 @@
+"""What people do to locks, on every lock service: breaking and its audit record, and moving a table from one to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lakelock.cli.output import Exit
+from lakelock.data_locks import Resource, lock_request
+from lakelock.errors import LeaseLost, ProviderMismatch
+from lakelock.occ.audit import read_audit
+from lakelock.occ.coordinator import Coordinator
+from lakelock.settings import Settings
+from lakelock.storage_local import LocalStorage
+from lakelock.testing.servers import SERVICES, Service
+from tests.behaviour.data_lock_suite import eventually
+from tests.behaviour.tables import groups, insert, new_table, writer
+from tests.behaviour.test_cli import Ended, run
+
+tables = count()
+
+
+@pytest.fixture(scope="module", params=list(SERVICES))
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@dataclass
+class World:
+    """One table and the settings that its writers share."""
+
+    service: Service
+    storage: LocalStorage
+    uri: str
+    opened: list[Coordinator] = field(default_factory=list)
+
+    def writer(self, name: str, uri: str = "") -> Coordinator:
+        settings = Settings.resolve({"lock.provider": uri or self.uri, **self.service.options}).settings
+        self.opened.append(writer(self.storage, settings, name))
+        return self.opened[-1]
+
+    def command(self, *arguments: str, uri: str = "") -> Ended:
+        given = {"lock.provider": uri or self.uri, **self.service.options}
+        sets = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
+        name, operation, *rest = arguments
+        return run(name, operation, self.storage.root, *rest, *sets)
+
+
+@pytest.fixture
+def world(service: Service, tmp_path: Path) -> Iterator[World]:
+    storage = LocalStorage(tmp_path / "t")
+    new_table(storage)
+    made = World(service, storage, service.url(f"changes{next(tables)}"))
+    yield made
+    for each in made.opened:
+        each.close()
+
+
+def test_a_broken_commit_lock_is_lost_for_its_holder_and_leaves_a_record(world: World) -> None:
+    holder = world.writer("holder").table.provider
+    assert holder is not None
+    lease = holder.acquire(wait_s=20)
+    ended = world.command("locks", "break", "--token", str(lease.token), "--force", "--yes", "--reason", "gone")
+    assert ended.code == Exit.OK, ended.err
+    with pytest.raises(LeaseLost):
+        holder.renew(lease)
+    (record,) = read_audit(world.storage)
+    assert (record.action, record.token, record.outcome, record.reason) == ("break commit lock", lease.token, "done", "gone")
+    assert "holder" in record.holder and record.lock == holder.identity
+
+
+def test_broken_data_locks_are_lost_for_their_holder_and_leave_a_record(world: World) -> None:
+    locks = world.writer("holder").data.locks
+    lease = locks.acquire(lock_request(exclusive=[Resource.of("month=1")], about="INSERT"), wait_s=20)
+    shown = world.command("locks", "ls", "--json").json["locks"]
+    assert [(row["token"], row["partition"], row["type"]) for row in shown] == [(lease.token, "month=1", "EXCLUSIVE")]
+    ended = world.command("locks", "break", "--data", "--token", str(lease.token), "--force", "--yes")
+    assert ended.code == Exit.OK, ended.err
+
+    def lost() -> bool:
+        try:
+            locks.renew(lease)
+        except LeaseLost:
+            return True
+        return False
+
+    eventually(lost, 30)
+    (record,) = read_audit(world.storage)
+    assert (record.action, record.token, record.outcome) == ("break data locks", lease.token, "done")
+
+
+def test_a_table_moves_from_the_default_lock_to_the_service_and_back(world: World) -> None:
+    if world.uri == "storage:":
+        pytest.skip("the default lock has nowhere to move from")
+    before, stale = world.writer("before", "storage:"), world.writer("stale", "storage:")
+    insert(before, world.storage, "month=1", "a")
+    insert(stale, world.storage, "month=1", "b")
+    ended = world.command("locks", "migrate", "--to", world.uri, "--yes", uri="storage:")
+    assert ended.code == Exit.OK, ended.err
+    with pytest.raises(ProviderMismatch):
+        insert(stale, world.storage, "month=1", "x")
+    insert(world.writer("after"), world.storage, "month=1", "c")
+    ended = world.command("locks", "migrate", "--to", "storage:", "--yes")
+    assert ended.code == Exit.OK, ended.err
+    insert(stale, world.storage, "month=1", "d")
+    assert sorted(groups(world.storage)) == [f"month=1/{name}" for name in "abcd"]

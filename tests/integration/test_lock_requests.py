@@ -1,0 +1,131 @@
+"""How often lakelock asks each lock service: alone at the least that is possible, and in a crowd no more for each waiter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.identity import WriterIdentity
+from lakelock.providers import LockProvider, open_provider
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage_faulty import CountingStorage
+from lakelock.storage_local import LocalStorage
+from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.servers import SERVICES, Service
+from lakelock.testing.servers.proxy import Proxy
+
+LEASE_S = 60.0
+"""Long, so that nothing but the lock itself is a reason to ask."""
+
+ROUNDS, FEW = 40, 4
+CROWD = 12
+MOST_EACH = 10
+
+tables = count()
+
+
+@pytest.fixture(scope="module", params=["redis", "zookeeper", "dynamodb", "hive_metastore"])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def proxy(service: Service, opened: ExitStack) -> Proxy:
+    return opened.enter_context(Proxy(service.port))
+
+
+def open_writer(opened: ExitStack, values: dict[str, object], storage: Storage) -> LockProvider:
+    runtime = SystemRuntime()
+    settings = Settings.resolve({"lock.lease_s": LEASE_S, "lock.renew_s": 20.0, **values}).settings
+    provider = open_provider(settings, storage, runtime, WriterIdentity.of_this_process(runtime, "requests"))
+    opened.callback(provider.close)
+    return provider
+
+
+@pytest.fixture
+def writer(service: Service, opened: ExitStack) -> Callable[[Proxy | None], LockProvider]:
+    """A writer of one table, behind a proxy that counts or not."""
+    table = f"requests{next(tables)}"
+
+    def make(proxy: Proxy | None = None) -> LockProvider:
+        values: dict[str, object] = {"lock.provider": service.url(table), **service.options}
+        if proxy is not None:
+            values = {key: str(value).replace(str(service.port), str(proxy.port)) for key, value in values.items()}
+        return open_writer(opened, values, MemoryStorage(name=table))
+
+    return make
+
+
+def take_and_give_back(provider: LockProvider) -> None:
+    provider.release(provider.acquire(wait_s=60.0))
+
+
+def test_a_lone_writer_needs_one_round_trip_to_take_the_lock_and_one_to_give_it_back(
+    writer: Callable[[Proxy | None], LockProvider], proxy: Proxy, service: Service
+) -> None:
+    provider = writer(proxy)
+    for _ in range(3):  # connections, tables and first tokens are made
+        take_and_give_back(provider)
+    asked = []
+    for _ in range(ROUNDS // FEW):
+        before = proxy.round_trips
+        for _ in range(FEW):
+            take_and_give_back(provider)
+        asked.append(proxy.round_trips - before)
+    # ZooKeeper's sessions also ping, and on a busy machine its two requests of one trip part now and then: the best counts.
+    assert min(asked) == 2 * FEW
+    if not service.sessions:
+        assert set(asked) == {2 * FEW}
+
+
+def test_the_storage_provider_needs_two_requests(opened: ExitStack, tmp_path: Path) -> None:
+    storage = CountingStorage(LocalStorage(tmp_path))
+    provider = open_writer(opened, {"lock.provider": "storage:"}, storage)
+    take_and_give_back(provider)
+    storage.reset()
+    for _ in range(ROUNDS):
+        take_and_give_back(provider)
+    assert storage.requests == {"put_if_match": 2 * ROUNDS}
+
+
+def asked_by_a_crowd(writer: Callable[[Proxy | None], LockProvider], proxy: Proxy, opened: ExitStack, waiters: int) -> int:
+    """Round trips of so many writers that all wait, take the lock in turn and give it back."""
+    holder, crowd = writer(None), [writer(proxy) for _ in range(waiters)]
+    pool = opened.enter_context(ThreadPoolExecutor(waiters))
+    for each in pool.map(take_and_give_back, crowd):  # everybody is connected
+        assert each is None
+    lease, before = holder.acquire(wait_s=30.0), proxy.round_trips
+    working = [pool.submit(take_and_give_back, provider) for provider in crowd]
+    end_s = monotonic() + 30
+    while len(holder.inspect().queue) < waiters:
+        assert monotonic() < end_s, "they did not all queue up"
+        sleep(0.02)
+    holder.release(lease)
+    for each in working:
+        each.result(60)
+    return proxy.round_trips - before
+
+
+@pytest.mark.parametrize("service", ["redis", "zookeeper"], indirect=True)
+def test_a_crowd_asks_no_more_for_each_waiter_than_a_few_do(
+    writer: Callable[[Proxy | None], LockProvider], proxy: Proxy, opened: ExitStack
+) -> None:
+    few = asked_by_a_crowd(writer, proxy, opened, 3)
+    many = asked_by_a_crowd(writer, proxy, opened, CROWD)
+    # Ask, queue up, see that it is one's turn, give back; and a connection that listens, which takes some to make.
+    assert few <= MOST_EACH * 3 and many <= MOST_EACH * CROWD, (few, many)

@@ -1,0 +1,72 @@
+"""PESSIMISTIC writes as a whole on every lock service: data locks and the commit lock are not in each other's way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakelock.errors import LockTimeout
+from lakelock.occ.engine import ArrowEngine
+from lakelock.settings import Settings
+from lakelock.storage_local import LocalStorage
+from lakelock.testing.servers import SERVICES, Service
+from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
+
+tables = count()
+
+
+@pytest.fixture(scope="module", params=list(SERVICES))
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+def rows(key: str, value: int, month: str) -> pa.Table:
+    return pa.table([[key], [value], [month]], schema=SCHEMA)
+
+
+def test_writers_of_one_row_take_turns_and_none_is_ever_rejected(service: Service, tmp_path: Path) -> None:
+    storage, uri, writers, rounds = LocalStorage(tmp_path / "t"), service.url(f"pessimistic{next(tables)}"), 3, 3
+    new_table(storage)
+    options = {"lock.provider": uri, "concurrency.mode": "PESSIMISTIC", "retry.attempts": 1, **service.options}
+    settings = Settings.resolve({**options, "data_locks.sleep_s": 0.1}).settings
+    recorders = [Recorder() for _ in range(writers)]
+
+    def work(number: int) -> int:
+        with writer(storage, settings, f"writer-{number}", recorders[number]) as coordinator:
+            engine = ArrowEngine(coordinator)
+            for turn in range(rounds):
+                engine.upsert(rows("a", 10 * number + turn, "1"), partition="month=1")
+            return rounds
+
+    with ThreadPoolExecutor(writers) as pool:
+        assert list(pool.map(work, range(writers))) == [rounds] * writers
+    kinds = [kind for recorder in recorders for kind in recorder.kinds()]
+    assert kinds.count("committed") == kinds.count("data-locked") == writers * rounds
+    assert not {"conflict", "early-conflict", "retry", "lease-lost", "alert"} & set(kinds)
+    with writer(storage, settings) as coordinator:
+        assert ArrowEngine(coordinator).read().num_rows == 1
+        assert coordinator.data.locks.inspect() == ()
+    assert leftovers(storage) == []
+
+
+def test_a_read_with_locks_keeps_writers_of_its_partition_out_and_lets_others_commit(service: Service, tmp_path: Path) -> None:
+    storage, uri = LocalStorage(tmp_path / "t"), service.url(f"pessimistic{next(tables)}")
+    new_table(storage)
+    options = {"lock.provider": uri, "concurrency.mode": "PESSIMISTIC", "data_locks.attempts": 1, **service.options}
+    settings = Settings.resolve(options).settings
+    with writer(storage, settings, "reader") as one, writer(storage, settings, "other") as two, ThreadPoolExecutor(1) as pool:
+        reader, other = ArrowEngine(one), ArrowEngine(two)
+        reader.insert(rows("a", 1, "1"))
+        with reader.reading("month=1") as found:
+            assert found.num_rows == 1
+            with pytest.raises(LockTimeout, match="reader"):
+                pool.submit(other.insert, rows("b", 1, "1"), partition="month=1").result(timeout=60)
+            pool.submit(other.insert, rows("b", 1, "2"), partition="month=2").result(timeout=60)
+        other.insert(rows("b", 1, "1"), partition="month=1")
+        assert other.read().num_rows == 3

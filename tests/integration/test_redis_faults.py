@@ -1,0 +1,164 @@
+"""The lock in Redis when answers get lost, and when its server hangs, restarts or forgets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable
+from lakelock.events import EventKind, Events
+from lakelock.providers import Lease, LockProvider, renewing
+from lakelock.testing.servers.proxy import Proxy
+from lakelock.testing.servers.redis import RedisServer
+from tests.integration.redis_world import LEASE_S, World, eventually, take, waiting
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture
+def world(server: RedisServer) -> Iterator[World]:
+    made = World(server.port, server)
+    yield made
+    for provider in made.opened:
+        provider.close()
+
+
+@pytest.fixture
+def proxy(server: RedisServer) -> Iterator[Proxy]:
+    with Proxy(server.port) as between:
+        yield between
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_grant_whose_reply_was_lost_is_adopted(world: World, proxy: Proxy, lost: int) -> None:
+    provider = world.writer(port=proxy.port)
+    provider.inspect()
+    proxy.drop_replies(lost, to=b"EVALSHA")
+    lease = take(provider, wait_s=5.0)
+    assert proxy.dropped == lost
+    with pytest.raises(LockTimeout):
+        take(world.writer("two"))
+    left_ms = world.look().pttl(f"{{{world.key}}}")
+    assert lease.remaining_s() * 1000 <= left_ms
+    provider.renew(lease)
+    provider.release(lease)
+    take(world.writer("two"))
+
+
+def test_giving_up_takes_back_a_grant_that_nobody_heard_of(world: World, proxy: Proxy) -> None:
+    provider = world.writer(port=proxy.port)
+    provider.release(take(provider))
+    proxy.drop_replies(1, to=b"EVALSHA")
+    with pytest.raises(ProviderUnavailable):
+        take(provider)
+    assert proxy.dropped == 1
+    take(world.writer("two"))
+
+
+def test_a_renewal_whose_reply_was_lost_does_not_lose_the_lock(world: World, proxy: Proxy) -> None:
+    provider = world.writer(port=proxy.port, lock__lease_s=3, lock__renew_s=0.2)
+    lease = take(provider)
+    provider.renew(lease)
+    proxy.drop_replies(1, to=b"EVALSHA")
+    with pytest.raises(ProviderUnavailable):
+        provider.renew(lease)
+    lease.ensure_active()
+    provider.renew(lease)
+
+
+def test_a_release_whose_reply_was_lost_frees_the_lock_and_raises_nothing(world: World, proxy: Proxy) -> None:
+    provider = world.writer(port=proxy.port)
+    provider.release(take(provider))
+    lease = take(provider)
+    proxy.drop_replies(1, to=b"EVALSHA")
+    provider.release(lease)
+    assert proxy.dropped == 1 and world.kinds() == []
+    take(world.writer("two"))
+
+
+def test_a_server_that_cannot_be_reached_is_named_within_the_wait(world: World, proxy: Proxy) -> None:
+    provider = world.writer(port=proxy.port)
+    lease = take(provider)
+    proxy.cut()
+    with renewing(provider, lease, SystemRuntime(), 0.1, Events((world.seen.append,))):
+        eventually(lambda: EventKind.LEASE_LOST in world.kinds())
+        assert lease.lost is not None and lease.lost.reason == "unreachable"
+    provider.release(lease)
+    assert EventKind.ALERT in world.kinds()
+    began_s = monotonic()
+    with pytest.raises(ProviderUnavailable, match=str(proxy.port)):
+        take(provider, wait_s=0.5)
+    assert monotonic() - began_s < 0.5 + 1.0
+    proxy.heal()
+    take(provider, wait_s=2 * LEASE_S)
+
+
+def test_a_server_that_hangs_is_given_up_within_the_wait_and_two_timeouts(world: World, proxy: Proxy) -> None:
+    provider = world.writer(port=proxy.port)
+    proxy.drop_replies()
+    began_s = monotonic()
+    with pytest.raises(ProviderUnavailable):
+        take(provider, wait_s=0.5)
+    assert monotonic() - began_s < 0.5 + 3 * 0.3 + 0.3
+
+
+def test_a_restart_that_forgets_everything_is_a_lost_lease_and_no_blocked_writer(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        world = World(server.port, server)
+        holder, rival = world.writer(lock__lease_s=10, lock__renew_s=1), world.writer(lock__lease_s=10, lock__renew_s=1)
+        lease = take(holder)
+        server.stop()
+        with pytest.raises(ProviderUnavailable):
+            holder.renew(lease)
+        server.start()
+        with pytest.raises(LeaseLost):
+            holder.renew(lease)
+        assert take(rival).token > lease.token
+        holder.release(lease)
+        with pytest.raises(LockTimeout):
+            take(holder)
+
+
+def test_a_restart_with_its_data_keeps_the_lock_and_those_who_wait(tmp_path: Path) -> None:
+    with RedisServer(tmp_path, ("--appendonly", "yes", "--appendfsync", "always")) as server:
+        world = World(server.port, server)
+        holder, waiter = (world.writer(name, lock__lease_s=10, lock__renew_s=1) for name in ("holder", "waiter"))
+        lease = take(holder)
+        got: list[Lease] = []
+        thread = threading.Thread(target=lambda: got.append(take(waiter, 10)))
+        thread.start()
+        eventually(lambda: waiting(holder, 1))
+        server.stop()
+        server.start()
+        eventually(lambda: renewed(holder, lease))
+        holder.release(lease)
+        thread.join(8)
+        assert got and got[0].token > lease.token
+
+
+def renewed(provider: LockProvider, lease: Lease) -> bool:
+    try:
+        provider.renew(lease)
+    except ProviderUnavailable:
+        return False
+    return True
+
+
+def test_scripts_that_redis_forgot_are_sent_again(world: World) -> None:
+    provider = world.writer()
+    lease = take(provider)
+    world.look().script_flush()
+    provider.renew(lease)
+    world.look().script_flush()
+    provider.release(lease)
+    world.look().script_flush()
+    take(provider)
