@@ -33,7 +33,6 @@ from lakelock.markers.claims import Claim, Refusal, conflict_of
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ import footprint as keys
-from lakelock.occ.overlaps import alarm, newest_completion
 from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.commit import Commit, outcome_unknown, planned_clustering
 from lakelock.occ.committed import Committed
@@ -43,6 +42,7 @@ from lakelock.occ.early import foreign_conflict, window_conflict
 from lakelock.occ.file_tasks import WriteContext
 from lakelock.occ.footprint import AppTransaction, Footprint
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.overlaps import alarm, newest_completion
 from lakelock.occ.reads import Read
 from lakelock.occ.rollback import Victim, clean_up, roll_back
 from lakelock.occ.steps import Step, reached

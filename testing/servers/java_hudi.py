@@ -16,7 +16,6 @@ from pathlib import Path
 
 from lakelock.testing.servers.hudi_jars import HUDI_SPARK
 from lakelock.testing.servers.jvm import java
-from lakelock.testing.servers.maven import NotToBeHad
 from lakelock.testing.servers.service import ServerMissing
 
 PYTHON = "LAKELOCK_TEST_SPARK35_PYTHON"
@@ -43,10 +42,7 @@ def java_hudi(folder: Path = FOLDER) -> JavaHudi:
     java()
     given = os.environ.get(PYTHON)
     python = Path(given) if given else _environment(folder)
-    try:
-        (jar,) = HUDI_SPARK.fetch().glob("*.jar")
-    except NotToBeHad as error:
-        raise ServerMissing(str(error)) from error
+    (jar,) = HUDI_SPARK.fetch().glob("*.jar")
     return JavaHudi(python, jar)
 
 

@@ -12,9 +12,9 @@ from lakelock.errors import EarlyConflictError
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.names import MarkerKind
-from lakelock.occ.overlaps import alarm, audit
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import Decision
+from lakelock.occ.overlaps import alarm, audit
 from lakelock.storage import Storage
 from lakelock.storage_local import LocalStorage
 from lakelock.table import layout

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakelock.occ.overlaps import Overlap, overlaps
 from lakelock.occ.footprint import DECISION, SAW, Other
+from lakelock.occ.overlaps import Overlap, overlaps
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
 
