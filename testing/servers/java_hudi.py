@@ -48,7 +48,7 @@ def java_hudi(folder: Path = FOLDER) -> JavaHudi:
 
 def _environment(folder: Path) -> Path:
     """The Python of an environment with PySpark 3.5 in `folder`, made if it is not there."""
-    python, complete = folder / "bin" / "python", folder / PYSPARK
+    python, complete = folder / "bin" / "python", folder / "complete"
     if complete.exists():
         return python
     try:

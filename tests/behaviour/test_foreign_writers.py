@@ -102,7 +102,7 @@ def test_a_claim_finds_what_another_engine_has_committed_since_the_transaction_b
 
 def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_and_stays_in_the_audit() -> None:
     storage, told = memory_table(), Recorder()
-    first = insert(writer(storage), storage, "month=1", "a")
+    insert(writer(storage), storage, "month=1", "a")
     (old,) = writer(storage).snapshot().files
     mine = writer(storage, listener=told)
     with mine.begin("UPSERT") as tx:
@@ -111,7 +111,7 @@ def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_an
     assert audit(mine.table, 100) == (2, [])
 
     # It landed after my look under the lock and before my decision: only a writer without the lock can do that.
-    theirs = foreign_commit(storage, old, after(first.completion, 1), after(done.completion, -1))
+    theirs = foreign_commit(storage, old, after(done.instant, -1), after(done.completion, -1))
     mine.table.foreign_met.clear()
     alarm(table=mine.table, baseline=tx.baseline, decision=decision, known={})
     assert EventKind.ALERT.value not in told.kinds()  # no other engine was ever met: nobody looks
