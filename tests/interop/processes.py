@@ -36,9 +36,9 @@ class Writer:
         self.process.send_signal(signal.SIGCONT)
         return self.end()
 
-    def end(self) -> dict[str, Any]:
+    def end(self, within_s: float = END_WITHIN_S) -> dict[str, Any]:
         """What it printed last; empty when it was killed."""
-        told, _ = self.process.communicate(timeout=END_WITHIN_S)
+        told, _ = self.process.communicate(timeout=within_s)
         return json.loads(told.splitlines()[-1]) if told.strip() else {}
 
     def _state(self) -> str:
