@@ -146,6 +146,8 @@ def test_the_command_audit_prints_each_pair_and_ends_with_4(tmp_path) -> None:
     run = CliRunner().invoke(app, ["audit", storage.root])
     assert run.exit_code == 4 and one in run.stdout and two in run.stdout
     assert "hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL" in run.stdout.replace("\n", "")
+    checks = json.loads(CliRunner().invoke(app, ["doctor", "--json", storage.root]).stdout)["checks"]
+    assert [c["hint"] for c in checks if "does not know of" in c["found"]] == [f"lakelock audit {storage.root}"]
     run = CliRunner().invoke(app, ["audit", "--json", storage.root])
     (pair,) = json.loads(run.stdout)["overlaps"]
     assert (pair["first"], pair["second"], pair["file_groups"]) == (two, one, ["month=1/a"])
