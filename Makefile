@@ -6,6 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 SEED   ?=
+SEEDS  ?= 2000
+FIRST  ?= 0
 LOCK   ?=
 ARGS   ?=
 JOBS   ?= 2
@@ -14,7 +16,7 @@ FULL   ?=
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-FOLDERS := cli configs core data_locks demo markers occ providers spark_plugin table testing
+FOLDERS := cli configs core data_locks demo markers occ providers simulator spark_plugin table testing
 # The folders themselves are in the list because a file that was deleted changes nothing but its folder; they end in
 # "/." because plain `demo` is also a target.
 SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -name __pycache__ -prune -o \( -type d -o -name '*.py' \
@@ -25,7 +27,7 @@ results  = --junitxml=$(RESULTS)/$(1).xml --cov
 # 5 is pytest's "no test was selected", which is fine when only some are asked for.
 OR_NONE := || [ $$? -eq 5 ]
 
-.PHONY: help demo test lint types layers tests interop docs format java clean
+.PHONY: help demo test lint types layers tests interop simulate docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -57,6 +59,9 @@ tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 
 interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
 	FULL=$(FULL) $(BIN)/pytest tests -m interop --durations=10 $(ARGS)
+
+simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=n, FIRST=seed
+	$(BIN)/lakelock simulate --seed $(FIRST) --seeds $(SEEDS)
 
 docs: $(VENV)/.test ## write the reference pages from the code
 	$(BIN)/python docs/generate.py

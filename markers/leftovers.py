@@ -52,11 +52,14 @@ class Leftovers:
         return {partition: tuple(files) for partition, files in names.items()}
 
 
-def find_leftovers(storage: Storage, instant: str, runtime: Runtime, *, data: bool = True) -> Leftovers:
+def find_leftovers(
+    storage: Storage, instant: str, runtime: Runtime, *, data: bool = True, everywhere: bool = False
+) -> Leftovers:
     """Find what an instant left; without `data` (it has committed, or never wrote) only markers, claims and heartbeat.
 
     Data files are those that markers announce and those found by listing the same partitions. A foreign instant without
-    markers may have written anywhere: then the whole table is listed. One of ours never writes before its marker.
+    markers may have written anywhere: then the whole table is listed, as with `everywhere`. One of ours never writes before
+    its marker.
     """
     markers = listed(storage, instant)
     claims = claims_of(storage, instant, runtime)
@@ -68,7 +71,9 @@ def find_leftovers(storage: Storage, instant: str, runtime: Runtime, *, data: bo
                 files.add(marker.data_key)
             else:
                 unreadable.append(str(marker))
-        files.update(_listed_files(storage, instant, runtime, _where(storage, instant, markers, bool(unreadable))))
+        files.update(
+            _listed_files(storage, instant, runtime, _where(storage, instant, markers, everywhere or bool(unreadable)))
+        )
     return Leftovers(instant, tuple(sorted(files)), markers.keys, claims, layout.heartbeat(instant), tuple(unreadable))
 
 

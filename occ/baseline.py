@@ -70,8 +70,10 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         except BaseException:
             give_up(table, heartbeat, instant, action)
             raise
-        # Readers order slices by requested time, so a slice may only build on slices of older instants.
-        if any(i.requested > instant for i in timeline.commits):
+        # Readers order slices by requested time, so a slice may only build on slices of older instants. And a requested
+        # file keeps other actions from the same time no better than a heartbeat that its finished owner has removed.
+        shared = any(i.requested == instant and i.action != action for i in timeline.instants)
+        if shared or any(i.requested > instant for i in timeline.commits):
             give_up(table, heartbeat, instant, action)
             continue
         reached(Step.BEGUN)

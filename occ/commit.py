@@ -65,6 +65,7 @@ class Commit:
         self._answers: dict[object, Conflict | None] = {}
         self._others: dict[str, Other] = {}
         self.may_be_decided = False
+        self._doubted = False
         self.lock_wait_s = 0.0
         self._noticed = table.provider is not None
 
@@ -192,11 +193,13 @@ class Commit:
         self.may_be_decided = True
         made = table.log.decide(decision)
         if made is Created.UNKNOWN:
+            self._doubted = True
             made = self._make_definite(decision)
         if made is Created.THEIRS:
             found = table.log.read(number)
             if found is None or found.write_id != write_id:
-                self.may_be_decided = False
+                # After a doubt it may have been mine, which others have published and collected since.
+                self.may_be_decided = self._doubted
                 return None
         # A collector may have used up this number before: then the record means nothing and the timeline tells.
         try:
@@ -216,6 +219,13 @@ class Commit:
         """
         table = self._table
         made = table.log.decide(tombstone(decision, table.runtime.uuid()))
+        try:
+            # The commit may have arrived, been published and collected meanwhile: then the withdrawal means nothing.
+            reused = made is Created.OURS and table.log.boundary() >= decision.number
+        except LakelockError as error:
+            raise self._unknown(error) from error
+        if reused:
+            return Created.THEIRS
         if made is Created.OURS:
             raise RolledBackError(
                 f"{decision.instant}: storage gave no answer to the commit, which was withdrawn",

@@ -31,6 +31,7 @@ from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
+from lakelock.table.timeline import Timeline
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 
@@ -121,9 +122,9 @@ class Coordinator:
             collect(self.table)
             sweep(self.table)
 
-    def already_applied(self, application: AppTransaction) -> bool:
-        """True when this application has committed this version or a later one."""
-        version = self._applied.version(self.table.timeline(), application.app_id)
+    def already_applied(self, application: AppTransaction, timeline: Timeline | None = None) -> bool:
+        """True when this application has committed this version or a later one, now or as of a timeline."""
+        version = self._applied.version(timeline or self.table.timeline(), application.app_id)
         return version is not None and version >= application.version
 
     def applied_instant(self, application: AppTransaction) -> str:

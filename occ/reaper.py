@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakelock.errors import LakelockError
 from lakelock.events import EventKind
+from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
-from lakelock.markers.liveness import Liveness, LivenessState, judge_all
+from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
+from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import DecisionKind
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.rollback import RollbackOutcome, Victim, roll_back
@@ -15,6 +17,9 @@ from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.instants import Action, State
 from lakelock.table.timeline import Timeline
+
+STALE_PROBE_S = 600.0
+"""A probe is written and removed within a few requests; an older one was left by a process that died or lost its storage."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,7 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
         operation = record.operation if record else "write"
         who = str(record.writer) if record else "another Hudi writer"
         try:
-            if action is not None:
-                outcome = roll_back(table, Victim(instant, action, operation, liveness.evidence))
-            else:
-                outcome = _finished(table.timeline(), instant)
-            if outcome is not RollbackOutcome.ROLLED_BACK:
-                tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
+            outcome = _reap_one(table, instant, action, Victim(instant, action or Action.COMMIT, operation, liveness.evidence))
         except LakelockError as error:
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
             continue
@@ -68,20 +68,50 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
     return reaped
 
 
-def sweep(table: OpenTable) -> int:
-    """Remove markers of instants that are over but were not tidied up, such as one that arrived late; how many instants.
+def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Victim) -> RollbackOutcome:
+    """Roll back or finish one instant. `action` is None if it was not pending when the timeline was listed."""
+    if action is None:
+        now = table.timeline()
+        # The heartbeats were listed after the timeline: it may have begun since, and then only a decision may withdraw it.
+        action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
+        victim = replace(victim, action=action or victim.action)
+    outcome = roll_back(table, victim) if action is not None else _finished(now, instant)
+    if outcome is not RollbackOutcome.ROLLED_BACK:
+        tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
+    if outcome is RollbackOutcome.COMMITTED and action is not None:
+        done = table.timeline().write_at(instant)
+        if done is not None and done.action != action:
+            # It wanted the time of somebody else's commit, gave it up, and could not remove its pending files.
+            table.storage.delete([inflight_key(instant, action), requested_key(instant, action)])
+    return outcome
 
-    The markers are listed before the heartbeats and the timeline: whoever has begun since is not mistaken for finished.
+
+def sweep(table: OpenTable) -> int:
+    """Remove markers and claims of instants that are over, such as those that arrived late; how many instants had markers.
+
+    They are listed before the heartbeats and the timeline: whoever has begun since is not mistaken for finished. A claim that
+    somebody takes over meanwhile may go with them: it is advice only.
     """
     folder = len(layout.TEMP) + 1
     marked = {item.key[folder:].partition("/")[0] for item in table.storage.list(layout.TEMP)}
+    claims = all_claims(table.storage, table.runtime)
     beating = {item.key.rpartition("/")[2] for item in table.storage.list(layout.HEARTBEATS)}
     timeline = table.timeline()
     active = {i.requested for i in (*timeline.pending, *timeline.pending_services)}
     strays = sorted(marked - beating - active)
     for instant in strays:
         tidy_up(table, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
+    table.storage.delete([key for key, claim in claims.items() if claim.instant not in beating | active])
+    _sweep_probes(table)
     return len(strays)
+
+
+def _sweep_probes(table: OpenTable) -> None:
+    """Remove the objects that somebody wrote to ask the storage for its time or its manners, and could not remove."""
+    probes = list(table.storage.list(layout.PROBES))
+    if probes:
+        now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
+        table.storage.delete([probe.key for probe in probes if now_ms - probe.modified_ms > STALE_PROBE_S * 1000])
 
 
 def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:

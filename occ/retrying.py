@@ -63,9 +63,14 @@ def _attempts(
     conflicts: list[Conflict] = []
     for attempt in range(1, policy.attempts + 1):
         if application is not None and coordinator.already_applied(application):
-            return Committed(coordinator.applied_instant(application), "", 0, operation, attempts=attempt, already_applied=True)
+            return _applied(coordinator, application, operation, attempt)
         try:
             with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
+                # Another run of the same application may have committed between the first look and this baseline, where
+                # no rule sees it.
+                if application is not None and coordinator.already_applied(application, tx.baseline.timeline):
+                    tx.abort("another run of the application has applied this version")
+                    return _applied(coordinator, application, operation, attempt)
                 tx.keep_within(targets)
                 done = work(tx)
             return replace(done, attempts=attempt, conflicts=tuple(conflicts))
@@ -84,6 +89,11 @@ def _attempts(
             if isinstance(error, EarlyConflictError):
                 _wait_for(coordinator, error.conflict.other.instant)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _applied(coordinator: Coordinator, application: AppTransaction, operation: str, attempts: int) -> Committed:
+    instant = coordinator.applied_instant(application)
+    return Committed(instant, "", 0, operation, attempts=attempts, already_applied=True)
 
 
 def _note(error: LakelockError, text: str) -> None:

@@ -101,9 +101,12 @@ def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
     )
 
 
-def clean_up(table: OpenTable, victim: Victim) -> None:
-    """Remove every trace of a rolled back instant and record the rollback. Idempotent; call it only after the decision."""
-    left = find_leftovers(table.storage, victim.instant, table.runtime)
+def clean_up(table: OpenTable, victim: Victim, *, everywhere: bool = False) -> None:
+    """Remove every trace of a rolled back instant and record the rollback. Idempotent; call it only after the decision.
+
+    `everywhere`: look for its data in the whole table, because its markers may be incomplete.
+    """
+    left = find_leftovers(table.storage, victim.instant, table.runtime, everywhere=everywhere)
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
     table.storage.delete([*left.markers, *left.claims])

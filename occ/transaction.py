@@ -25,6 +25,7 @@ from lakelock.errors import (
     LakelockError,
     RolledBackError,
     TransactionStateError,
+    WriteFailed,
 )
 from lakelock.events import EventKind
 from lakelock.markers import direct
@@ -244,7 +245,7 @@ class Transaction:
             else:
                 if isinstance(error, ConflictError):
                     self._tell(EventKind.CONFLICT, error.conflict)
-                self.abort(str(error))
+                self.abort(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed))
             raise
         self.state = TransactionState.COMMITTED
         self._tidy_up()
@@ -284,11 +285,15 @@ class Transaction:
     def _file_before(self, group: FileGroupId) -> DataFile | None:
         return self.snapshot().group(group)
 
-    def abort(self, reason: str = "") -> None:
-        """Withdraw the transaction and remove its files. Never raises for storage: what is left, the next writer removes."""
+    def abort(self, reason: str = "", *, disturbed: bool = False) -> None:
+        """Withdraw the transaction and remove its files. Never raises for storage: what is left, the next writer removes.
+
+        `disturbed`: others have rolled it back, and may have removed markers before the files that they announce were written.
+        """
         if self.state is not TransactionState.OPEN:
             return
         self.state = TransactionState.REJECTED
+        disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
         victim = Victim(self.instant, Action(self.baseline.action), self.operation, evidence)
@@ -297,7 +302,7 @@ class Transaction:
             if self.may_be_decided:
                 roll_back(self._table, victim)
             else:
-                clean_up(self._table, victim)
+                clean_up(self._table, victim, everywhere=disturbed)
         except LakelockError as error:
             self._emit(EventKind.ALERT, problem=f"could not remove the files of this transaction yet: {error.message}")
 

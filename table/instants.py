@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum, IntEnum
+from functools import lru_cache
 
 from lakelock.errors import CorruptTableError, InputError
 
@@ -102,6 +103,7 @@ class Instant:
         return f"{self.action} {self.requested} ({self.state})"
 
 
+@lru_cache(maxsize=16_384)
 def parse_file_name(name: str) -> Instant | None:
     """The instant that a timeline file stands for, None for a file that is none (Hudi skips those too)."""
     match = _FILE_NAME(name)

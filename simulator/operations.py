@@ -1,0 +1,222 @@
+"""What the actors of a run do: each operation knows how to run on an engine, and what it does to a table used serially."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lakelock.occ.committed import Committed
+from lakelock.occ.footprint import AppTransaction
+from lakelock.simulator.rows import Row, Rows
+
+State = dict[tuple[str, str], tuple[tuple[int, tuple[int, ...]], ...]]
+"""The rows of a table by partition and key: value and trail of each, in order. Blind inserts may store a key twice."""
+
+TALLIES = "9"
+
+
+def state_of(rows: Iterable[Row]) -> State:
+    """The state that some rows amount to."""
+    found: dict[tuple[str, str], list[tuple[int, tuple[int, ...]]]] = {}
+    for row in rows:
+        found.setdefault((row.part, row.key), []).append((row.value, row.trail))
+    return {place: tuple(sorted(stored)) for place, stored in found.items()}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One thing that an actor does, with a number that is unique in the run."""
+
+    id: int
+
+    @property
+    def tag(self) -> str:
+        return f"op-{self.id}"
+
+    @property
+    def writes(self) -> bool:
+        return True
+
+    @property
+    def serial(self) -> bool:
+        """Whether `apply` says what it does."""
+        return True
+
+    def run(self, engine: Rows) -> Committed | None:
+        """Do it, as a user would; raises what the engine raises."""
+        raise NotImplementedError
+
+    def apply(self, state: State) -> None:
+        """Do it to a table that nobody else uses."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__} {self.id}"
+
+
+@dataclass(frozen=True)
+class Insert(Operation):
+    """Append rows; keys are not looked up."""
+
+    rows: tuple[Row, ...]
+
+    def run(self, engine: Rows) -> Committed | None:
+        return engine.insert(self.rows, self.tag)
+
+    def apply(self, state: State) -> None:
+        for row in self.rows:
+            place = row.part, row.key
+            state[place] = tuple(sorted([*state.get(place, ()), (row.value, row.trail)]))
+
+
+@dataclass(frozen=True)
+class Upsert(Operation):
+    """Write rows by key. With an application it is a micro-batch, which is replayed until it is applied, and applied once."""
+
+    rows: tuple[Row, ...]
+    application: AppTransaction | None = None
+
+    def run(self, engine: Rows) -> Committed | None:
+        return engine.upsert(self.rows, self.tag, self.application)
+
+    def apply(self, state: State) -> None:
+        for row in self.rows:
+            place = row.part, row.key
+            state[place] = tuple((row.value, row.trail) for _ in state.get(place, (None,)))
+
+
+@dataclass(frozen=True)
+class DeleteKeys(Operation):
+    part: str
+    keys: tuple[str, ...]
+
+    def run(self, engine: Rows) -> Committed | None:
+        return engine.delete_keys(self.part, self.keys, self.tag)
+
+    def apply(self, state: State) -> None:
+        for key in self.keys:
+            state.pop((self.part, key), None)
+
+
+@dataclass(frozen=True)
+class DeleteBelow(Operation):
+    """Delete every row whose value is below a limit."""
+
+    limit: int
+
+    def run(self, engine: Rows) -> Committed | None:
+        return engine.delete_below(self.limit, self.tag)
+
+    def apply(self, state: State) -> None:
+        for place, stored in list(state.items()):
+            kept = tuple(one for one in stored if one[0] >= self.limit)
+            if kept:
+                state[place] = kept
+            else:
+                del state[place]
+
+
+@dataclass(frozen=True)
+class Overwrite(Operation):
+    """Replace the whole content of the partitions that the rows are in."""
+
+    rows: tuple[Row, ...]
+
+    def run(self, engine: Rows) -> Committed | None:
+        return engine.overwrite(self.rows, self.tag)
+
+    def apply(self, state: State) -> None:
+        parts = {row.part for row in self.rows}
+        for place in [place for place in state if place[0] in parts]:
+            del state[place]
+        for row in self.rows:
+            state[row.part, row.key] = ((row.value, row.trail),)
+
+
+@dataclass(frozen=True)
+class Transfer(Operation):
+    """Read two accounts, move money, write both: one transaction, not retried."""
+
+    source: tuple[str, str]
+    target: tuple[str, str]
+    amount: int
+
+    def run(self, engine: Rows) -> Committed | None:
+        with engine.coordinator.begin("UPSERT", tag=self.tag) as tx:
+            found = state_of(engine.read_in(tx, None, frozenset({self.source[1], self.target[1]})))
+            return engine.upsert_in(tx, self._written(found))
+
+    def apply(self, state: State) -> None:
+        for row in self._written(state):
+            place = row.part, row.key
+            state[place] = tuple((row.value, row.trail) for _ in state.get(place, (None,)))
+
+    def _written(self, state: State) -> list[Row]:
+        rows = []
+        for place, change in ((self.source, -self.amount), (self.target, self.amount)):
+            value, trail = state.get(place, ((0, ()),))[0]
+            rows.append(Row(*place, value + change, (*trail, self.id)))
+        return rows
+
+
+@dataclass(frozen=True)
+class Tally(Operation):
+    """Count the rows of a partition and write the number into another one: one transaction, not retried."""
+
+    part: str
+
+    def run(self, engine: Rows) -> Committed | None:
+        with engine.coordinator.begin("UPSERT", tag=self.tag) as tx:
+            return engine.upsert_in(tx, [self._row(len(engine.read_in(tx, self.part, None)))])
+
+    def apply(self, state: State) -> None:
+        count = sum(len(stored) for (part, _), stored in state.items() if part == self.part)
+        row = self._row(count)
+        state[row.part, row.key] = ((row.value, row.trail),)
+
+    def _row(self, count: int) -> Row:
+        return Row(TALLIES, f"tally-{self.part}", 1000 + count, (self.id,))
+
+
+@dataclass(frozen=True)
+class Look(Operation):
+    """Read the whole table, outside any transaction."""
+
+    @property
+    def writes(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Reap(Operation):
+    """Finish or remove what dead writers left."""
+
+    @property
+    def writes(self) -> bool:
+        return False
+
+    def run(self, engine: Rows) -> Committed | None:
+        engine.coordinator.reap()
+        return None
+
+
+@dataclass(frozen=True)
+class Collect(Reap):
+    """Delete decisions that nobody needs any more."""
+
+    def run(self, engine: Rows) -> Committed | None:
+        engine.coordinator.collect()
+        return None
+
+
+@dataclass(frozen=True)
+class BreakLock(Reap):
+    """An operator takes the lock away from whoever holds it."""
+
+    def run(self, engine: Rows) -> Committed | None:
+        provider = engine.coordinator.table.provider
+        if provider is not None:
+            held = provider.inspect()
+            if held.holder is not None:
+                provider.break_lock(held.token, force=True)
+        return None

@@ -1,0 +1,155 @@
+"""Running one seed: actors, then quiet, then the checks of the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lakelock.errors import LakelockError
+from lakelock.occ.history import Outcome
+from lakelock.simulator.checks import Violation, difference
+from lakelock.simulator.cycles import Seen, anomalies
+from lakelock.simulator.faults import Fault
+from lakelock.simulator.operations import State, Transfer, state_of
+from lakelock.simulator.rows import Row
+from lakelock.simulator.scenario import ACCOUNTS, HOT, Scenario
+from lakelock.simulator.scheduler import Process
+from lakelock.simulator.world import LONGEST_RUN_S, Actor, Answer, Trace, World
+from lakelock.table import layout
+from lakelock.table.snapshot import DataFile
+from lakelock.table.timeline import Timeline
+
+QUIET_S = 700.0
+"""Longer than any lease, any heartbeat's limit and any late request, and than a probe may be left lying."""
+
+LAST = 1_000_000
+"""The number of the operation that the last writer does when all is quiet."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one run. `digest` is equal for equal runs."""
+
+    scenario: Scenario
+    violations: tuple[Violation, ...]
+    faults: tuple[Fault, ...]
+    trace: Trace = field(repr=False)
+    steps: int = 0
+    commits: int = 0
+    digest: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+
+def run(scenario: Scenario, *, only: frozenset[tuple[str, int]] | None = None, keep_events: bool = False) -> Result:
+    """Run a scenario to its end or to the first violation; the same scenario gives the same result."""
+    world = World(scenario, only=only, keep_events=keep_events)
+    actors = [Actor(world, plan) for plan in scenario.actors]
+    closing = world.process("last")
+    world.hub.spawn(closing, lambda: _close(world, actors, closing), "last")
+    world.hub.run()
+    checker = world.checker
+    for task, error in world.hub.errors:
+        checker.fail("no error but lakelock's own", f"{task.process} in {task.label}: {type(error).__name__}: {error}")
+    if world.hub.out_of_steps:
+        checker.fail("every wait ends within its bound", f"{world.hub.steps} steps were not enough")
+    if not checker.violations and scenario.profile == "strict":
+        for anomaly in anomalies(history_of(world), frozenset(p.operation for p in checker.published if p.operation)):
+            checker.fail("serializable by what was read", anomaly)
+    violations = tuple(checker.violations)
+    error_notes = [error for _, error in world.hub.errors]
+    world.hub.dispose()
+    published = ",".join(f"{p.instant}:{p.operation}:{p.at_s:.6f}" for p in checker.published)
+    digest = f"{world.hub.steps}/{world.hub.now_s:.6f}/{len(world.faults.happened)}/{published}"
+    result = Result(
+        scenario, violations, tuple(world.faults.happened), world.trace, world.hub.steps, len(checker.published), digest
+    )
+    for error in error_notes:
+        error.__traceback__ = None if result.ok else error.__traceback__
+    return result
+
+
+def history_of(world: World) -> list[Seen]:
+    """What each committed transfer and each reader saw of the accounts, as the rows tell it."""
+    history = []
+    for published in world.checker.published:
+        operation = world.scenario.operations.get(published.operation or 0)
+        if isinstance(operation, Transfer):
+            written = {place[1]: published.state[place][0][1] for place in (operation.source, operation.target)}
+            reads = {key: trail[:-1] for key, trail in written.items()}
+            history.append(Seen(operation.id, reads, frozenset(written)))
+    history += [Seen(number, _account_trails(state)) for number, state in world.trace.reads.items()]
+    return history
+
+
+def _account_trails(state: State) -> dict[str, tuple[int, ...]]:
+    return {key: stored[0][1] for (_, key), stored in state.items() if key.startswith("a")}
+
+
+def _close(world: World, actors: list[Actor], process: Process) -> None:
+    """Wait until everybody has finished, let time pass, write once more, and look at what is left."""
+    hub, checker = world.hub, world.checker
+    while not all(actor.finished for actor in actors):
+        hub.wait(1.0)
+        if hub.now_s > LONGEST_RUN_S:
+            waiting = [actor.plan.name for actor in actors if not actor.finished]
+            checker.fail("every wait ends within its bound", f"{waiting} have not finished after {hub.now_s:.0f} s")
+            return
+    world.faults.calm = world.room.calm = True
+    hub.wait(QUIET_S)
+    hub.current.relabel("last")
+    engine = world.engine(process)
+    try:
+        engine.insert((Row("2", "last", 50, (LAST,)),), "")
+        engine.upsert([Row(*place, 50, (LAST,)) for place in (*ACCOUNTS, *HOT)], "")
+        hub.wait(QUIET_S)
+        engine.coordinator.reap()
+        engine.coordinator.collect()
+        seen = state_of(engine.read())
+        _check_answers(world, engine.coordinator.outcome)
+    except LakelockError as error:
+        checker.fail("a dead writer wedges nothing", f"the last writer failed: {type(error).__name__}: {error.message}")
+        return
+    if seen != checker.published[-1].state:
+        checker.fail("readers see one committed prefix", f"at the end: {difference(checker.published[-1].state, seen)}")
+    _check_tidy(world)
+    hub.stop()
+
+
+def _check_answers(world: World, outcome_of: object) -> None:
+    """What was told must be what the table shows, for ever; what is unknown is resolved one way."""
+    assert callable(outcome_of)
+    checker = world.checker
+    visible = {p.instant: p for p in checker.published}
+    applied = {p.operation for p in checker.published}
+    told_committed = {t.operation for t in world.trace.told if t.answer is Answer.COMMITTED}
+    doubtful = {t.operation for t in world.trace.told if t.answer in (Answer.UNKNOWN, Answer.DIED)}
+    for told in world.trace.told:
+        if told.answer is Answer.COMMITTED and told.operation not in applied:
+            checker.fail("a commit is there for ever", f"operation {told.operation} was told {told.instant}")
+        if told.answer is Answer.UNKNOWN and told.instant:
+            found = outcome_of(told.instant)
+            if found is not (Outcome.COMMITTED if told.instant in visible else Outcome.REJECTED):
+                checker.fail(
+                    "what is unknown is resolved", f"{told.instant} is {found.value}, visible: {told.instant in visible}"
+                )
+        if told.answer is Answer.REJECTED and told.operation in applied - told_committed - doubtful:
+            operation = world.scenario.operations[told.operation]
+            checker.fail("what is rejected is nowhere", f"{operation} was told {told.detail!r} and is visible")
+
+
+def _check_tidy(world: World) -> None:
+    """Nothing is left behind once all is quiet."""
+    server, checker = world.server, world.checker
+    timeline = Timeline.from_listing(server.page(layout.TIMELINE, "", 10**9)[0])
+    left = [key for folder in (layout.TEMP, layout.HEARTBEATS, layout.CLAIMS, layout.PROBES) for key in server.folder(folder)]
+    left += [instant.file_name for instant in timeline.pending]
+    committed = timeline.completed_instants
+    files = (DataFile.parse(key) for key in server.keys if key.endswith(".parquet"))
+    left += [file.key for file in files if file and file.instant not in committed and not checker.excused(file)]
+    if left:
+        checker.fail("nothing is left behind", ", ".join(left[:5]))
+    unfinished = [d.instant for d in checker.decisions.values() if d.payload and d.instant not in committed]
+    if set(unfinished) - checker.foreign_rollbacks:
+        checker.fail("a decided commit becomes visible", str(unfinished))

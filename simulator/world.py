@@ -1,0 +1,271 @@
+"""One run: a table on simulated storage, the actors on it, and everything that the run recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, LakelockError
+from lakelock.events import Event, EventKind, Events
+from lakelock.identity import WriterIdentity
+from lakelock.occ.committed import Committed
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.decisions import DecisionLog
+from lakelock.occ.open_table import OpenTable
+from lakelock.providers.base import Opening
+from lakelock.settings import (
+    ConcurrencySettings,
+    DecisionSettings,
+    HeartbeatSettings,
+    LockSettings,
+    RetrySettings,
+    Settings,
+    WriteSettings,
+)
+from lakelock.simulator.checks import Checker
+from lakelock.simulator.faults import Faults
+from lakelock.simulator.locks import LockRoom, open_lock
+from lakelock.simulator.operations import Operation, State, Upsert, state_of
+from lakelock.simulator.rows import SCHEMA, ArrowRows, LightRows, Rows
+from lakelock.simulator.runtime import SimRuntime
+from lakelock.simulator.scenario import ActorPlan, Scenario
+from lakelock.simulator.scheduler import Hub, Process
+from lakelock.simulator.storage import SimServer, SimStorage
+from lakelock.storage_open import StorageLocation
+from lakelock.table import layout
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+
+MOST_STEPS = 200_000
+LONGEST_OPERATION_S = 240.0
+LONGEST_RUN_S = 3_000.0
+REPLAYS = 8
+
+
+class Answer(str, Enum):
+    """What an actor was told about an operation."""
+
+    COMMITTED = "committed"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+    DIED = "died"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Told:
+    """One answer (or the death of the one who asked), when it was asked and when it came."""
+
+    operation: int
+    actor: str
+    answer: Answer
+    instant: str
+    began_s: float
+    ended_s: float
+    detail: str = ""
+
+
+@dataclass
+class Trace:
+    """What one run did, for pictures and for checks of the whole."""
+
+    told: list[Told] = field(default_factory=list)
+    events: list[tuple[float, str, Event]] = field(default_factory=list)
+    reads: dict[int, State] = field(default_factory=dict)
+    begun: int = 0
+
+
+class World:
+    """Everything of one run."""
+
+    def __init__(
+        self, scenario: Scenario, *, only: frozenset[tuple[str, int]] | None = None, keep_events: bool = False
+    ) -> None:
+        self.scenario, self._keep_events = scenario, keep_events
+        self.hub = Hub(scenario.seed, most_steps=MOST_STEPS)
+        self.server = SimServer(self.hub)
+        self.faults = Faults(scenario.weather, only)
+        self.checker = Checker(self.hub, self.server, scenario.operations, serial=scenario.profile == "strict")
+        if scenario.foreign != "none":
+            # A foreign writer does not know decisions: what is published after its commit was judged before it. That is
+            # the one gap that no lock closes once its holder is dead (docs/robustness.md).
+            self.faults.spared = lambda: self.checker.awaits_publication
+        self.room = LockRoom(self.hub, scenario.lock)
+        self.trace = Trace()
+        self.network = Process("network", 0)
+        self.settings = _settings(scenario)
+        self.location = StorageLocation(self.server.uri)
+        self.properties = TableProperties.new(
+            "t", record_keys=("id",), partition_fields=("part",), create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("t")
+        )
+        self._processes = 0
+        self._births: dict[int, Callable[[], None]] = {}
+        self.hub.on_death = self._died
+        self.server.write(layout.PROPERTIES, self.properties.serialize(0), self.network)
+        self.server.observer = self.checker
+
+    def process(self, name: str, *, skew_ms: int = 0, rate: float = 1.0) -> Process:
+        self._processes += 1
+        return Process(name, self._processes, skew_ms=skew_ms, rate=rate)
+
+    def storage(self, process: Process) -> SimStorage:
+        return SimStorage(self.server, process, self.faults, self.network, page_keys=self.scenario.page_keys)
+
+    def coordinator(self, process: Process) -> Coordinator:
+        """Open the table in a process, as `Coordinator.open` does."""
+        storage, runtime = self.storage(process), SimRuntime(self.hub, process)
+        events = Events((lambda event: self._heard(process, event),))
+        writer = WriterIdentity.of_this_process(runtime, process.name)
+        opening = Opening("simulated:", self.settings, storage, runtime, writer, events)
+        provider = open_lock(self.scenario.lock, self.room, opening, process, self._overran)
+        log = DecisionLog(storage)
+        table = OpenTable(self.location, storage, runtime, self.settings, provider, writer, events, log)
+        return Coordinator(table, self.properties)
+
+    def engine(self, process: Process) -> Rows:
+        coordinator = self.coordinator(process)
+        return ArrowRows(coordinator) if self.scenario.engine == "arrow" else LightRows(coordinator)
+
+    def when_dead(self, process: Process, then: Callable[[], None]) -> None:
+        self._births[process.number] = then
+
+    def _died(self, process: Process) -> None:
+        then = self._births.pop(process.number, None)
+        if then is not None:
+            then()
+
+    def _heard(self, process: Process, event: Event) -> None:
+        if event.kind is EventKind.BEGAN:
+            self.trace.begun += 1
+            self.checker.owns(event.instant, process)
+        elif event.kind in (EventKind.REJECTED, EventKind.COMMITTED):
+            self.checker.ended(event.instant)
+        elif event.kind is EventKind.ALERT:
+            self.checker.could_not_tidy(event.instant)
+        if self._keep_events:
+            self.trace.events.append((self.hub.now_s, process.name, event))
+
+    def _overran(self, detail: str) -> None:
+        self.checker.fail("every wait ends within its bound", detail)
+
+
+class Actor:
+    """One user: does its operations one after the other, in a new process after each crash."""
+
+    def __init__(self, world: World, plan: ActorPlan) -> None:
+        self.world, self.plan = world, plan
+        self._left = list(plan.operations)
+        self._lives = 0
+        self._tries = 0
+        self.finished = not self._left
+        self._began_s = 0.0
+        if not self.finished:
+            self._be_born()
+
+    def _be_born(self) -> None:
+        self._lives += 1
+        name = self.plan.name if self._lives == 1 else f"{self.plan.name}.{self._lives}"
+        process = self.world.process(name, skew_ms=self.plan.skew_ms, rate=self.plan.rate)
+        self.world.when_dead(process, self._reborn)
+        self.world.hub.spawn(process, lambda: self._live(process), name)
+
+    def _reborn(self) -> None:
+        operation = self._left[0]
+        self._tell(operation, Answer.DIED)
+        self._done_with(operation, again=True)
+        if self._left:
+            self._be_born()
+
+    def _live(self, process: Process) -> None:
+        hub = self.world.hub
+        engine = self.world.engine(process)
+        while self._left:
+            operation = self._left[0]
+            task = hub.current
+            task.relabel(f"{operation.tag}/{self.plan.name}" + (f"/{self._tries}" if self._tries else ""))
+            hub.wait(task.random.expovariate(1 / self.plan.think_s))
+            self._began_s, paused_s = hub.now_s, process.paused_s
+            again = self._do(engine, operation)
+            took_s = hub.now_s - self._began_s - (process.paused_s - paused_s)
+            if took_s > LONGEST_OPERATION_S:
+                self.world.checker.fail("every wait ends within its bound", f"{operation} took {took_s:.0f} s")
+            self._done_with(operation, again=again)
+
+    def _done_with(self, operation: Operation, *, again: bool) -> None:
+        batch = isinstance(operation, Upsert) and operation.application is not None
+        if again and batch and self._tries < REPLAYS:
+            self._tries += 1
+            return
+        if again and batch:  # a stream does not go on without a batch: it stops
+            self._left.clear()
+        else:
+            self._left.pop(0)
+        self._tries = 0
+        self.finished = not self._left
+
+    def _do(self, engine: Rows, operation: Operation) -> bool:
+        """Run an operation and check the answer; True if a replay of it is due."""
+        published = self.world.checker.published
+        if not operation.writes and type(operation).__name__ == "Look":
+            self._look(engine, operation)
+            return False
+        try:
+            committed = operation.run(engine)
+        except CommitOutcomeUnknown as error:
+            self._tell(operation, Answer.UNKNOWN, str(error.details.get("instant", "")), error.message)
+            return True
+        except LakelockError as error:
+            answer = Answer.REJECTED if operation.serial else Answer.UNKNOWN
+            if isinstance(error, CorruptTableError):
+                self.world.checker.fail("no healthy table is called damaged", f"{operation} was told {error.message}")
+            self._tell(operation, answer, detail=f"{type(error).__name__}: {error.message}")
+            return True
+        if committed is None:
+            self._tell(operation, Answer.DONE)
+            return False
+        self._tell(operation, Answer.COMMITTED, committed.instant)
+        if not any(p.operation == operation.id and _matches(p.instant, committed) for p in published):
+            self.world.checker.fail("what is acknowledged is visible", f"{operation} was told {committed.instant}")
+        return False
+
+    def _look(self, engine: Rows, operation: Operation) -> None:
+        checker = self.world.checker
+        before = len(checker.published)
+        try:
+            seen = state_of(engine.read())
+        except LakelockError as error:
+            self._tell(operation, Answer.REJECTED, detail=f"{type(error).__name__}: {error.message}")
+            if isinstance(error, CorruptTableError):
+                checker.fail("readers see one committed prefix", f"{operation} failed: {error.message}")
+            return
+        self._tell(operation, Answer.DONE)
+        prefixes = [p.state for p in checker.published[max(0, before - 1) :]]
+        if before == 0:
+            prefixes.append({})
+        self.world.trace.reads[operation.id] = seen
+        if seen not in prefixes:
+            checker.fail("readers see one committed prefix", f"{operation} saw {seen}")
+
+    def _tell(self, operation: Operation, answer: Answer, instant: str = "", detail: str = "") -> None:
+        now_s = self.world.hub.now_s
+        self.world.trace.told.append(
+            Told(operation.id, self.plan.name, answer, instant, self._began_s, now_s, detail.splitlines()[0] if detail else "")
+        )
+
+
+def _matches(instant: str, committed: Committed) -> bool:
+    return instant == committed.instant or committed.already_applied
+
+
+def _settings(scenario: Scenario) -> Settings:
+    return Settings(
+        concurrency=ConcurrencySettings(profile=scenario.profile, early_conflict_detection=scenario.early),
+        lock=LockSettings(
+            wait_s=max(8.0, scenario.lease_s / 2), lease_s=scenario.lease_s, renew_s=scenario.lease_s / 4, poll_s=0.1
+        ),
+        heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
+        retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
+        decisions=DecisionSettings(slot_attempts=20, collect_above=scenario.collect_above),
+        write=WriteSettings(bloom_entries=1, compression="none"),
+    )

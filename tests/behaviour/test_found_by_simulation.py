@@ -1,0 +1,175 @@
+"""Bugs that the simulator found, each as small as it can be shown. What it runs is in `tests/simulation`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakelock.errors import StorageUnavailable
+from lakelock.markers.claims import Claim
+from lakelock.occ import retrying
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.reaper import STALE_PROBE_S, reap
+from lakelock.storage_faulty import Wrapped
+from lakelock.storage_memory import MemoryStorage
+from lakelock.storage_open import StorageLocation
+from lakelock.table import layout
+from lakelock.table.layout import FileGroupId
+from lakelock.table.timeline import read_timeline
+from lakelock.testing import ManualRuntime
+from tests.behaviour.tables import QUICK, new_table, put_file
+
+
+@pytest.fixture
+def runtime():
+    return ManualRuntime()
+
+
+@pytest.fixture
+def storage(runtime):
+    made = MemoryStorage(runtime.now_ms)
+    new_table(made)
+    return made
+
+
+def writer(storage, runtime, settings=QUICK) -> Coordinator:
+    return Coordinator.open(StorageLocation(storage.uri), settings, runtime=runtime, storage=storage)
+
+
+def test_two_actions_never_share_an_instant(storage, runtime):
+    """The requested files of two actions do not collide, and the heartbeat of a finished writer reserves nothing."""
+    with writer(storage, runtime).begin("INSERT_OVERWRITE") as tx:
+        tx.overwrites(["month=1"])
+        done = tx.commit([put_file(tx, storage, "month=1", "a")])
+    slower = ManualRuntime(seed=1)
+    slower.skew_ms = runtime.now_ms() - slower.now_ms()
+    assert slower.now_ms() == runtime.now_ms()
+    with writer(storage, slower).begin("INSERT") as tx:
+        assert tx.instant > done.instant
+
+
+def test_a_batch_that_a_twin_committed_before_the_baseline_is_not_applied_again(storage, runtime):
+    batch = AppTransaction("query", 1)
+    one, other = writer(storage, runtime), writer(storage, runtime)
+    begin, applied = one.begin, []
+
+    def work(tx):
+        applied.append(tx.instant)
+        return tx.commit([put_file(tx, storage, "month=1", f"f{len(applied)}")])
+
+    def begin_late(*args, **options):
+        one.begin = begin
+        retrying.with_retries(other, "INSERT", work, application=batch)
+        return begin(*args, **options)
+
+    one.begin = begin_late
+    result = retrying.with_retries(one, "INSERT", work, application=batch)
+    assert result.already_applied and result.instant == applied[0]
+    assert len(applied) == 1
+
+
+def test_a_pending_instant_of_a_fast_clock_shows_no_files_of_a_beginner(storage, runtime):
+    ahead = ManualRuntime(seed=1)
+    ahead.skew_ms = 3_600_000
+    fast = writer(storage, ahead).begin("INSERT")
+    reader = read_timeline(storage)
+    with writer(storage, runtime).begin("INSERT") as tx:
+        put_file(tx, storage, "month=1", "a")
+        assert tx.instant < fast.instant
+        assert not reader.is_visible(tx.instant)
+
+
+def test_a_reaper_with_an_old_timeline_withdraws_nobody_without_a_decision(storage, runtime):
+    reaper, old = writer(storage, runtime), read_timeline(storage)
+    tx = writer(storage, runtime).begin("INSERT")
+    put_file(tx, storage, "month=1", "a")
+    runtime._scheduled.clear()
+    runtime.advance(30)
+    (reaped,) = reap(reaper.table, old)
+    assert reaped.outcome.value == "rolled back"
+    assert [d.instant for d in reaper.table.log.peek(after=0)] == [tx.instant]
+    assert tx.instant not in [i.requested for i in read_timeline(storage).pending]
+
+
+def test_what_is_written_after_a_rollback_is_removed_by_its_writer(storage, runtime):
+    """A paused writer is rolled back, its markers with it; the file that it then writes has none."""
+    tx = writer(storage, runtime).begin("INSERT")
+    tx.write_context()
+    runtime._scheduled.clear()
+    runtime.advance(30)
+    writer(storage, runtime).reap()
+    key = f"month=1/late_0-0-0_{tx.instant}.parquet"
+    with storage.open_output(key) as output:
+        output.write(b"rows")
+    put_file(tx, storage, "month=2", "marked")
+    tx.abort("woke up")
+    assert storage.get(key) is None
+
+
+def test_late_claims_and_probes_are_swept(storage, runtime):
+    coordinator = writer(storage, runtime)
+    with coordinator.begin("INSERT") as tx:
+        done = tx.commit([put_file(tx, storage, "month=1", "a")])
+    claim = layout.claim(FileGroupId("month=1", "a"))
+    storage.put(claim, Claim(done.instant, coordinator.table.writer, "INSERT").to_bytes())
+    storage.put(layout.probe("left"), b"")
+    coordinator.reap()
+    assert storage.get(claim) is None
+    assert storage.get(layout.probe("left")) is not None, "somebody may be using it"
+    runtime.advance(STALE_PROBE_S + 1)
+    coordinator.reap()
+    assert storage.get(layout.probe("left")) is None
+
+
+class Swallowing(Wrapped):
+    """The first decision arrives, is published and collected by others, and neither reply nor read-back comes through."""
+
+    def __init__(self, inner, meanwhile) -> None:
+        super().__init__(inner)
+        self.meanwhile, self.lost = meanwhile, 4
+
+    def carry(self, op, key, request, *, weight=1):
+        if key.startswith(layout.DECISIONS + "/") and self.lost:
+            self.lost -= 1
+            if op == "put_if_absent":
+                request()
+            if not self.lost:
+                self.meanwhile()
+            raise StorageUnavailable("no answer", hint="")
+        return request()
+
+
+def test_a_withdrawal_after_a_collection_means_nothing(storage, runtime):
+    """Found by the exhaustive model: told rejected, although others had published and collected the commit."""
+    settings = replace(QUICK, concurrency=replace(QUICK.concurrency, mode="SINGLE_WRITER"))
+
+    def meanwhile() -> None:
+        other = writer(storage, runtime, settings)
+        with other.begin("INSERT") as tx:
+            tx.commit([put_file(tx, storage, "month=2", "b")])
+        runtime._scheduled.clear()
+        runtime.advance(30)
+        other.collect()
+        assert other.table.log.boundary() == 1
+
+    swallowing = Swallowing(storage, meanwhile)
+    tx = writer(swallowing, runtime, settings).begin("INSERT")
+    done = tx.commit([put_file(tx, swallowing, "month=1", "a")])
+    assert done.instant == tx.instant
+    assert tx.instant in read_timeline(storage).completed_instants
+
+
+def test_a_file_that_a_rolled_back_writer_wrote_on_is_not_taken_for_archived(storage, runtime):
+    """Its instant is older than every commit, as that of an archived one would be; but nothing was archived here."""
+    tx = writer(storage, runtime).begin("INSERT")
+    tx.write_context()
+    runtime._scheduled.clear()
+    runtime.advance(30)
+    with writer(storage, runtime).begin("INSERT") as other:
+        done = other.commit([put_file(other, storage, "month=1", "a")])
+    assert tx.instant < done.instant
+    with storage.open_output(f"month=1/late_0-0-0_{tx.instant}.parquet") as output:
+        output.write(b"rows")
+    assert [file.instant for file in writer(storage, runtime).snapshot().files] == [done.instant]

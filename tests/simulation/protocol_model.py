@@ -1,0 +1,360 @@
+"""The protocol as a model small enough to try everything: begin, decide, publish, roll back and collect, without any lock.
+
+Two writers, somebody who rolls one of them back (a writer may be paused at any step, so anybody may be taken for dead), and
+a collector. Each step is one storage request; the reply to a decision may get lost, and the request may then land at any later
+time or never. `explore` visits every state. A `Rules` value with one of its fields False leaves that rule out.
+
+The invariants are those of the simulator: no update is lost, no file of a commit is deleted, nobody is told the opposite of
+what happened, and commits become visible in the order of the decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+COMMIT, ROLLBACK = "C", "R"
+Entry = tuple[str, int] | None
+Log = tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which rules of DESIGN.md 4.4 are kept."""
+
+    finish_at_begin: bool = True
+    first_before_requested: bool = True
+    boundary_after_listing: bool = True
+    boundary_after_put: bool = True
+    reaper_boundary_first: bool = True
+    reaper_boundary_after_put: bool = True
+    tombstone: bool = True
+    boundary_after_tombstone: bool = True
+    publish_in_order: bool = True
+    boundary_before_deletion: bool = True
+
+
+class Agent(NamedTuple):
+    """Where an agent is, and what it remembers. Forgotten at once when it is not needed any more.
+
+    `who` is a writer's instant, or the one that the reaper rolls back: who begins again does so with another instant.
+    """
+
+    at: str
+    who: int = 0
+    first: int = 0
+    seen: frozenset[int] = frozenset()
+    log: Log = ()
+    bound: int = 0
+    told: str = ""
+
+
+class World(NamedTuple):
+    """Everything there is. `order`, `seen` and `decided` are what an observer knows, for the invariants only."""
+
+    log: Log = ()
+    boundary: int = 0
+    pending: frozenset[int] = frozenset()
+    files: frozenset[int] = frozenset()
+    published: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+    late: tuple[tuple[int, Entry], ...] = ()
+    agents: tuple[Agent, ...] = ()
+
+
+@dataclass(frozen=True)
+class Model:
+    """Two writers (rewriting the same file group if `conflicting`), a reaper of anybody, a collector."""
+
+    conflicting: bool = True
+    rules: Rules = Rules()
+
+    def start(self) -> World:
+        return World(agents=(Agent("look", 0), Agent("look", 1), Agent("r-boundary"), Agent("k-timeline")))
+
+    def steps(self, world: World) -> Iterator[World]:
+        """Every state that one request leads to."""
+        for writer in (0, 1):
+            yield from self._writer(world, writer)
+        yield from self._reaper(world)
+        yield from self._collector(world)
+        for one in world.late:
+            rest = tuple(each for each in world.late if each is not one)
+            yield _put(world._replace(late=rest), *one)[0]
+
+    def violation(self, world: World) -> str | None:
+        """The invariant that this state breaks."""
+        if world.published != world.order[: len(world.published)]:
+            return "visible out of order"
+        writers = {agent.who: agent for agent in world.agents[:2]}
+        for number, instant in enumerate(world.published):
+            if instant not in world.files:
+                return "files of a commit deleted"
+            if writers[instant].told == "rejected":
+                return "told rejected and visible"
+            if self.conflicting and number and not writers[instant].seen >= set(world.published[:number]):
+                return "lost update"
+        if any(agent.told == "committed" and agent.who not in world.published for agent in writers.values()):
+            return "told committed and not visible"
+        return None
+
+    def _writer(self, world: World, me: int) -> Iterator[World]:  # noqa: C901  one case for each request
+        rules, mine = self.rules, world.agents[me]
+        who = mine.who
+        match mine.at:
+            case "look" if rules.first_before_requested or who in world.pending:
+                yield _as(world, me, mine._replace(at="look-boundary", log=world.log))
+            case "look":
+                yield _as(world._replace(pending=world.pending | {who}), me, mine)
+            case "look-boundary":
+                after = "request" if rules.first_before_requested else "timeline"
+                yield _as(world, me, mine._replace(at=after, first=_head(mine.log, world.boundary)))
+            case "request":
+                yield _as(world._replace(pending=world.pending | {who}), me, mine._replace(at="timeline"))
+            case "timeline":
+                yield self._baseline(world, me, mine)
+            case "finish":
+                yield self._finish_and_begin_again(world, me, mine)
+            case "commit":
+                yield self._timeline_at_commit(world, me, mine)
+            case "list":
+                if rules.boundary_after_listing:
+                    yield _as(world, me, mine._replace(at="boundary", log=world.log))
+                else:
+                    yield _as(world, me, mine._replace(at="boundary", bound=world.boundary))
+            case "boundary":
+                if rules.boundary_after_listing:
+                    yield _as(world, me, mine._replace(at="judge", bound=world.boundary))
+                else:
+                    yield _as(world, me, mine._replace(at="judge", log=world.log))
+            case "judge":
+                yield from self._judge(world, me, mine)
+            case "tombstone":
+                done, made = _put(world, mine.bound, (ROLLBACK, who))
+                if made:
+                    yield _as(done, me, mine._replace(at="tombstone-check"))
+                else:
+                    yield _as(world, me, mine._replace(at="whose"))
+            case "tombstone-check":
+                if self.rules.boundary_after_tombstone and world.boundary >= mine.bound:
+                    yield _as(world, me, mine._replace(at="commit", bound=0))
+                else:
+                    yield _as(world, me, Agent("abort", who, seen=mine.seen, told="rejected"))
+            case "whose":
+                ours = mine.bound <= len(world.log) and world.log[mine.bound - 1] == (COMMIT, who)
+                yield _as(world, me, mine._replace(at="check" if ours else "commit", bound=mine.bound if ours else 0))
+            case "check":
+                reused = rules.boundary_after_put and world.boundary >= mine.bound
+                yield _as(world, me, mine._replace(at="commit" if reused else "publish", log=(), bound=0))
+            case "publish":
+                # One step for the look and the put: a stale look is judged by whoever finishes (reaper, next writer).
+                if who in world.published:
+                    yield _as(world, me, Agent("end", who, seen=mine.seen, told="committed"))
+                elif who in world.pending:
+                    yield _as(_publish(world, who), me, Agent("end", who, seen=mine.seen, told="committed"))
+                else:
+                    yield _as(world, me, Agent("end", who, seen=mine.seen, told="rejected"))
+            case "abort":
+                # Nobody can commit this instant any more, so the order in which its traces go is its own affair.
+                gone = world._replace(files=world.files - {who}, pending=world.pending - {who})
+                yield _as(gone, me, mine._replace(at="end", seen=frozenset()))
+
+    def _baseline(self, world: World, me: int, mine: Agent) -> World:
+        who = mine.who
+        head = mine.log[mine.first - 1] if mine.log and 0 < mine.first <= len(mine.log) else None
+        seen = frozenset(world.published)
+        if self.rules.finish_at_begin and head is not None and head[0] == COMMIT and head[1] not in seen:
+            return _as(world._replace(pending=world.pending - {who}), me, mine._replace(at="finish"))
+        written = world._replace(files=world.files | {who})
+        return _as(written, me, Agent("commit", who, first=mine.first, seen=seen))
+
+    def _finish_and_begin_again(self, world: World, me: int, mine: Agent) -> World:
+        who = mine.who
+        head = mine.log[mine.first - 1]
+        assert head is not None
+        if head[1] in world.pending and head[1] not in world.published:
+            world = _publish(world, head[1])
+        return _as(world, me, Agent("look", who + 2) if who < 2 else Agent("end", who))
+
+    def _timeline_at_commit(self, world: World, me: int, mine: Agent) -> World:
+        who = mine.who
+        if who in world.published:
+            return _as(world, me, Agent("end", who, seen=mine.seen, told="committed"))
+        if who not in world.pending:
+            return _as(world, me, Agent("abort", who, seen=mine.seen, told="rejected"))
+        return _as(world, me, mine._replace(at="list", log=(), bound=0))
+
+    def _judge(self, world: World, me: int, mine: Agent) -> Iterator[World]:
+        who = mine.who
+        if mine.bound > mine.first:
+            told = "committed" if who in world.published else "rejected"
+            yield _as(world, me, Agent("end" if told == "committed" else "abort", who, seen=mine.seen, told=told))
+            return
+        window = {number: entry for number, entry in _entries(mine.log) if number > max(mine.bound, mine.first)}
+        if sorted(window) != list(range(mine.first + 1, mine.first + 1 + len(window))):
+            return  # a hole: the engine reports a corrupt table and stops
+        head = _head(mine.log, max(mine.bound, mine.first))
+        if (COMMIT, who) in window.values():
+            yield _as(world, me, mine._replace(at="publish", log=(), bound=0))
+        elif (ROLLBACK, who) in window.values():
+            yield _as(world, me, Agent("abort", who, seen=mine.seen, told="rejected"))
+        elif self._must_finish(world, window.get(head)):
+            entry = window[head]
+            assert entry is not None
+            yield _as(_publish(world, entry[1]), me, mine._replace(at="commit", log=(), bound=0))
+        elif self.conflicting and any(e[0] == COMMIT and e[1] not in mine.seen for e in window.values() if e):
+            yield _as(world, me, Agent("abort", who, seen=mine.seen, told="rejected"))
+        else:
+            yield from self._decide(world, me, mine, head + 1)
+
+    def _decide(self, world: World, me: int, mine: Agent, number: int) -> Iterator[World]:
+        who = mine.who
+        done, made = _put(world, number, (COMMIT, who))
+        after = mine._replace(at="check", log=(), bound=number)
+        yield _as(done, me, after) if made else _as(world, me, mine._replace(at="commit", log=(), bound=0))
+        if not self.rules.tombstone:
+            lost = Agent("abort", who, seen=mine.seen, told="rejected")
+        else:
+            lost = after._replace(at="tombstone")
+        if len(world.late) < 1:  # the reply got lost: the request has been carried out, or is still under way
+            yield _as(done, me, lost) if made else _as(world, me, lost)
+            yield _as(world._replace(late=(*world.late, (number, (COMMIT, who)))), me, lost)
+
+    def _must_finish(self, world: World, entry: Entry) -> bool:
+        if not self.rules.publish_in_order or entry is None or entry[0] != COMMIT:
+            return False
+        return entry[1] not in world.published and entry[1] in world.pending
+
+    def _reaper(self, world: World) -> Iterator[World]:
+        me, mine = 2, world.agents[2]
+        victim = mine.who
+        match mine.at:
+            case "r-boundary":
+                for victim in world.pending if not mine.seen else mine.seen:
+                    yield _as(world, me, Agent("r-timeline", victim, first=world.boundary))
+            case "r-timeline":
+                if victim in world.published or victim not in world.pending:
+                    yield _as(world, me, Agent("end"))
+                else:
+                    yield _as(world, me, mine._replace(at="r-list"))
+            case "r-list":
+                yield _as(world, me, mine._replace(at="r-boundary-2", log=world.log))
+            case "r-boundary-2":
+                if self.rules.reaper_boundary_first and world.boundary != mine.first:
+                    yield _as(world, me, Agent("r-boundary", victim, seen=frozenset({victim})))
+                else:
+                    yield _as(world, me, mine._replace(at="r-judge", bound=world.boundary))
+            case "r-judge":
+                yield from self._reaper_judges(world, mine)
+            case "r-check":
+                reused = self.rules.reaper_boundary_after_put and world.boundary >= mine.bound
+                yield _as(
+                    world, me, Agent("r-boundary", victim, seen=frozenset({victim})) if reused else Agent("r-delete", victim)
+                )
+            case "r-delete":
+                yield _as(world._replace(files=world.files - {victim}), me, Agent("r-delete-2", victim))
+            case "r-delete-2":
+                yield _as(world._replace(pending=world.pending - {victim}), me, Agent("end"))
+
+    def _reaper_judges(self, world: World, mine: Agent) -> Iterator[World]:
+        me, victim = 2, mine.who
+        entries = {number: entry for number, entry in _entries(mine.log) if number > mine.bound}
+        head = _head(mine.log, mine.bound)
+        if (COMMIT, victim) in entries.values():
+            if victim in world.pending and victim not in world.published:
+                world = _publish(world, victim)
+            yield _as(world, me, Agent("end"))
+        elif (ROLLBACK, victim) in entries.values():
+            yield _as(world, me, Agent("r-delete", victim))
+        elif self._must_finish(world, entries.get(head)):
+            entry = entries[head]
+            assert entry is not None
+            yield _as(_publish(world, entry[1]), me, Agent("r-boundary", victim, seen=frozenset({victim})))
+        else:
+            done, made = _put(world, head + 1, (ROLLBACK, victim))
+            yield (
+                _as(done, me, Agent("r-check", victim, bound=head + 1))
+                if made
+                else _as(world, me, Agent("r-boundary", victim, seen=frozenset({victim})))
+            )
+
+    def _collector(self, world: World) -> Iterator[World]:
+        me, mine = 3, world.agents[3]
+        match mine.at:
+            case "k-timeline":
+                unfinished = frozenset(w for w in world.pending if w not in world.published)
+                yield _as(world, me, Agent("k-list", seen=unfinished))
+            case "k-list":
+                yield _as(world, me, mine._replace(at="k-boundary", log=world.log))
+            case "k-boundary":
+                upto = self._collectable(mine, world.boundary)
+                if upto > world.boundary:
+                    after = "k-raise" if self.rules.boundary_before_deletion else "k-delete"
+                    yield _as(world, me, Agent(after, first=world.boundary, bound=upto))
+            case "k-raise":
+                raised = world._replace(boundary=max(world.boundary, mine.bound))
+                yield _as(raised, me, Agent("k-delete" if self.rules.boundary_before_deletion else "end", bound=mine.bound))
+            case "k-delete":
+                kept = tuple(None if number <= mine.bound else entry for number, entry in enumerate(world.log, 1))
+                after = "k-timeline" if self.rules.boundary_before_deletion else "k-raise"
+                again = Agent("end") if after == "k-timeline" else Agent(after, bound=mine.bound)
+                yield _as(world._replace(log=kept), me, again)
+
+    def _collectable(self, mine: Agent, boundary: int) -> int:
+        """A prefix in which each decision is finished, without the head. Nobody counts as live: all may be taken for dead."""
+        upto = boundary
+        for number in range(boundary + 1, _head(mine.log, boundary)):
+            entry = mine.log[number - 1]
+            if entry is None or (entry[0] == ROLLBACK and entry[1] in mine.seen):
+                break
+            upto = number
+        return upto
+
+
+def explore(model: Model, *, most_states: int) -> tuple[int, str | None]:
+    """How many states there are, and the first violation that is met; an error if there are more than `most_states`."""
+    start = model.start()
+    known, stack = {start}, [start]
+    while stack:
+        world = stack.pop()
+        for after in model.steps(world):
+            if after in known:
+                continue
+            found = model.violation(after)
+            if found is not None:
+                return len(known), found
+            known.add(after)
+            stack.append(after)
+        if len(known) > most_states:
+            raise AssertionError(f"more than {most_states} states")
+    return len(known), None
+
+
+def _as(world: World, agent: int, state: Agent) -> World:
+    agents = (*world.agents[:agent], state, *world.agents[agent + 1 :])
+    return world._replace(agents=agents)
+
+
+def _put(world: World, number: int, entry: Entry) -> tuple[World, bool]:
+    """Create a decision put-if-absent; one at or below the boundary is created all the same, and means nothing."""
+    log = (*world.log, *[None] * (number - len(world.log)))
+    if log[number - 1] is not None:
+        return world, False
+    log = (*log[: number - 1], entry, *log[number:])
+    order = world.order
+    if entry is not None and entry[0] == COMMIT and number > world.boundary:
+        order = (*order, entry[1])
+    return world._replace(log=log, order=order), True
+
+
+def _publish(world: World, writer: int) -> World:
+    return world._replace(published=(*world.published, writer))
+
+
+def _entries(log: Log) -> list[tuple[int, tuple[str, int]]]:
+    return [(number, entry) for number, entry in enumerate(log, 1) if entry is not None]
+
+
+def _head(log: Log, floor: int) -> int:
+    return max([floor, *(number for number, _ in _entries(log))])
