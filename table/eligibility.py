@@ -79,7 +79,10 @@ def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
         newer = table.version > WRITABLE_VERSION
         yield Refusal(
             f"it has table version {table.version or 'unknown'}; lakelock reads {' and '.join(map(str, READABLE_VERSIONS))}",
-            "use a newer lakelock, or let the writers stay at hoodie.write.table.version=9" if newer else upgrade,
+            "use a newer lakelock; to keep other tables at 9, set hoodie.write.table.version=9 and "
+            "hoodie.write.auto.upgrade=false in every Hudi writer"
+            if newer
+            else upgrade,
         )
     if table.layout != 2:
         yield Refusal(f"its timeline has layout {table.layout or 'unknown'}; lakelock reads layout 2", upgrade)
