@@ -1,4 +1,5 @@
-"""What `lakelock doctor` says of a table's contents: every commit can be read, and the files it names are there."""
+"""What `lakelock doctor` says of a table's contents: every commit can be read, the files it names are there,
+and no two rewrote a file group without knowing of each other."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from functools import partial
 
 from lakelock.cli.patient import Check, Patient
 from lakelock.errors import LakelockError
+from lakelock.occ.footprint import Other
+from lakelock.occ.overlaps import overlaps
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
@@ -35,6 +38,13 @@ def check_contents(patient: Patient) -> Iterator[Check]:
         yield Check("contents", "failed", f"in all {len(broken)} commits and {len(wrong)} files are damaged")
     if not broken and not wrong:
         yield Check("contents", "ok", f"{len(commits)} commits can be read, and their {len(newest)} files are there")
+    others = [
+        Other.of(instant.requested, instant.completion or "", metadata, None)
+        for instant, metadata in zip(commits, found, strict=True)
+        if isinstance(metadata, CommitMetadata)
+    ]
+    for overlap in overlaps(others)[:SHOWN]:
+        yield Check("contents", "warning", str(overlap), f"lakelock audit {patient.path}")
 
 
 def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:

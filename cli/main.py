@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from lakelock.cli import commits, config, locks, markers
+from lakelock.cli.audit import audit_table
 from lakelock.cli.doctor import doctor
 from lakelock.cli.simulate import simulate
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 ok, 1 error, 2 usage, 3 lock held, 4 conflict or rejected, 5 outcome unknown.",
 )
 app.command("doctor")(doctor)
+app.command("audit")(audit_table)
 app.command("simulate")(simulate)
 app.add_typer(commits.app, name="commits")
 app.add_typer(config.app, name="config")

@@ -38,13 +38,17 @@ class LivenessState(str, Enum):
 
 @dataclass(frozen=True)
 class Liveness:
-    """What is known of one instant's writer. `evidence` says it in words; `record` is None for other engines' heartbeats."""
+    """What is known of one instant's writer. `evidence` says it in words; `record` is None for other engines' heartbeats.
+
+    `is_foreign`: another engine's, as its heartbeat is empty or missing; also known of those whose record is not read.
+    """
 
     state: LivenessState
     age_s: float
     limit_s: float
     evidence: str
     record: HeartbeatRecord | None = None
+    is_foreign: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def judge(
         dead = age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
         evidence = f"its heartbeat is {age_ms / 1000:.0f} s old, {limit_s:g} s are allowed"
         judged[instant] = Liveness(
-            LivenessState.DEAD if dead else LivenessState.ALIVE, age_ms / 1000, limit_s, evidence, record
+            LivenessState.DEAD if dead else LivenessState.ALIVE, age_ms / 1000, limit_s, evidence, record, not beat.size_bytes
         )
     return judged
 
@@ -109,7 +113,8 @@ def judge_missing(requested_ms: int, now_ms: int, settings: HeartbeatSettings) -
     age_ms = max(0, now_ms - requested_ms)
     dead = age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
     evidence = f"it has no heartbeat and was requested {age_ms / 1000:.0f} s ago, {limit_s:g} s are allowed"
-    return Liveness(LivenessState.DEAD if dead else LivenessState.MISSING, age_ms / 1000, limit_s, evidence)
+    state = LivenessState.DEAD if dead else LivenessState.MISSING
+    return Liveness(state, age_ms / 1000, limit_s, evidence, is_foreign=True)
 
 
 def judge_all(

@@ -93,6 +93,11 @@ class Commit:
             hint="run again when it is quieter",
         )
 
+    @property
+    def judged(self) -> dict[str, Other]:
+        """What others committed in the window, as far as it was read."""
+        return self._others
+
     def _under_lock(self, lease: Lease | None, *, may_look: bool) -> Decision | list[Look]:
         table, baseline = self._table, self._baseline
         for _ in range(table.settings.decisions.slot_attempts):
@@ -111,6 +116,8 @@ class Commit:
             self._ensure_pending(timeline, mine)
             finish_head(table, view, timeline)
             others = commits_since(table.storage, baseline, timeline, decisions, self._others)
+            if any(other.is_foreign for other in others):
+                table.met_foreign()
             self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
             looks = self._validate(timeline, others)
             if looks and not may_look:

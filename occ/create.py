@@ -15,9 +15,17 @@ def create_table(storage: Storage, properties: TableProperties, runtime: Runtime
     if storage.get(layout.PROPERTIES) is not None:
         raise _exists(storage)
     probe(storage, layout.probe(write_id), write_id)
+    _make_timeline_folder(storage, write_id)
     made = create(storage, layout.PROPERTIES, properties.serialize(runtime.now_ms()))
     if made is Created.THEIRS:
         raise _exists(storage)
+
+
+def _make_timeline_folder(storage: Storage, write_id: str) -> None:
+    """Where storage has folders, Java Hudi neither reads nor writes a table whose timeline has none."""
+    passing = layout.timeline(f"{write_id}.making")
+    storage.put(passing, b"")
+    storage.delete([passing])
 
 
 def _exists(storage: Storage) -> TableError:

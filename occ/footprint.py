@@ -26,6 +26,7 @@ OPERATION = "lakelock.operation"
 APPLICATION = "lakelock.application"
 READS = "lakelock.reads"
 COMMIT_INFO = "lakelock.commit_info"
+SAW = "lakelock.saw"
 TAG = "lakelock.tag"
 CHANGES_SCHEMA = "lakelock.changes_schema"
 
@@ -105,6 +106,11 @@ class Other:
             files=files_of(metadata),
             application=AppTransaction.from_extra(metadata.extra),
         )
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another engine made it: no decision orders it."""
+        return DECISION not in self.metadata.extra
 
     @property
     def touched(self) -> frozenset[FileGroupId]:

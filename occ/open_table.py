@@ -35,6 +35,8 @@ class OpenTable:
     newest_seen: list[str] = field(default_factory=lambda: [""])
     rollback_targets: dict[str, str] = field(default_factory=dict)
     provider_checked: list[bool] = field(default_factory=list)
+    foreign_met: list[bool] = field(default_factory=list)
+    """Not empty once a writer or a commit of another engine was met; then a few more looks are taken."""
 
     def timeline(self) -> Timeline:
         """The timeline as it is now: one listing."""
@@ -53,6 +55,11 @@ class OpenTable:
 
     def emit(self, kind: EventKind, instant: str = "", operation: str = "", **facts: object) -> None:
         self.events.emit(Event(kind, self.storage.uri, instant, operation, facts))
+
+    def met_foreign(self) -> None:
+        """Remember that another engine writes this table, too."""
+        if not self.foreign_met:
+            self.foreign_met.append(True)
 
     @contextmanager
     def locked(self, instant: str = "", operation: str = "") -> Iterator[Lease | None]:

@@ -38,6 +38,8 @@ def find_dead(table: OpenTable, timeline: Timeline, own: str = "") -> list[tuple
     judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending, own=own, read_alive=False)
     pending = {i.requested: Action(i.action) for i in timeline.pending}
     services = {i.requested for i in timeline.pending_services}
+    if any(judged[instant].is_foreign for instant in pending if instant in judged):
+        table.met_foreign()
     return [
         (instant, pending.get(instant), liveness)
         for instant, liveness in sorted(judged.items())

@@ -152,6 +152,7 @@ def pending_service(mine: Footprint, service: str, groups: Iterable[FileGroupId]
         mine.party,
         Party(service, "clustering (planned)"),
         map(str, both),
-        detail="run or roll back the planned clustering first; its execution would silently undo this write",
+        detail="run or roll back the planned clustering first; its execution would silently undo this write. In the other "
+        "engine hoodie.clustering.inline, .schedule.inline and .async.enabled plan it",
     )
     return replace(conflict, retry_helps=False)

@@ -43,6 +43,9 @@ class SchemaHistory:
             if decided is not None:
                 extra = CommitMetadata.from_bytes(decided.payload, instant.file_name).extra
             else:
-                extra = read_commit(self._table.storage, instant.file_name, instant.requested, "").metadata.extra
+                other = read_commit(self._table.storage, instant.file_name, instant.requested, "")
+                if other.is_foreign:
+                    self._table.met_foreign()
+                extra = other.metadata.extra
             self._known[instant.requested] = extra.get(SCHEMA, "")
         return self._known[instant.requested]

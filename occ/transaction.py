@@ -39,10 +39,11 @@ from lakelock.occ.commit import Commit, outcome_unknown, planned_clustering
 from lakelock.occ.committed import Committed
 from lakelock.occ.decisions import Decision
 from lakelock.occ.draft import Draft
-from lakelock.occ.early import window_conflict
+from lakelock.occ.early import foreign_conflict, window_conflict
 from lakelock.occ.file_tasks import WriteContext
 from lakelock.occ.footprint import AppTransaction, Footprint
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.overlaps import alarm, newest_completion
 from lakelock.occ.reads import Read
 from lakelock.occ.rollback import Victim, clean_up, roll_back
 from lakelock.occ.steps import Step, reached
@@ -167,6 +168,7 @@ class Transaction:
         conflict = (
             (conflict_of(refused, self.party) if refused else None)
             or window_conflict(table, self.baseline, mine)
+            or foreign_conflict(table, self.baseline, mine)
             or planned_clustering(table, self.baseline.timeline, mine)
         )
         if conflict is not None:
@@ -249,6 +251,7 @@ class Transaction:
         self._tidy_up()
         result = Committed.of(decision, stats, lock_wait_s=commit.lock_wait_s, took_s=self._took_s())
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
+        alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         return result
 
     def _commit(
@@ -267,7 +270,11 @@ class Transaction:
             stats,
             (replaced or {}) if self.baseline.action == Action.REPLACE_COMMIT.value else None,
             (schema or self.schema).to_avro_json(self.baseline.properties.name),
-            {keys.TAG: self._tag, keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)})},
+            {
+                keys.TAG: self._tag,
+                keys.SAW: newest_completion(self.baseline.timeline),
+                keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)}),
+            },
         )
         commit = Commit(table, self.baseline, draft, before=self._file_before, ensure_alive=self.check_alive)
         try:

@@ -79,12 +79,18 @@ def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
         newer = table.version > WRITABLE_VERSION
         yield Refusal(
             f"it has table version {table.version or 'unknown'}; lakelock reads {' and '.join(map(str, READABLE_VERSIONS))}",
-            "use a newer lakelock, or let the writers stay at hoodie.write.table.version=9" if newer else upgrade,
+            "use a newer lakelock; to keep other tables at 9, set hoodie.write.table.version=9 and "
+            "hoodie.write.auto.upgrade=false in every Hudi writer"
+            if newer
+            else upgrade,
         )
     if table.layout != 2:
         yield Refusal(f"its timeline has layout {table.layout or 'unknown'}; lakelock reads layout 2", upgrade)
     if table.text("hoodie.timeline.path", "timeline") != "timeline":
         yield Refusal("its hoodie.timeline.path is not `timeline`", "use the default folder of the timeline")
+    if table.text("hoodie.timeline.history.path", "history") != "history":
+        # What is in that folder tells whether older commits were archived.
+        yield Refusal("its hoodie.timeline.history.path is not `history`", "use the default folder of the archive")
     if table.type != "COPY_ON_WRITE":
         yield Refusal(
             f"it is {table.type}: rows live in log files that lakelock does not read",

@@ -1,4 +1,4 @@
-"""Rules for all tests: what starts Spark, and what happens where something that a test needs is missing."""
+"""Rules for all tests: what starts Spark or Java Hudi, and what happens where something that a test needs is missing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lakelock.testing.servers import ServerMissing
 from tests.integration import matrix
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
+_INTEROP_FOLDER = Path(__file__).parent / "interop"
 _IN_CI = bool(os.environ.get("CI"))
 
 
@@ -28,7 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _SPARK_FOLDER in item.path.parents:
             item.add_marker(pytest.mark.spark)
-        if without_java and item.get_closest_marker("spark"):
+        if _INTEROP_FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.interop)
+        if without_java and (item.get_closest_marker("spark") or item.get_closest_marker("interop")):
             item.add_marker(skip)
 
 

@@ -48,3 +48,11 @@ software.amazon.awssdk:utils:2.20.8 b4e9e2d81ddc053b01d63335f73e3421579b8aabafdf
 """,
 )
 """The provider for DynamoDB with all it needs. To be kept apart from PySpark's jars."""
+
+HUDI_SPARK = Jars(
+    "hudi-spark",
+    """
+org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0 cc79fba00822f3a6c3a860df99375c2e3d4a034d037dbf4213a4966a706a7676
+""",
+)
+"""Java Hudi for Spark 3.5, the newest Spark that it is published for on Maven Central; 80 MB."""

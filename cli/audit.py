@@ -1,0 +1,53 @@
+"""`lakelock audit`: whether commits of other engines and of lakelock kept out of each other's way."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.output import Exit, Output, reporting
+from lakelock.occ.overlaps import HINT, Overlap, audit
+
+
+def audit_table(
+    path: TableArgument,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=2, help="How many commits to read, the newest.")] = 1000,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find commits that rewrote the same file groups without knowing of each other; exit code 4 if there are any.
+
+    Such a pair means that some writer, such as Java Hudi, takes no lock or another one. Only reads.
+    """
+    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+        count, found = audit(coordinator.table, limit)
+        values = {
+            "table": coordinator.table.storage.uri,
+            "commits": count,
+            "overlaps": [{**_side("first", o), **_side("second", o), "file_groups": list(map(str, o.groups))} for o in found],
+        }
+        out.show(values, lambda o: _print(o, count, found))
+        if found:
+            raise typer.Exit(Exit.CONFLICT)
+
+
+def _side(name: str, overlap: Overlap) -> dict[str, object]:
+    party = overlap.first if name == "first" else overlap.second
+    return {
+        name: party.instant,
+        f"{name}_completion": party.completion,
+        f"{name}_operation": party.operation,
+        f"{name}_writer": str(party.writer) if party.writer else "another Hudi writer",
+    }
+
+
+def _print(out: Output, count: int, found: list[Overlap]) -> None:
+    for overlap in found:
+        out.line(str(overlap))
+    if found:
+        out.line(f"next: {HINT}")
+    else:
+        out.line(f"{count} commits: none rewrote file groups behind the back of another")

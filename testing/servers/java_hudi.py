@@ -1,0 +1,75 @@
+"""Java Hudi in Spark 3.5: a virtual environment of its own beside the tests' one, and the bundle from Maven Central.
+
+PySpark 3.5 and the PySpark 4 that lakelock needs cannot be installed together, so Java Hudi runs in another process of
+another environment, which is made at the first use and kept.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakelock.testing.servers.hudi_jars import HUDI_SPARK
+from lakelock.testing.servers.jvm import java
+from lakelock.testing.servers.service import ServerMissing
+
+PYTHON = "LAKELOCK_TEST_SPARK35_PYTHON"
+"""Environment: the Python of an environment with PySpark 3.5, to use in place of one of our own."""
+
+PYSPARK = "pyspark==3.5.9"
+FOLDER = Path(sys.prefix) / "lakelock-servers" / "spark35"
+_WITHIN_S = 600.0
+
+
+@dataclass(frozen=True)
+class JavaHudi:
+    """The Python to run PySpark 3.5 with, and Hudi's jar for `spark.jars`."""
+
+    python: Path
+    jar: Path
+
+    def command(self, program: Path, *arguments: str) -> list[str]:
+        return [str(self.python), str(program), str(self.jar), *arguments]
+
+
+def java_hudi(folder: Path = FOLDER) -> JavaHudi:
+    """Java Hudi, ready to run; `ServerMissing` where it cannot be had. Takes a minute the first time, for the download."""
+    java()
+    given = os.environ.get(PYTHON)
+    python = Path(given) if given else _environment(folder)
+    (jar,) = HUDI_SPARK.fetch().glob("*.jar")
+    return JavaHudi(python, jar)
+
+
+def _environment(folder: Path) -> Path:
+    """The Python of an environment with PySpark 3.5 in `folder`, made if it is not there."""
+    python, complete = folder / "bin" / "python", folder / "complete"
+    if complete.exists():
+        return python
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not complete.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                _run([sys.executable, "-m", "venv", str(folder)])
+                _run([str(python), "-m", "pip", "install", "--quiet", "--no-input", PYSPARK])
+                complete.touch()
+    except OSError as error:
+        raise ServerMissing(f"needs {PYSPARK} in {folder}, which cannot be made: {error}") from error
+    return python
+
+
+def _run(command: list[str]) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_WITHIN_S, stdin=subprocess.DEVNULL)
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr or error.stdout or "").strip()[-300:]
+        raise ServerMissing(f"needs {PYSPARK}, or its Python in {PYTHON}: {last}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ServerMissing(f"needs {PYSPARK}, or its Python in {PYTHON}: not installed within {_WITHIN_S:.0f} s") from error

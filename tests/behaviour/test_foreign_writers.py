@@ -1,0 +1,153 @@
+"""Another engine on the same table, as its files tell: met early at its markers, and never overlooked after a commit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from lakelock.cli.main import app
+from lakelock.errors import EarlyConflictError
+from lakelock.events import EventKind
+from lakelock.markers import direct
+from lakelock.markers.names import MarkerKind
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.decisions import Decision
+from lakelock.occ.overlaps import alarm, audit
+from lakelock.storage import Storage
+from lakelock.storage_local import LocalStorage
+from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.instants import Instant, State, format_instant, parse_instant
+from lakelock.table.snapshot import DataFile
+from tests.behaviour.tables import Recorder, insert, memory_table, new_table, put_file, writer
+
+
+def after(instant: str, ms: int) -> str:
+    return format_instant(parse_instant(instant) + ms)
+
+
+def foreign_commit(storage: Storage, old: DataFile, requested: str, completed: str) -> str:
+    """What another engine leaves when it has rewritten `old`: its timeline files and its metadata, no key of ours."""
+    name = f"{old.file_id}_0-5-5_{requested}.parquet"
+    with storage.open_output(layout.in_partition(old.partition, name)) as out:
+        out.write(b"rows")
+    stat = WriteStat(
+        old.file_id,
+        layout.in_partition(old.partition, name),
+        old.instant,
+        num_writes=1,
+        partition_path=old.partition,
+        file_size_bytes=4,
+        prev_base_file=old.name,
+    )
+    storage.put(layout.timeline(f"{requested}.commit.requested"), b"")
+    storage.put(layout.timeline(f"{requested}.inflight"), b"")
+    done = Instant(requested, "commit", State.COMPLETED, completed)
+    storage.put(layout.timeline(done.file_name), CommitMetadata({old.partition: (stat,)}, "UPSERT").to_bytes())
+    return requested
+
+
+def foreign_writer(storage: Storage, old: DataFile, instant: str) -> None:
+    """Another engine in the middle of rewriting `old`: requested, an empty heartbeat, a marker."""
+    storage.put(layout.timeline(f"{instant}.commit.requested"), b"")
+    storage.put(layout.heartbeat(instant), b"")
+    direct.place(storage, instant, DataFile(old.partition, old.file_id, "0-5-5", instant, 0), MarkerKind.MERGE)
+
+
+def decision_of(coordinator: Coordinator, number: int) -> Decision:
+    found = coordinator.table.log.read(number)
+    assert found is not None
+    return found
+
+
+def test_a_claim_meets_the_markers_of_another_engine_that_was_there_when_the_transaction_began() -> None:
+    storage = memory_table()
+    first = insert(writer(storage), storage, "month=1", "a")
+    (old,) = writer(storage).snapshot().files
+    instant = after(first.completion, 5)
+    foreign_writer(storage, old, instant)
+    with writer(storage).begin("UPSERT") as tx, pytest.raises(EarlyConflictError) as caught:
+        tx.claim([old.group])
+    conflict = caught.value.conflict
+    assert (conflict.other.instant, conflict.other.writer, conflict.overlap) == (instant, None, ("month=1/a",))
+    assert "another Hudi writer" in str(conflict) and "markers" in conflict.detail
+    with writer(storage).begin("UPSERT") as tx:
+        tx.claim([DataFile("month=1", "b", "", "", 0).group])
+
+
+def test_a_claim_meets_another_engine_that_came_later_on_a_table_where_one_was_met_before() -> None:
+    storage = memory_table()
+    first = insert(writer(storage), storage, "month=1", "a")
+    (old,) = writer(storage).snapshot().files
+    foreign_commit(storage, old, after(first.completion, 5), after(first.completion, 6))
+    with writer(storage).begin("UPSERT") as tx:
+        foreign_writer(storage, old, after(tx.instant, 5))
+        with pytest.raises(EarlyConflictError, match="markers"):
+            tx.claim([old.group])
+
+
+def test_a_claim_finds_what_another_engine_has_committed_since_the_transaction_began() -> None:
+    storage = memory_table()
+    first = insert(writer(storage), storage, "month=1", "a")
+    (old,) = writer(storage).snapshot().files
+    foreign_commit(storage, old, after(first.completion, 5), after(first.completion, 6))
+    with writer(storage).begin("UPSERT") as tx:
+        other = foreign_commit(storage, old, after(tx.instant, 5), after(tx.instant, 6))
+        with pytest.raises(EarlyConflictError) as caught:
+            tx.claim([old.group])
+    assert caught.value.conflict.other.instant == other and caught.value.conflict.early
+
+
+def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_and_stays_in_the_audit() -> None:
+    storage, told = memory_table(), Recorder()
+    insert(writer(storage), storage, "month=1", "a")
+    (old,) = writer(storage).snapshot().files
+    mine = writer(storage, listener=told)
+    with mine.begin("UPSERT") as tx:
+        done = tx.commit([put_file(tx, storage, "month=1", "a")])
+    decision = decision_of(mine, done.decision)
+    assert audit(mine.table, 100) == (2, [])
+
+    # It landed after my look under the lock and before my decision: only a writer without the lock can do that.
+    theirs = foreign_commit(storage, old, after(done.instant, -1), after(done.completion, -1))
+    mine.table.foreign_met.clear()
+    alarm(table=mine.table, baseline=tx.baseline, decision=decision, known={})
+    assert EventKind.ALERT.value not in told.kinds()  # no other engine was ever met: nobody looks
+    mine.table.met_foreign()
+    alarm(table=mine.table, baseline=tx.baseline, decision=decision, known={})
+    (alert,) = [e for e in told.events if e.kind is EventKind.ALERT]
+    assert theirs in str(alert.facts["problem"]) and done.instant in str(alert.facts["problem"])
+    assert "hoodie.write.lock.provider" in str(alert.facts["hint"])
+    assert [(o.first.instant, o.second.instant) for o in audit(mine.table, 100)[1]] == [(theirs, done.instant)]
+
+
+def test_a_storage_that_fails_after_the_commit_is_told_and_does_not_undo_it() -> None:
+    storage, told = memory_table(), Recorder()
+    mine = writer(storage, listener=told)
+    with mine.begin("UPSERT") as tx:
+        done = tx.commit([put_file(tx, storage, "month=1", "a")])
+    storage.put(layout.timeline(f"{after(done.completion, 1)}_{after(done.completion, 2)}.commit"), b"torn")
+    mine.table.met_foreign()
+    alarm(table=mine.table, baseline=tx.baseline, decision=decision_of(mine, done.decision), known={})
+    assert "could not be checked" in str(told.events[-1].facts["problem"])
+
+
+def test_the_command_audit_prints_each_pair_and_ends_with_4(tmp_path) -> None:
+    storage = LocalStorage(str(tmp_path / "t"))
+    new_table(storage)
+    first = insert(writer(storage), storage, "month=1", "a")
+    run = CliRunner().invoke(app, ["audit", storage.root])
+    assert (run.exit_code, run.stdout) == (0, "1 commits: none rewrote file groups behind the back of another\n")
+    (old,) = writer(storage).snapshot().files
+    one = foreign_commit(storage, old, after(first.completion, 1), after(first.completion, 9))
+    two = foreign_commit(storage, old, after(first.completion, 2), after(first.completion, 8))
+    run = CliRunner().invoke(app, ["audit", storage.root])
+    assert run.exit_code == 4 and one in run.stdout and two in run.stdout
+    assert "hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL" in run.stdout.replace("\n", "")
+    checks = json.loads(CliRunner().invoke(app, ["doctor", "--json", storage.root]).stdout)["checks"]
+    assert [c["hint"] for c in checks if "does not know of" in c["found"]] == [f"lakelock audit {storage.root}"]
+    run = CliRunner().invoke(app, ["audit", "--json", storage.root])
+    (pair,) = json.loads(run.stdout)["overlaps"]
+    assert (pair["first"], pair["second"], pair["file_groups"]) == (two, one, ["month=1/a"])

@@ -1,0 +1,71 @@
+"""A lakelock writer as a process of its own: `python -m tests.interop.lakelock_writer ORDER`, prints one line of JSON last.
+
+ORDER is JSON: `table`, `file` (the Hudi properties file that the Java writers have, too), `rows` (lists in the order of the
+table's columns) to upsert; or `counts`, to count up in the shared counter so many times. Steps at which it dies or stops
+come in by `LAKELOCK_CRASH_AT` and `LAKELOCK_STOP_AT`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import pyarrow.compute as pc
+
+from lakelock.errors import LakelockError
+from lakelock.events import Event, EventKind
+from lakelock.occ.committed import Committed
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.engine import ArrowEngine
+from lakelock.occ.retrying import with_retries
+from lakelock.occ.transaction import Transaction
+from lakelock.settings import Settings
+from lakelock.storage_open import StorageLocation
+from tests.interop.shared import rows
+
+COUNTER = "counter"
+PAUSE_S = 0.3
+"""Between two counts, so that writers that take longer for a commit have their turn, too."""
+
+
+def count(coordinator: Coordinator, name: str, number: int) -> Committed:
+    """Add one to the counter that all lakelock writers share, note it in a row of one's own, insert one elsewhere."""
+    engine = ArrowEngine(coordinator)
+
+    def work(tx: Transaction) -> Committed:
+        (seen,) = engine.read_in(tx, pc.field("id") == COUNTER).column("v").to_pylist()
+        return engine.upsert_in(tx, rows((COUNTER, seen + 1, "eu"), (name, number, "eu"), (f"{name}-{number}", number, name)))
+
+    return with_retries(coordinator, "UPSERT", work)
+
+
+def run(order: dict[str, Any]) -> dict[str, Any]:
+    told: list[str] = []
+
+    def listen(event: Event) -> None:
+        if event.kind is EventKind.ALERT:
+            told.append(f"{event.facts['problem']} {event.facts.get('hint', '')}")
+
+    settings = Settings.resolve(order.get("options", {}), file=order["file"]).settings
+    with Coordinator.open(StorageLocation.of(order["table"]), settings, listeners=[listen]) as coordinator:
+        if "rows" in order:
+            done = ArrowEngine(coordinator).upsert(rows(*map(tuple, order["rows"])))
+            return {"committed": done.instant, "alerts": told}
+        conflicts = []
+        for number in range(1, order["counts"] + 1):
+            conflicts += [str(c) for c in count(coordinator, order["name"], number).conflicts]
+            time.sleep(PAUSE_S)
+        return {"conflicts": conflicts, "alerts": told}
+
+
+def main() -> None:
+    try:
+        print(json.dumps(run(json.loads(sys.argv[1]))))
+    except LakelockError as error:
+        print(json.dumps({"error": type(error).__name__, "message": str(error), "hint": error.hint}))
+
+
+if __name__ == "__main__":
+    main()

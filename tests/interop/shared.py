@@ -1,0 +1,257 @@
+"""Tables that Java Hudi and lakelock share: one properties file for both, and the rows as each of three readers sees them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hudi import HudiTableBuilder
+
+from lakelock.clock import SystemRuntime
+from lakelock.events import Event
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.create import create_table
+from lakelock.occ.engine import ArrowEngine
+from lakelock.settings import Settings
+from lakelock.storage_local import LocalStorage
+from lakelock.storage_open import StorageLocation
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.testing.servers.service import Service
+from tests.interop.witness import Pending, Witness
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])
+Row = tuple[Any, ...]
+_numbers = count(1)
+
+
+def rows(*values: Row, schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Rows in the order of the schema's columns."""
+    columns = list(zip(*values, strict=True)) if values else [[] for _ in schema]
+    return pa.table([pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
+
+
+def until(true: Callable[[], object], what: str, within_s: float = 120.0) -> Any:
+    """Wait until `true` gives something, and return it."""
+    end_s = time.monotonic() + within_s
+    while not (found := true()):
+        assert time.monotonic() < end_s, f"not within {within_s:.0f} s: {what}"
+        time.sleep(0.01)
+    return found
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table names its rows and its folders, for both sides."""
+
+    name: str
+    keys: tuple[str, ...] = ("id",)
+    partitions: tuple[str, ...] = ("region",)
+    hive_style: bool = True
+    ordering: str | None = None
+    schema: pa.Schema = SCHEMA
+    hudi_rs: bool = True
+    """Whether hudi-rs reads these columns at all."""
+
+    def properties(self, table: str) -> TableProperties:
+        avro = TableSchema.from_arrow(self.schema).to_avro_json(table, null_first=False)
+        return TableProperties.new(
+            table, self.keys, self.partitions, self.ordering, hive_style=self.hive_style, create_schema=avro
+        )
+
+    def options(self) -> dict[str, str]:
+        """What a Java writer has to say about them; the table itself says the same."""
+        said = {
+            "hoodie.datasource.write.recordkey.field": ",".join(self.keys),
+            "hoodie.datasource.write.hive_style_partitioning": str(self.hive_style).lower(),
+            "hoodie.datasource.write.partitionpath.urlencode": "true",
+        }
+        if self.partitions:
+            said["hoodie.datasource.write.partitionpath.field"] = ",".join(self.partitions)
+        if self.ordering:
+            said["hoodie.datasource.write.precombine.field"] = self.ordering
+        return said
+
+
+HIVE_STYLE = Layout("hive_style")
+
+# What the handbook asks of every Java writer, and nothing else.
+ASKED = {
+    "hoodie.metadata.enable": "false",
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.table.version": "9",
+    "hoodie.write.auto.upgrade": "false",
+    "hoodie.client.heartbeat.interval_in_ms": "60000",
+    "hoodie.client.heartbeat.tolerable.misses": "2",
+}
+EARLY = {
+    "hoodie.write.concurrency.early.conflict.detection.enable": "true",
+    "hoodie.write.concurrency.early.conflict.check.commit.conflict": "true",
+    "hoodie.write.markers.type": "DIRECT",
+}
+# Only to be quick: small tables need no parallelism.
+QUICK = {
+    "hoodie.upsert.shuffle.parallelism": "2",
+    "hoodie.insert.shuffle.parallelism": "2",
+    "hoodie.delete.shuffle.parallelism": "2",
+    "hoodie.bulkinsert.shuffle.parallelism": "2",
+    "hoodie.simple.index.parallelism": "2",
+    "hoodie.bloom.index.parallelism": "2",
+    "hoodie.index.bloom.num_entries": "1000",
+    "hoodie.write.lock.wait_time_ms_between_retry": "100",
+    "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
+    "hoodie.write.lock.wait_time_ms": "20000",
+}
+
+
+@dataclass
+class Shared:
+    """One table, written by Java Hudi and by lakelock under one lock."""
+
+    java: Witness
+    folder: Path
+    lock: Mapping[str, str]
+    layout: Layout = HIVE_STYLE
+    name: str = field(default_factory=lambda: f"t{os.getpid()}_{next(_numbers)}")
+    model: dict[Row, Row] = field(default_factory=dict)
+    opened: list[Coordinator] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        return str(self.folder / self.name)
+
+    @property
+    def storage(self) -> LocalStorage:
+        return LocalStorage(self.path)
+
+    @property
+    def hudi_file(self) -> Path:
+        """The writer configuration that both sides read."""
+        file = self.folder / f"{self.name}.properties"
+        if not file.exists():
+            file.write_text("".join(f"{key}={value}\n" for key, value in {**ASKED, **self.lock}.items()))
+        return file
+
+    def java_options(self, operation: str = "upsert", **more: str) -> dict[str, str]:
+        """Options of one Java write; `more` replaces, with `__` for each dot."""
+        told = dict(line.split("=", 1) for line in self.hudi_file.read_text().splitlines())
+        told |= {"hoodie.table.name": self.name, "hoodie.datasource.write.operation": operation, **QUICK}
+        return {**told, **self.layout.options(), **{key.replace("__", "."): value for key, value in more.items()}}
+
+    def create(self) -> Shared:
+        """Make the table with lakelock."""
+        create_table(self.storage, self.layout.properties(self.name), SystemRuntime())
+        return self
+
+    def coordinator(self, listener: Callable[[Event], None] | None = None, **options: object) -> Coordinator:
+        """One more lakelock writer, configured by Java's own file."""
+        settings = Settings.resolve(options, file=self.hudi_file).settings
+        listeners = (listener,) if listener else ()
+        location = StorageLocation(self.storage.uri)
+        self.opened.append(Coordinator.open(location, settings, storage=self.storage, listeners=listeners))
+        return self.opened[-1]
+
+    def engine(self, **options: object) -> ArrowEngine:
+        return ArrowEngine(self.coordinator(**options))  # type: ignore[arg-type]
+
+    def java_write(self, operation: str, *values: Row, **more: str) -> None:
+        self.java.write(self.path, self.rows(*values), self.java_options(operation, **more))
+
+    def begin_java(self, operation: str, *values: Row, gate: Path | None = None, half: str = "", **more: str) -> Pending:
+        """A Java write that stands still until `gate` exists: all of it, or a task with the rows that satisfy `half`."""
+        where = {"gate": str(gate), "half": half} if gate else {}
+        return self.java.begin_write(self.path, self.rows(*values), self.java_options(operation, **more), **where)
+
+    def rows(self, *values: Row) -> pa.Table:
+        return rows(*values, schema=self.layout.schema)
+
+    def key(self, row: Row) -> Row:
+        names = self.layout.schema.names
+        return tuple(row[names.index(name)] for name in (*self.layout.partitions, *self.layout.keys))
+
+    def put(self, *values: Row) -> None:
+        """The model after an insert or upsert."""
+        self.model.update({self.key(row): row for row in values})
+
+    def drop(self, *keys: Row) -> None:
+        for key in keys:
+            del self.model[key]
+
+    def replace_partition(self, partition: Row, *values: Row) -> None:
+        width = len(partition)
+        self.model = {key: row for key, row in self.model.items() if key[:width] != partition}
+        self.put(*values)
+
+    def by_java(self) -> pa.Table:
+        return self.java.read(self.path)
+
+    def by_hudi_rs(self) -> pa.Table:
+        batches = HudiTableBuilder.from_base_uri(self.storage.uri).build().read()
+        return pa.Table.from_batches([pa.record_batch(batch) for batch in batches]) if batches else self.rows()
+
+    def by_lakelock(self) -> pa.Table:
+        return ArrowEngine(self.coordinator()).read()
+
+    def agree(self) -> None:
+        """Java Hudi, hudi-rs and lakelock see the rows of the model, each row once."""
+        expected = as_rows(self.rows(*self.model.values()), self.layout.schema)
+        readers = (self.by_lakelock, self.by_hudi_rs, self.by_java) if self.layout.hudi_rs else (self.by_lakelock, self.by_java)
+        for reader in readers:
+            assert as_rows(reader(), self.layout.schema) == expected, reader.__name__
+
+    def instants(self, *states: str) -> list[str]:
+        """Names of the timeline's files that end with one of `states`."""
+        folder = Path(self.path) / ".hoodie" / "timeline"
+        found = sorted(file.name for file in folder.iterdir() if not file.name.startswith(".") and file.is_file())
+        return [name for name in found if not states or name.endswith(states)]
+
+    def traces(self, instant: str) -> list[str]:
+        """Every file of the table with this instant in its path."""
+        found = (file for file in Path(self.path).rglob("*") if file.is_file() and not file.name.startswith("."))
+        return sorted(str(f.relative_to(self.path)) for f in found if instant in str(f.relative_to(self.path)))
+
+    def close(self) -> None:
+        for coordinator in self.opened:
+            coordinator.close()
+
+
+def as_rows(table: pa.Table, schema: pa.Schema) -> list[Row]:
+    """The rows as plain values, sorted, in the order and the types of `schema`; the order within a map is nobody's."""
+    chosen = table.select(schema.names).cast(schema)
+    found: list[list[Any]] = [chosen.column(name).to_pylist() for name in schema.names]
+    for index, column in enumerate(schema):
+        if pa.types.is_map(column.type):
+            found[index] = [None if value is None else sorted(value) for value in found[index]]
+    return sorted(zip(*found, strict=True), key=repr)
+
+
+def metastore_lock(service: Service, table: str) -> dict[str, str]:
+    """The keys of a Java writer's file for one table's lock in a Hive metastore."""
+    servers, _, path = service.url(table).partition("://")[2].partition("/")
+    database, _, name = path.partition("/")
+    return {
+        "hoodie.write.lock.provider": "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
+        "hoodie.write.lock.hivemetastore.uris": f"thrift://{servers}",
+        "hoodie.write.lock.hivemetastore.database": database,
+        "hoodie.write.lock.hivemetastore.table": name,
+    }
+
+
+def zookeeper_lock(service: Service, table: str) -> dict[str, str]:
+    """The keys of a Java writer's file for one table's lock on a ZooKeeper."""
+    servers, _, path = service.url(table).partition("://")[2].partition("/")
+    base, _, key = path.rpartition("/")
+    return {
+        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
+        "hoodie.write.lock.zookeeper.url": servers,
+        "hoodie.write.lock.zookeeper.base_path": f"/{base}",
+        "hoodie.write.lock.zookeeper.lock_key": key,
+        "hoodie.write.lock.zookeeper.session_timeout_ms": "20000",
+    }

@@ -1,0 +1,111 @@
+"""A Java writer that does not do as the handbook asks is noticed, and the error names the option that it has to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lakelock.conflict import ConflictRule
+from lakelock.errors import ConflictError, RolledBackError, TableError
+from lakelock.occ.overlaps import audit
+from tests.interop.processes import lakelock_writer
+from tests.interop.shared import Shared
+
+Share = Callable[..., Shared]
+
+
+@pytest.fixture
+def table(share: Share) -> Shared:
+    """A table with two rows in one file group."""
+    found = share()
+    found.engine().insert(found.rows(("a", 1, "eu"), ("b", 2, "eu")))
+    found.put(("a", 1, "eu"), ("b", 2, "eu"))
+    return found
+
+
+def test_a_metadata_table_that_java_switches_on_stops_the_transaction_that_is_under_way(table: Shared) -> None:
+    engine, coordinator = table.engine(), table.coordinator()
+    with coordinator.begin("UPSERT") as tx:
+        table.java_write("upsert", ("a", 2, "eu"), hoodie__metadata__enable="true")
+        table.put(("a", 2, "eu"))
+        with pytest.raises(TableError, match="metadata table is on") as caught:
+            engine.upsert_in(tx, table.rows(("c", 3, "us")))
+    assert "hoodie.metadata.enable=false" in caught.value.hint
+    assert not [name for name in table.traces(tx.instant) if name.endswith(".parquet")]
+    with pytest.raises(TableError, match="metadata table is on"):
+        engine.insert(table.rows(("d", 4, "us")))
+    table.agree()
+    table.java_write("upsert", ("a", 3, "eu"))  # as the hint says; it removes the metadata table
+    table.put(("a", 3, "eu"))
+    engine.insert(table.rows(("d", 4, "us")))
+    table.put(("d", 4, "us"))
+    table.agree()
+
+
+def test_an_eager_java_writer_that_rolls_back_a_live_transaction_is_named(table: Shared) -> None:
+    engine, coordinator = table.engine(), table.coordinator()
+    careless = {"hoodie.write.concurrency.mode": "SINGLE_WRITER", "hoodie.clean.failed.writes.policy": "EAGER"}
+    with coordinator.begin("UPSERT") as tx:
+        tx.write_context()
+        table.java_write("upsert", ("b", 20, "eu"), **careless)
+        table.put(("b", 20, "eu"))
+        with pytest.raises(RolledBackError, match="by another Hudi writer") as caught:
+            engine.upsert_in(tx, table.rows(("c", 3, "us")))
+    assert "hoodie.clean.failed.writes.policy=LAZY" in caught.value.hint
+    assert not [name for name in table.traces(tx.instant) if name.endswith(".parquet")]
+    engine.upsert(table.rows(("c", 3, "us")))
+    table.put(("c", 3, "us"))
+    table.agree()
+
+
+def test_planned_clustering_refuses_writes_to_its_file_groups_until_java_has_executed_it(table: Shared) -> None:
+    engine, sql = table.engine(retry_attempts=1), table.java.sql
+    engine.insert(table.rows(("c", 3, "eu"), ("d", 4, "us")))
+    table.put(("c", 3, "eu"), ("d", 4, "us"))
+    sql(f"create table {table.name} using hudi location '{table.path}'")
+    options = ",".join(f"{key}={value}" for key, value in table.java_options().items() if "," not in value)
+
+    def clustering(do: str) -> None:
+        sql(f"call run_clustering(table => '{table.name}', op => '{do}', options => '{options}')")
+
+    clustering("schedule")
+    assert table.instants(".clustering.requested")
+    with pytest.raises(ConflictError, match="hoodie.clustering.inline") as caught:
+        engine.upsert(table.rows(("a", 10, "eu")))
+    assert (caught.value.conflict.rule, caught.value.conflict.retry_helps) == (ConflictRule.PENDING_TABLE_SERVICE, False)
+    engine.insert(table.rows(("e", 5, "eu")))
+    table.put(("e", 5, "eu"))
+    clustering("execute")
+    table.agree()
+    engine.upsert(table.rows(("a", 10, "eu")))
+    table.put(("a", 10, "eu"))
+    table.agree()
+    assert audit(table.coordinator().table, 100)[1] == []
+
+
+def test_a_java_writer_with_another_lock_is_noticed_after_the_commit_and_found_in_the_history(table: Shared) -> None:
+    table.java_write("upsert", ("b", 3, "eu"))  # so that this is a table with another engine
+    table.put(("b", 3, "eu"))
+    alone = {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
+    with lakelock_writer(table, ("a", 100, "eu"), stop_at="validated") as mine:
+        table.java_write("upsert", ("b", 200, "eu"), **alone)
+        told = mine.go_on()
+    (alert,) = told["alerts"]
+    assert "does not know of" in alert and "hoodie.write.lock.provider" in alert and told["committed"] in alert
+    count, (found,) = audit(table.coordinator().table, 100)
+    assert (count, found.second.instant, found.first.writer) == (4, told["committed"], None) and len(found.groups) == 1
+
+
+def test_a_java_writer_that_checks_and_locks_as_asked_is_never_alarmed_about(table: Shared, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    late = table.begin_java("upsert", ("x", 1, "us"), gate=gate)
+    with lakelock_writer(table, ("a", 100, "eu"), stop_at="data-written") as mine:
+        gate.touch()
+        late.result()
+        told = mine.go_on()
+    assert told["alerts"] == []
+    table.put(("x", 1, "us"), ("a", 100, "eu"))
+    table.agree()
+    assert audit(table.coordinator().table, 100)[1] == []

@@ -1,0 +1,124 @@
+"""Each side removes what a dead writer of the other left, whole, and leaves a live one alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lakelock.errors import RolledBackError
+from tests.interop.conftest import FULL
+from tests.interop.processes import lakelock_writer
+from tests.interop.shared import Shared, until
+from tests.interop.witness import JavaError, witness
+
+Share = Callable[..., Shared]
+
+
+@pytest.fixture
+def table(share: Share) -> Shared:
+    """A table with a file group for each of three regions."""
+    found = share()
+    found.engine().insert(found.rows(("a", 1, "eu"), ("b", 2, "us"), ("c", 3, "ap")))
+    found.put(("a", 1, "eu"), ("b", 2, "us"), ("c", 3, "ap"))
+    return found
+
+
+def age(table: Shared, instant: str, by_s: float = 300.0) -> None:
+    """Let a heartbeat be as old as if its writer had died so long ago."""
+    beat = Path(table.path) / ".hoodie" / ".heartbeat" / instant
+    then = beat.stat().st_mtime - by_s
+    os.utime(beat, (then, then))
+
+
+def pending(table: Shared) -> list[str]:
+    """Instants that were requested and not completed, oldest first."""
+    names = table.instants()
+    completed = {name.partition("_")[0] for name in names if "_" in name}
+    return sorted({name.partition(".")[0] for name in names if "_" not in name} - completed)
+
+
+def test_javas_cleaner_removes_a_dead_writer_of_lakelock_and_leaves_a_live_one_alone(table: Shared) -> None:
+    with lakelock_writer(table, ("a", 100, "eu"), ("n", 5, "sa"), crash_at="validated"):
+        (dead,) = pending(table)
+        assert len([name for name in table.traces(dead) if name.endswith(".parquet")]) == 2
+        age(table, dead)
+    with lakelock_writer(table, ("b", 200, "us"), stop_at="data-written") as live:
+        (alive,) = [i for i in pending(table) if i != dead]
+        before = table.traces(alive)
+        table.java_write("upsert", ("c", 30, "ap"))
+        table.put(("c", 30, "ap"))
+        assert table.traces(dead) == []
+        assert table.traces(alive) == before
+        table.agree()
+        assert live.go_on()["committed"] == alive
+    table.put(("b", 200, "us"))
+    table.agree()
+    table.engine().upsert(table.rows(("a", 1000, "eu")))
+    table.put(("a", 1000, "eu"))
+    table.agree()
+
+
+def test_a_writer_of_lakelock_that_java_took_for_dead_is_rejected_and_says_so(table: Shared) -> None:
+    engine = table.engine()
+    with table.coordinator().begin("UPSERT") as tx:
+        tx.write_context()
+        age(table, tx.instant)
+        table.java_write("upsert", ("c", 30, "ap"))
+        with pytest.raises(RolledBackError, match="was rolled back by another Hudi writer"):
+            engine.upsert_in(tx, table.rows(("b", 5, "us")))
+    table.put(("c", 30, "ap"))
+    assert [name for name in table.traces(tx.instant) if name.endswith(".parquet")] == []
+    table.agree()
+
+
+def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_alone(table: Shared, tmp_path: Path) -> None:
+    dead_gate, live_gate, engine = tmp_path / "dead", tmp_path / "live", table.engine()
+    dying = table.begin_java("bulk_insert", ("x", 1, "eu"), ("y", 2, "us"), gate=dead_gate, half="id = 'y'", **DIRECT)
+    until(lambda: data_files(table, pending(table)), "the first half of the Java job is written")
+    (dead,) = pending(table)
+    dead_gate.write_text("the job dies here")
+    with pytest.raises(JavaError):
+        dying.result()
+    assert data_files(table, [dead])
+    age(table, dead)
+
+    living = table.begin_java("upsert", ("c", 33, "ap"), gate=live_gate)
+    (alive,) = until(lambda: [i for i in pending(table) if i != dead], "the live Java job has begun")
+    engine.upsert(table.rows(("a", 10, "eu")))
+    table.put(("a", 10, "eu"))
+    assert table.traces(dead) == []
+    assert alive in pending(table)
+    live_gate.touch()
+    living.result()
+    table.put(("c", 33, "ap"))
+    table.agree()
+    assert table.traces(dead) == [] and pending(table) == []
+
+
+@pytest.mark.skipif(not FULL, reason="a second JVM: make interop FULL=1")
+def test_a_killed_jvm_leaves_nothing_that_lakelock_does_not_remove(table: Shared, tmp_path: Path) -> None:
+    from lakelock.testing.servers.java_hudi import java_hudi
+
+    with witness(java_hudi(), tmp_path) as other:
+        options = table.java_options("bulk_insert", **DIRECT)
+        other.begin_write(
+            table.path, table.rows(("x", 1, "eu"), ("y", 2, "us")), options, gate=str(tmp_path / "never"), half="id = 'y'"
+        )
+        until(lambda: data_files(table, pending(table)), "the first half of the Java job is written")
+        os.kill(other.jvm_pid, 9)
+    (dead,) = pending(table)
+    age(table, dead)
+    table.engine().upsert(table.rows(("a", 10, "eu")))
+    table.put(("a", 10, "eu"))
+    assert table.traces(dead) == []
+    table.agree()
+
+
+DIRECT = {"hoodie.write.markers.type": "DIRECT"}
+
+
+def data_files(table: Shared, instants: list[str]) -> list[str]:
+    return [name for instant in instants for name in table.traces(instant) if name.endswith(".parquet")]
