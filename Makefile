@@ -11,6 +11,8 @@ FIRST  ?= 0
 LOCK   ?=
 ARGS   ?=
 JOBS   ?= 2
+MINUTES ?= 30
+WRITERS ?= 8
 FULL   ?=
 
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
@@ -23,11 +25,11 @@ SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -nam
              -o -name '*.toml' -o -name py.typed \) -print)
 
 RESULTS := $(VENV)/results
-results  = --junitxml=$(RESULTS)/$(1).xml --cov
+results  = --junitxml=$(RESULTS)/$(1).xml
 # 5 is pytest's "no test was selected", which is fine when only some are asked for.
 OR_NONE := || [ $$? -eq 5 ]
 
-.PHONY: help demo test lint types layers tests interop simulate docs format java clean
+.PHONY: help demo test lint types layers tests interop simulate soak docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -52,9 +54,11 @@ layers: $(VENV)/.test ## who may import whom
 
 tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 	@rm -f .coverage .coverage.* $(RESULTS)/*.xml
-	$(BIN)/pytest tests -m "not spark and not interop" -n $(JOBS) --dist loadfile $(call results,alone) --cov-report= $(ARGS) $(OR_NONE)
-	$(BIN)/pytest tests -m interop $(call results,interop) --cov-append --cov-report= $(ARGS) $(OR_NONE)
-	$(BIN)/pytest tests -m spark $(call results,spark) --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
+	$(BIN)/pytest tests -m "not spark and not interop" --ignore=tests/simulation -n $(JOBS) --dist loadfile $(call results,alone) \
+		--cov --cov-report= $(ARGS) $(OR_NONE)
+	$(BIN)/pytest tests/simulation -n $(JOBS) $(call results,simulation) $(ARGS) $(OR_NONE)
+	$(BIN)/pytest tests -m interop $(call results,interop) --cov --cov-append --cov-report= $(ARGS) $(OR_NONE)
+	$(BIN)/pytest tests -m spark $(call results,spark) --cov --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
 	@$(BIN)/python .ci/total $(RESULTS)/*.xml
 
 interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
@@ -62,6 +66,9 @@ interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an e
 
 simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=n, FIRST=seed
 	$(BIN)/lakelock simulate --seed $(FIRST) --seeds $(SEEDS)
+
+soak: $(VENV)/.test ## processes of mixed load, killed and paused now and then; MINUTES=30, WRITERS=8
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --writers $(WRITERS)
 
 docs: $(VENV)/.test ## write the reference pages from the code
 	$(BIN)/python docs/generate.py

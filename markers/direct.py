@@ -53,6 +53,11 @@ def place(storage: Storage, instant: str, data_file: NamedFile, kind: MarkerKind
     storage.put_if_absent(layout.marker(instant, data_file.partition, data_file.name, kind.value), b"", durable=False)
 
 
+def is_announced(storage: Storage, instant: str, data_file: NamedFile, kind: MarkerKind) -> bool:
+    """Whether the marker of a data file is there; one request."""
+    return storage.get(layout.marker(instant, data_file.partition, data_file.name, kind.value)) is not None
+
+
 def listed(storage: Storage, instant: str) -> MarkerSet:
     """All markers of an instant: one listing, and a read for each batch file when Java's timeline server made them."""
     folder = layout.marker_folder(instant)

@@ -21,6 +21,13 @@ class Written(Protocol):
     def path(self) -> str | None: ...
 
 
+def markers_of(markers: MarkerSet, files: Iterable[str]) -> tuple[str, ...]:
+    """Keys of the markers that announce these files, as far as each has an object of its own."""
+    wanted, prefix = set(files), layout.marker_folder(markers.instant) + "/"
+    found = {f"{prefix}{marker}" for marker in markers.markers if marker.data_key in wanted}
+    return tuple(sorted(found & set(markers.keys)))
+
+
 def files_to_delete(markers: MarkerSet, stats: Iterable[Written]) -> tuple[str, ...]:
     """Keys of the announced files that nobody reported. They may not exist; deleting them must precede the commit.
 

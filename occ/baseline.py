@@ -117,6 +117,7 @@ def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action
     heartbeat.stop(delete=False)
     with suppress(LakelockError):
         table.storage.delete([requested_key(instant, action)])
+        reached(Step.GIVEN_UP)
         heartbeat.stop(delete=True)
 
 

@@ -113,9 +113,10 @@ class Coordinator:
         return tx
 
     def _sweep(self, baseline: Baseline) -> None:
-        """Reap when the baseline shows other pending writers, and once in the life of this object; collect when due."""
+        """Reap when the baseline shows that others are pending, and once in the life of this object; collect when due."""
         others = [i for i in baseline.timeline.pending if i.requested != baseline.instant]
-        if others or not self._swept:
+        unfinished = any(not r.is_completed for r in baseline.timeline.rollbacks)
+        if others or unfinished or not self._swept:
             reap(self.table, baseline.timeline, baseline.instant)
             self._swept = True
         if baseline.first - self.table.log.known_boundary > self.table.settings.decisions.collect_above:

@@ -90,6 +90,9 @@ class Decision:
         return cls(number=number, kind=DecisionKind(kind), writer=writer, payload=payload, **fields)
 
 
+REMEMBERED = 64
+"""How many collected decisions a process keeps in memory, because it may want their schemas."""
+
 _RESTORE = "restore this file from a backup or an older version of the object; lakelock doctor lists what is affected"
 
 
@@ -151,6 +154,8 @@ class DecisionLog:
         stored = self._storage.get(layout.DECISIONS_BOUNDARY)
         boundary, lock = (0, "") if stored is None else _parse_boundary(stored.data)
         self.known_boundary = boundary
+        if len(self._known) > 2 * REMEMBERED:
+            self._known = {n: d for n, d in self._known.items() if n > boundary - REMEMBERED}
         return boundary, lock
 
     def known(self, instant: str) -> Decision | None:

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
-from lakelock.errors import EarlyConflictError, LakelockError, TransactionStateError
+from lakelock.errors import EarlyConflictError, LakelockError, TransactionStateError, WriteFailed
 from lakelock.identity import WriterIdentity
 from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import CommittedSince, Held, conflict_of
-from lakelock.markers.direct import place
+from lakelock.markers.direct import is_announced, place
 from lakelock.markers.names import MarkerKind
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.steps import Step, reached
@@ -36,6 +36,9 @@ from lakelock.table.partitions import partition_metadata
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+
+SLOW_S = 0.5
+"""From this time on a task looks whether it is still wanted: one request, for a file that took longer anyway."""
 
 __all__ = ["TaskToken", "WriteContext", "delete_from_group", "rewrite_group", "write_new_files"]
 
@@ -108,10 +111,10 @@ def rewrite_group(
         )
     file = DataFile(base.partition, base.file_id, str(task), context.instant)
     began_s = runtime.monotonic_s()
-    place(storage, context.instant, file, MarkerKind.MERGE)
-    reached(Step.MARKED)
-    _claim(context, storage, base)
-    with BaseFile(storage.open_input(base.key), base.key) as stored, _data_file(storage, file) as output:
+    with (
+        _announced_file(context, file, storage, runtime, base=base) as output,
+        BaseFile(storage.open_input(base.key), base.key) as stored,
+    ):
         writer = BaseFileWriter(output, context.schema, context.stamp(file), context.settings.write)
         ordering = context.properties.ordering_field
         counts = rewrite(stored, writer, context.schema, upserts=upserts, doomed=doomed, ordering_field=ordering)
@@ -162,9 +165,7 @@ class _Rows:
 
 def _write_new_file(context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime) -> WriteStat:
     began_s, target = runtime.monotonic_s(), context.settings.write.target_file_rows
-    place(storage, context.instant, file, MarkerKind.CREATE)
-    reached(Step.MARKED)
-    with _data_file(storage, file) as output:
+    with _announced_file(context, file, storage, runtime) as output:
         writer = BaseFileWriter(output, context.schema, context.stamp(file), context.settings.write)
         while writer.rows < target and (part := rows.take(target - writer.rows)) is not None:
             writer.add_new(part.rows, part.keys)
@@ -211,14 +212,37 @@ def _claim(context: WriteContext, storage: Storage, base: DataFile) -> None:
 
 
 @contextmanager
-def _data_file(storage: Storage, file: DataFile) -> Iterator[IO[bytes]]:
-    """A new data file, complete when the block ends without an error and removed otherwise."""
+def _announced_file(
+    context: WriteContext, file: DataFile, storage: Storage, runtime: Runtime, *, base: DataFile | None = None
+) -> Iterator[IO[bytes]]:
+    """A new data file with its marker, complete when the block ends without an error and removed otherwise.
+
+    With `base` it is the next slice of that file group, which is claimed.
+
+    A slow task may be one that was given up: another attempt is committed, and a file of this one would be seen beside it.
+    The commit removes the markers of attempts that it does not count before it removes their files for the last time, so a
+    file whose marker is gone once it is complete is removed here.
+    """
+    began_s, kind = runtime.monotonic_s(), MarkerKind.MERGE if base else MarkerKind.CREATE
+    place(storage, context.instant, file, kind)
+    reached(Step.MARKED)
+    if base is not None:
+        _claim(context, storage, base)
     try:
         with storage.open_output(file.key) as output:
+            reached(Step.FILE_OPENED)
             yield output
+        slow = runtime.monotonic_s() - began_s > SLOW_S
+        if slow and not is_announced(storage, file.instant, file, kind):
+            raise WriteFailed(
+                f"{file.key} was written too late: its transaction has ended, or goes on with another attempt of this task",
+                hint="nothing is to be done; if a whole write failed with this, run it again",
+                instant=file.instant,
+            )
     except BaseException:
         _remove(storage, [file.key])
         raise
+    reached(Step.FILE_WRITTEN)
 
 
 def _remove(storage: Storage, keys: list[str]) -> None:

@@ -7,6 +7,7 @@ from enum import Enum
 from lakelock.events import EventKind
 from lakelock.occ.decisions import Decision, DecisionKind, LogView
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.instants import Instant, State
 from lakelock.table.services import RollbackPlan
@@ -81,6 +82,7 @@ def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> None:
         return
     # The listing may be older than the decision: its writer may have published, or lost it to a rollback, in between.
     if publish(table, decision, table.timeline()) is Publication.PUBLISHED and decision.writer != table.writer:
+        reached(Step.FINISHED_FOR_ANOTHER)
         table.emit(
             EventKind.FINISHED_FOR_ANOTHER,
             decision.instant,

@@ -12,7 +12,7 @@ from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, jud
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import DecisionKind
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.rollback import RollbackOutcome, Victim, roll_back
+from lakelock.occ.rollback import RollbackOutcome, Victim, finish_rollbacks, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.instants import Action, State
@@ -51,11 +51,13 @@ def find_dead(table: OpenTable, timeline: Timeline, own: str = "") -> list[tuple
 def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> list[Reaped]:
     """Roll back, or publish if decided, every pending instant of a dead writer, and tidy up after finished ones.
 
+    Rollbacks that the dead did not complete are completed.
+
     One writer that cannot be reaped (its files cannot be deleted, say) does not keep the others waiting: it is reported
     as an alert and tried again by the next one.
     """
-    reaped = []
-    for instant, action, liveness in find_dead(table, timeline or table.timeline(), own):
+    reaped, timeline = [], timeline or table.timeline()
+    for instant, action, liveness in find_dead(table, timeline, own):
         record = liveness.record
         operation = record.operation if record else "write"
         who = str(record.writer) if record else "another Hudi writer"
@@ -65,6 +67,10 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
             continue
         reaped.append(Reaped(instant, operation, who, outcome, liveness.evidence))
+    try:
+        finish_rollbacks(table, timeline)
+    except LakelockError as error:
+        table.emit(EventKind.ALERT, problem=f"could not complete a rollback of a dead writer: {error.message}")
     return reaped
 
 

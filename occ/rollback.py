@@ -14,6 +14,7 @@ from enum import Enum
 from lakelock.errors import StorageUnavailable, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.leftovers import Leftovers, find_leftovers
+from lakelock.markers.liveness import LivenessState, StorageClock, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import Decision, DecisionKind, decided_for
 from lakelock.occ.open_table import OpenTable
@@ -23,6 +24,7 @@ from lakelock.storage import Created
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.services import RollbackMetadata, RollbackPlan
+from lakelock.table.timeline import Timeline
 
 
 class RollbackOutcome(Enum):
@@ -112,6 +114,7 @@ def clean_up(table: OpenTable, victim: Victim, *, everywhere: bool = False) -> N
     table.storage.delete([*left.markers, *left.claims])
     reached(Step.ROLLBACK_MARKERS_DELETED)
     table.storage.delete([inflight_key(victim.instant, victim.action)])
+    reached(Step.ROLLBACK_INFLIGHT_DELETED)
     table.storage.delete([requested_key(victim.instant, victim.action)])
     # The heartbeat goes after the pending files: as long as it is there, the next writer sees at once who is dead.
     table.storage.delete([left.heartbeat])
@@ -124,8 +127,8 @@ def clean_up(table: OpenTable, victim: Victim, *, everywhere: bool = False) -> N
 def _record(table: OpenTable, victim: Victim, left: Leftovers) -> None:
     """Write the rollback instant that tells Hudi's tools what happened: requested, inflight, completed.
 
-    It is written last and in one go, so a crash leaves either the victim pending, which the next writer finishes, or
-    nothing to do: no half-executed rollback plan that another engine would have to complete.
+    It is written last and in one go, so a crash leaves the victim pending, which the next writer reaps, or at worst this
+    record half written, which `finish_rollbacks` completes.
     """
     began_ms = table.runtime.now_ms()
     plan = RollbackPlan(victim.instant, victim.action.value, left.by_partition, table.storage.uri)
@@ -136,11 +139,44 @@ def _record(table: OpenTable, victim: Victim, left: Leftovers) -> None:
             break
     else:
         return
-    inflight = Instant(instant, Action.ROLLBACK.value, State.INFLIGHT)
+    reached(Step.ROLLBACK_PLANNED)
+    _complete(table, instant, plan, max(0, table.runtime.now_ms() - began_ms))
+
+
+def _complete(table: OpenTable, rollback: str, plan: RollbackPlan, took_ms: int) -> None:
+    inflight = Instant(rollback, Action.ROLLBACK.value, State.INFLIGHT)
     table.storage.put_if_absent(layout.timeline(inflight.file_name), b"")
-    completion = later_than(table.runtime.now_ms(), instant)
-    completed = Instant(instant, Action.ROLLBACK.value, State.COMPLETED, completion)
-    took_ms = max(0, table.runtime.now_ms() - began_ms)
-    metadata = RollbackMetadata(instant, took_ms, victim.instant, victim.action.value, left.by_partition, table.storage.uri)
+    completion = later_than(table.runtime.now_ms(), rollback)
+    completed = Instant(rollback, Action.ROLLBACK.value, State.COMPLETED, completion)
+    metadata = RollbackMetadata(rollback, took_ms, plan.target_instant, plan.target_action, plan.files, table.storage.uri)
     table.storage.put_if_absent(layout.timeline(completed.file_name), metadata.to_bytes())
     table.newest_seen[0] = max(table.newest_seen[0], completion)
+
+
+def finish_rollbacks(table: OpenTable, timeline: Timeline) -> int:
+    """Complete the records of rollbacks that were carried out, but whose writer died before it could say so; how many.
+
+    Such a record names an instant that is gone from the timeline, and is older than a dead writer's heartbeat: whoever
+    rolls back, Java too, needs a few requests for what is left to do then. A rollback whose instant still is there is none
+    of these: its instant is reaped.
+    """
+    unfinished = [r for r in timeline.rollbacks if r.state is not State.COMPLETED]
+    if not unfinished:
+        return 0
+    now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
+    finished = 0
+    for rollback in unfinished:
+        name = Instant(rollback.requested, rollback.action, State.REQUESTED).file_name
+        stored = table.storage.get(layout.timeline(name))
+        if stored is None or not stored.data:
+            continue
+        plan = RollbackPlan.from_bytes(stored.data, name)
+        age = judge_missing(stored.modified_ms, now_ms, table.settings.heartbeat)
+        if timeline.state_of(plan.target_instant) is not None or age.state is not LivenessState.DEAD:
+            continue
+        with table.locked(rollback.requested, "ROLLBACK"):
+            now = table.timeline()
+            if rollback in now.rollbacks and now.state_of(plan.target_instant) is None:
+                _complete(table, rollback.requested, plan, 0)
+                finished += 1
+    return finished

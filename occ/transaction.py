@@ -32,7 +32,7 @@ from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import Claim, Refusal, conflict_of
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
-from lakelock.markers.reconcile import files_to_delete
+from lakelock.markers.reconcile import files_to_delete, markers_of
 from lakelock.occ import footprint as keys
 from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.commit import Commit, outcome_unknown, planned_clustering
@@ -262,7 +262,7 @@ class Transaction:
         ensure_within(written, self._targets, f"{self.operation} {self.instant}")
         table = self._table
         self._markers = direct.listed(table.storage, self.instant)
-        table.storage.delete(files_to_delete(self._markers, stats))
+        self._remove_uncounted(files_to_delete(self._markers, stats))
         reached(Step.RECONCILED)
         changes_schema = schema is not None and schema != self.schema
         draft = Draft.of(
@@ -281,6 +281,18 @@ class Transaction:
             return commit.run(), commit
         finally:
             self.may_be_decided = commit.may_be_decided
+
+    def _remove_uncounted(self, files: tuple[str, ...]) -> None:
+        """Remove the files of failed and doubled tasks, of which one may still be at work.
+
+        Such a task looks for its marker once its file is complete: the file is there before the last removal, or the
+        marker was gone before that look.
+        """
+        storage = self._table.storage
+        storage.delete(files)
+        if files:
+            storage.delete(markers_of(self._markers, files))
+            storage.delete(files)
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
         return self.snapshot().group(group)

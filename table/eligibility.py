@@ -88,6 +88,9 @@ def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
         yield Refusal(f"its timeline has layout {table.layout or 'unknown'}; lakelock reads layout 2", upgrade)
     if table.text("hoodie.timeline.path", "timeline") != "timeline":
         yield Refusal("its hoodie.timeline.path is not `timeline`", "use the default folder of the timeline")
+    if table.text("hoodie.timeline.history.path", "history") != "history":
+        # What is in that folder tells whether older commits were archived.
+        yield Refusal("its hoodie.timeline.history.path is not `history`", "use the default folder of the archive")
     if table.type != "COPY_ON_WRITE":
         yield Refusal(
             f"it is {table.type}: rows live in log files that lakelock does not read",

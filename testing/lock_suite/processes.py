@@ -74,16 +74,20 @@ class ProcessPromises(Promises):
     def test_none_of_three_processes_starves(self, arena: Arena) -> None:
         if not arena.table.queues:
             not_for_this("waiters look again from time to time, in no order")
-        workers, rounds = [arena.worker(lease_s=15) for _ in range(3)], 30
+        workers, rounds = [arena.worker(lease_s=15) for _ in range(3)], 60
         _hammer_together(arena, workers, rounds)
         assert all(worker.answer() == {"overlaps": 0} for worker in workers)
-        # Until the first is through with its rounds all three want the lock; from then on fewer do.
+        # From when all three have come, which a busy machine may delay, until the first is through, all three want the lock.
         served: Counter[str] = Counter()
+        shares: Counter[str] = Counter()
         for _, pid in arena.grants():
             served[pid] += 1
+            if len(served) == 3:
+                shares[pid] += 1
             if served[pid] == rounds:
                 break
-        assert len(served) == 3 and min(served.values()) >= rounds / 6, served
+        assert len(served) == 3, f"one was not served until another was through: {served}"
+        assert max(shares.values()) <= 6 * min(shares[pid] for pid in served) + 6, shares
 
     def test_a_forked_child_does_not_hold_the_lock_of_its_parent(self, arena: Arena) -> None:
         provider = arena.writer("one", lease_s=10, runtime=SystemRuntime())

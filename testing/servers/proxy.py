@@ -4,6 +4,7 @@
         proxy.drop_replies(1)      # the next answer gets lost; what was asked has happened
         proxy.drop_replies()       # every answer from now on
         proxy.delay(0.2)           # every answer comes this much later
+    proxy.answer(b"no\n")      # every request gets this answer, and the service never hears of it
         proxy.cut()                # connections are closed, and new ones as soon as they are made
         proxy.heal()               # all is well again, for new connections and for those that are left
         proxy.round_trips          # how often a client spoke and then had to wait for an answer
@@ -49,6 +50,9 @@ class Proxy:
     _is_cut: bool = False
     _delay_s: float = 0.0
     _to_drop: float = 0.0
+    _answer: bytes | None = None
+    answered: int = 0
+    """How many requests the proxy has answered itself."""
     _asked: bytes = b""
     _pipes: set[asyncio.StreamWriter] = field(default_factory=set)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -70,9 +74,13 @@ class Proxy:
         """Lose the next `number` replies, or all from now on; only those to requests that contain `to`."""
         self._asked, self._to_drop = to, float("inf") if number is None else number
 
+    def answer(self, reply: bytes) -> None:
+        """Answer each request with these bytes, and end its connection; the service does not hear of it."""
+        self._answer = reply
+
     def heal(self, *, reconnect: bool = False) -> None:
         """Do nothing bad from now on; `reconnect` ends connections that could not go on after a lost reply."""
-        self._is_cut, self._delay_s, self._to_drop = False, 0.0, 0
+        self._is_cut, self._delay_s, self._to_drop, self._answer = False, 0.0, 0, None
         if reconnect:
             self.interrupt()
 
@@ -118,7 +126,7 @@ class Proxy:
             self._pipes |= {to_client, to_service}
             talk = _Talk()
             directions = [
-                asyncio.ensure_future(self._requests(from_client, to_service, talk)),
+                asyncio.ensure_future(self._requests(from_client, to_service, to_client, talk)),
                 asyncio.ensure_future(self._replies(from_service, to_client, talk)),
             ]
             # Whichever side closes, the other is closed too.
@@ -134,8 +142,15 @@ class Proxy:
                     self._pipes.discard(pipe)
                     pipe.close()
 
-    async def _requests(self, client: asyncio.StreamReader, service: asyncio.StreamWriter, talk: _Talk) -> None:
+    async def _requests(
+        self, client: asyncio.StreamReader, service: asyncio.StreamWriter, to_client: asyncio.StreamWriter, talk: _Talk
+    ) -> None:
         while data := await client.read(_CHUNK):
+            if self._answer is not None:
+                self.answered += 1
+                to_client.write(self._answer)
+                await to_client.drain()
+                return
             self.round_trips += talk.answered
             talk.latest, talk.answered = data, False
             service.write(data)

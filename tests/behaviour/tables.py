@@ -97,7 +97,7 @@ def groups(storage: Storage) -> list[str]:
 
 
 def leftovers(storage: Storage) -> list[str]:
-    """Objects that should be gone once all is quiet: markers, heartbeats, claims, pending instants, unseen data files."""
+    """What should be gone once all is quiet: markers, heartbeats, claims, pending instants and rollbacks, unseen data files."""
     snapshot = writer(storage).snapshot()
     timeline = writer(storage).table.timeline()
     seen = {f.key for f in snapshot.files}
@@ -105,7 +105,7 @@ def leftovers(storage: Storage) -> list[str]:
     found = [
         i.key for folder in (".hoodie/.temp", ".hoodie/.heartbeat", ".hoodie/.lakelock/claims") for i in storage.list(folder)
     ]
-    found += [i.file_name for i in timeline.pending]
+    found += [i.file_name for i in (*timeline.pending, *timeline.rollbacks) if not i.is_completed]
     for item in storage.list(""):
         data = DataFile.parse(item.key, item.size_bytes)
         if data is not None and item.key not in seen and data.instant not in known:

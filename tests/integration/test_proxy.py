@@ -98,3 +98,13 @@ def test_a_delay_holds_replies_back(proxy: Proxy) -> None:
         began_s = monotonic()
         assert say(client, b"a") == b"re:a"
         assert monotonic() - began_s >= 0.1
+
+
+def test_the_proxy_answers_itself_and_the_service_hears_nothing(proxy: Proxy, echo: socketserver.ThreadingTCPServer) -> None:
+    with connected(proxy) as client:
+        proxy.answer(b"busy")
+        assert say(client, b"one") == b"busy" and client.recv(10) == b""
+    assert echo.heard == [] and proxy.answered == 1  # type: ignore[attr-defined]
+    proxy.heal()
+    with connected(proxy) as client:
+        assert say(client, b"two") == b"re:two"

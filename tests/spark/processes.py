@@ -23,17 +23,25 @@ LIMIT_S = 90
 class WriterProcess:
     """One writer process. It is killed at the end of the `with` block if it still runs."""
 
+    module = "tests.spark.writer_process"
+
     def __init__(
-        self, table: str, operation: str, argument, *, name="writer", options=QUICK, grants_everybody=False, **steps: str
-    ):
+        self, table: str, operation: str, argument, *, name="writer", options=QUICK, grants_everybody=False,
+        limits: dict | None = None, env: dict | None = None, **steps: str,
+    ):  # fmt: skip
         order = {"table": table, "operation": operation, "argument": argument, "name": name, "options": options}
-        order["grants_everybody"] = grants_everybody
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        env.update({f"LAKELOCK_{kind.upper()}": step for kind, step in steps.items()})
-        command = [sys.executable, "-m", "tests.spark.writer_process", json.dumps(order)]
+        order.update(grants_everybody=grants_everybody, limits=limits or {})
+        self.start([sys.executable, "-m", self.module, json.dumps(order)], env, **steps)
+
+    def start(self, command: list[str], env: dict | None = None, **steps: str) -> None:
+        """Start the process; `crash_at` and `stop_at` name a step."""
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        ours = {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        ours.update({f"LAKELOCK_{kind.upper()}": step for kind, step in steps.items()})
         self._process = subprocess.Popen(
-            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+            command, cwd=ROOT, env={**os.environ, **(env or {}), **ours}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True,
+        )  # fmt: skip
 
     def __enter__(self) -> WriterProcess:
         return self

@@ -209,6 +209,7 @@ REFUSED_AT_ALL = [
     ({"table__base__file__format": "ORC"}, "not all Parquet", "PARQUET"),
     ({"datasource__write__drop__partition__columns": "true"}, "partition columns", "drop.partition.columns=false"),
     ({"timeline__path": "elsewhere"}, "hoodie.timeline.path", "default folder"),
+    ({"timeline__history__path": "elsewhere"}, "hoodie.timeline.history.path", "default folder"),
     ({"bootstrap__base__path": "s3://x"}, "bootstrapped", "FULL_RECORD"),
 ]
 

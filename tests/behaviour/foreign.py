@@ -1,0 +1,102 @@
+"""What another Hudi engine does to a table, file by file, for tests without that engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lakelock.storage import Storage
+from lakelock.table import layout
+from lakelock.table.avro import encode
+from lakelock.table.avro_schemas import REQUESTED_REPLACE
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.layout import FileGroupId
+from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.services import RollbackPlan
+from lakelock.table.snapshot import DataFile, read_snapshot
+from lakelock.table.timeline import read_timeline
+
+AFTER_ALL_MS = 1
+
+
+@dataclass
+class Peer:
+    """One foreign writer of a table; it takes no lock and knows nothing of decisions and claims."""
+
+    storage: Storage
+
+    def later(self) -> str:
+        """A time after everything in the timeline."""
+        return later_than(AFTER_ALL_MS, read_timeline(self.storage).newest_time)
+
+    def begin(self, action: Action = Action.COMMIT, *, instant: str = "", plan: bytes = b"") -> str:
+        """Request an instant."""
+        instant = instant or self.later()
+        requested = Instant(instant, action.value, State.REQUESTED)
+        assert self.storage.put_if_absent(layout.timeline(requested.file_name), plan) is not None
+        return instant
+
+    def write(self, instant: str, partition: str, file_id: str) -> WriteStat:
+        """A new file group, or the next slice of one that there is."""
+        old = read_snapshot(self.storage, read_timeline(self.storage)).group(FileGroupId(partition, file_id))
+        new = DataFile(partition, file_id, "0-0-0", instant, 4)
+        with self.storage.open_output(new.key) as out:
+            out.write(b"rows")
+        previous = {"prev_commit": old.instant, "prev_base_file": old.name} if old else {}
+        return WriteStat(file_id, new.key, partition_path=partition, num_writes=1, file_size_bytes=4, **previous)
+
+    def complete(
+        self, instant: str, stats: Iterable[WriteStat], *, action: Action = Action.COMMIT, operation: str = "UPSERT",
+        replaced: Mapping[str, tuple[str, ...]] | None = None, extra: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Make it visible."""
+        parts: dict[str, tuple[WriteStat, ...]] = {}
+        for stat in stats:
+            parts[stat.partition_path or ""] = (*parts.get(stat.partition_path or "", ()), stat)
+        done = Instant(instant, action.value, State.COMPLETED, self.later())
+        data = CommitMetadata(parts, operation, dict(extra or {}), replaced).to_bytes()
+        assert self.storage.put_if_absent(layout.timeline(done.file_name), data) is not None
+
+    def commit(self, partition: str, file_id: str) -> str:
+        """One whole write of one file group."""
+        instant = self.begin()
+        self.complete(instant, [self.write(instant, partition, file_id)])
+        return instant
+
+    def plan_clustering(self, *groups: FileGroupId, instant: str = "") -> str:
+        """Schedule clustering of file groups; somebody will execute it later."""
+        slices = [{"partitionPath": group.partition, "fileId": group.file_id} for group in groups]
+        plan = {"inputGroups": [{"slices": slices}]}
+        record = {"operationType": "CLUSTER", "clusteringPlan": plan, "extraMetadata": None, "version": 1}
+        return self.begin(Action.CLUSTERING, instant=instant, plan=encode(REQUESTED_REPLACE, record))
+
+    def execute_clustering(self, instant: str, old: FileGroupId, new: str) -> None:
+        """Replace the file group by a new one."""
+        stat = self.write(instant, old.partition, new)
+        replaced = {old.partition: (old.file_id,)}
+        self.complete(instant, [stat], action=Action.REPLACE_COMMIT, operation="CLUSTER", replaced=replaced)
+
+    def roll_back_eagerly(self, instant: str) -> None:
+        """What EAGER does to whatever is pending: a plan, and the victim's timeline files are gone."""
+        self.begin(Action.ROLLBACK, plan=RollbackPlan(instant, "commit", {}).to_bytes())
+        names = [i.key for i in self.storage.list(layout.TIMELINE) if layout.split_path(i.key)[1].startswith(instant)]
+        self.storage.delete(names)
+
+    def service(self, action: Action) -> None:
+        """A clean, an archival mark or a savepoint that completes."""
+        instant = self.begin(action, plan=b"plan")
+        done = Instant(instant, action.value, State.COMPLETED, self.later())
+        assert self.storage.put_if_absent(layout.timeline(done.file_name), b"done") is not None
+
+    def archive(self, *instants: str) -> None:
+        """Move instants out of the active timeline, as a file that names the first and the last."""
+        names = [i.key for i in self.storage.list(layout.TIMELINE) if layout.split_path(i.key)[1][:17] in instants]
+        self.storage.put(f"{layout.HISTORY}/{min(instants)}_{max(instants)}_0.parquet", b"archived")
+        self.storage.delete(names)
+
+    def change_properties(self, **changes: str) -> None:
+        """Set keys of hoodie.properties, whose dots are double underscores here."""
+        known = read_properties(self.storage).values
+        new = TableProperties({**known, **{f"hoodie.{k.replace('__', '.')}": v for k, v in changes.items()}})
+        self.storage.put(layout.PROPERTIES, new.serialize(0))

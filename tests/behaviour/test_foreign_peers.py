@@ -1,0 +1,237 @@
+"""Another Hudi engine works on the table while a transaction runs: what collides is rejected, and nothing else is."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.conflict import ConflictRule
+from lakelock.errors import ConflictError, RolledBackError, TableError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.engine import ArrowEngine
+from lakelock.settings import Settings
+from lakelock.storage_memory import MemoryStorage
+from lakelock.storage_open import StorageLocation
+from lakelock.table.instants import Action, format_instant
+from lakelock.table.layout import FileGroupId
+from lakelock.table.schema import TableSchema
+from lakelock.testing import ManualRuntime
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import HUDI, QUICK, SCHEMA, groups, insert, leftovers, new_table, put_file, visible, writer
+
+A, B = FileGroupId("month=1", "a"), FileGroupId("month=1", "b")
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    made = MemoryStorage()
+    new_table(made)
+    for file_id in "ab":
+        insert(writer(made), made, "month=1", file_id)
+    return made
+
+
+@pytest.fixture
+def peer(storage) -> Peer:
+    return Peer(storage)
+
+
+def rewrite(storage, settings=QUICK, file_id="a"):
+    """A transaction that has written the next slice of a file group, and its stats."""
+    tx = writer(storage, settings).begin("UPSERT")
+    return tx, [put_file(tx, storage, "month=1", file_id)]
+
+
+def check_rejected(storage, tx, stats, rule) -> None:
+    with pytest.raises(ConflictError) as caught:
+        tx.commit(stats)
+    assert caught.value.conflict.rule is rule
+    assert not any(tx.instant in name for name in visible(storage))
+    assert [name for name in leftovers(storage) if tx.instant in name] == []
+
+
+@pytest.mark.parametrize("settings", [QUICK, HUDI], ids=["strict", "hudi"])
+def test_a_file_group_that_a_peer_rewrote_meanwhile_rejects_and_another_does_not(storage, peer, settings):
+    tx, stats = rewrite(storage, settings)
+    peer.commit("month=1", "b")
+    tx.commit(stats)
+    tx, stats = rewrite(storage, settings)
+    peer.commit("month=1", "a")
+    check_rejected(storage, tx, stats, ConflictRule.FILE_GROUP)
+
+
+def test_one_file_id_in_two_partitions_is_no_conflict(storage, peer):
+    peer.commit("month=2", "a")
+    tx, stats = rewrite(storage)
+    peer.commit("month=2", "a")
+    tx.commit(stats)
+    assert f"month=1/a@{tx.instant}" in visible(storage)
+
+
+def test_what_was_pending_at_the_beginning_and_completed_later_rejects(storage, peer):
+    pending = peer.begin()
+    stat = peer.write(pending, "month=1", "a")
+    tx, stats = rewrite(storage)
+    peer.complete(pending, [stat])
+    check_rejected(storage, tx, stats, ConflictRule.FILE_GROUP)
+
+
+def test_what_completed_before_the_beginning_rejects_nothing(storage, peer):
+    peer.commit("month=1", "a")
+    tx, stats = rewrite(storage)
+    tx.commit(stats)
+    assert f"month=1/a@{tx.instant}" in visible(storage)
+
+
+def test_what_is_requested_meanwhile_and_not_completed_rejects_nothing(storage, peer):
+    tx, stats = rewrite(storage)
+    peer.begin()
+    tx.commit(stats)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_pending_clustering_plan_of_any_age_rejects_who_rewrites_its_file_groups(storage, peer, when):
+    if when == "before":
+        peer.plan_clustering(A)
+    tx, stats = rewrite(storage)
+    if when == "after":
+        peer.plan_clustering(A)
+    other, others_stats = rewrite(storage, file_id="b")
+    check_rejected(storage, tx, stats, ConflictRule.PENDING_TABLE_SERVICE)
+    other.commit(others_stats)
+
+
+def test_a_pending_clustering_plan_lets_inserts_through(storage, peer):
+    peer.plan_clustering(A, B)
+    insert(writer(storage), storage, "month=1", "c")
+    assert "month=1/c" in groups(storage)
+
+
+def test_a_pending_clustering_plan_rejects_an_overwrite_of_its_partition(storage, peer):
+    peer.plan_clustering(A)
+    tx = writer(storage).begin("INSERT_OVERWRITE")
+    tx.overwrites(["month=1"])
+    stats = [put_file(tx, storage, "month=1", "z")]
+    with pytest.raises(ConflictError) as caught:
+        tx.commit(stats, replaced={"month=1": ["a", "b"]})
+    assert caught.value.conflict.rule is ConflictRule.PENDING_TABLE_SERVICE
+
+
+def test_clustering_that_was_executed_meanwhile_rejects_who_rewrote_the_old_file_group(storage, peer):
+    plan = peer.plan_clustering(A)
+    tx, stats = rewrite(storage)
+    peer.execute_clustering(plan, A, "new")
+    check_rejected(storage, tx, stats, ConflictRule.FILE_GROUP)
+    assert sorted(groups(storage)) == ["month=1/b", "month=1/new"]
+
+
+def test_a_partition_that_a_peer_overwrote_meanwhile_rejects_who_adds_to_it(storage, peer):
+    tx = writer(storage).begin("INSERT")
+    stats = [put_file(tx, storage, "month=1", "c")]
+    instant = peer.begin(Action.REPLACE_COMMIT, plan=b"plan")
+    peer.complete(
+        instant,
+        [peer.write(instant, "month=1", "z")],
+        action=Action.REPLACE_COMMIT,
+        operation="INSERT_OVERWRITE",
+        replaced={"month=1": ("a", "b")},
+    )
+    check_rejected(storage, tx, stats, ConflictRule.PARTITION_OVERWRITE)
+
+
+@pytest.mark.parametrize("action", [Action.CLEAN, Action.SAVEPOINT])
+def test_cleaning_and_savepoints_beside_a_transaction_change_nothing(storage, peer, action):
+    tx, stats = rewrite(storage)
+    peer.service(action)
+    tx.commit(stats)
+    assert f"month=1/a@{tx.instant}" in visible(storage)
+
+
+def test_a_peer_that_rolls_back_eagerly_is_noticed_and_named(storage, peer):
+    tx, stats = rewrite(storage)
+    peer.roll_back_eagerly(tx.instant)
+    with pytest.raises(RolledBackError, match="another Hudi writer") as caught:
+        tx.commit(stats)
+    assert "hoodie.clean.failed.writes.policy=LAZY" in caught.value.hint
+    assert not any(tx.instant in name for name in visible(storage))
+
+
+def test_a_metadata_table_that_a_peer_switches_on_stops_the_transaction_that_is_under_way(storage, peer):
+    tx, stats = rewrite(storage)
+    peer.change_properties(table__metadata__partitions="files")
+    with pytest.raises(TableError, match="metadata table is on"):
+        tx.commit(stats)
+    with pytest.raises(TableError, match="metadata table is on"):
+        writer(storage).begin("INSERT")
+    assert not any(tx.instant in name for name in visible(storage))
+
+
+@pytest.mark.parametrize("version", ["8", "10"])
+def test_a_table_that_is_upgraded_or_downgraded_meanwhile_is_not_written(storage, peer, version):
+    tx, stats = rewrite(storage)
+    peer.change_properties(table__version=version)
+    with pytest.raises(TableError, match=f"table version {version}"):
+        tx.commit(stats)
+
+
+def test_other_properties_that_change_meanwhile_reject(storage, peer):
+    tx, stats = rewrite(storage)
+    peer.change_properties(table__recordkey__fields="id,month")
+    check_rejected(storage, tx, stats, ConflictRule.PROTOCOL)
+
+
+def test_what_was_pending_at_the_beginning_and_is_archived_at_the_end_cannot_be_judged(storage, peer):
+    pending = peer.begin()
+    stat = peer.write(pending, "month=1", "a")
+    tx, stats = rewrite(storage)
+    peer.complete(pending, [stat])
+    peer.archive(pending)
+    with pytest.raises(RolledBackError, match="has been archived since"):
+        tx.commit(stats)
+
+
+def test_what_was_archived_before_stays_visible_and_is_built_upon(storage, peer):
+    old = [name.partition("@")[2] for name in visible(storage)]
+    insert(writer(storage), storage, "month=2", "c")
+    peer.archive(*old)
+    assert sorted(groups(storage)) == ["month=1/a", "month=1/b", "month=2/c"]
+    tx, stats = rewrite(storage)
+    tx.commit(stats)
+    assert f"month=1/a@{tx.instant}" in visible(storage)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "rejected"),
+    [("same", "same", False), ("same", "wider", False), ("wider", "same", False), ("wider", "wider", True)],
+)
+def test_of_two_that_add_columns_one_is_rejected_and_no_other_mix_is(mine, theirs, rejected):
+    storage = MemoryStorage()
+    new_table(storage)
+    wider = TableSchema.from_arrow(SCHEMA.append(pa.field("extra", pa.string())))
+    settings = Settings.resolve({"write.merge_schema": True}).settings
+    tx = writer(storage, settings).begin("INSERT")
+    row = pa.table([["x"], [1], ["2"]], schema=SCHEMA)
+    added = row.append_column("extra", pa.array(["e"])) if theirs == "wider" else row
+    ArrowEngine(writer(storage, settings)).insert(added)
+    stats = [put_file(tx, storage, "month=1", "a")]
+    if rejected:
+        with pytest.raises(ConflictError) as caught:
+            tx.commit(stats, schema=wider)
+        assert caught.value.conflict.rule is ConflictRule.METADATA
+        return
+    tx.commit(stats, schema=wider if mine == "wider" else None)
+    names = writer(storage).schema().arrow.names
+    assert ("extra" in names) == ("wider" in (mine, theirs))
+
+
+def test_the_time_that_a_peer_has_requested_for_something_else_is_left_to_it(storage, peer):
+    """Two actions of one time would be one instant to every reader, and what one of them commits would hide the other's."""
+    runtime = ManualRuntime(start_ms=SystemRuntime().now_ms() + 3_600_000)
+    first = format_instant(runtime.now_ms())
+    peer.plan_clustering(B, instant=first)
+    mine = Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=runtime, storage=storage)
+    with mine.begin("UPSERT") as tx:
+        assert tx.instant > first
+        tx.commit([put_file(tx, storage, "month=1", "a")])
+    assert f"month=1/a@{tx.instant}" in visible(storage)

@@ -1,0 +1,52 @@
+"""One task as an executor's process of its own: `python -m tests.faults.task FILE`, where FILE holds a pickled `Task`.
+
+Prints one line of JSON last: what it has written.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from lakelock.errors import LakelockError
+from lakelock.occ.file_tasks import TaskToken, WriteContext, rewrite_group, write_new_files
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.keyed import Keyed
+from lakelock.table.snapshot import DataFile
+
+
+@dataclass(frozen=True)
+class Task:
+    """One attempt to write rows: into a new file group of `partition`, or into that of `base`. `result` gets the stats."""
+
+    context: WriteContext
+    token: TaskToken
+    rows: pa.Table
+    result: str
+    partition: str = ""
+    base: DataFile | None = None
+
+    def run(self) -> list[WriteStat]:
+        if self.base is None:
+            return write_new_files(self.context, self.partition, [self.rows], self.token)
+        upserts = Keyed.of(self.rows, self.context.properties)
+        return [rewrite_group(self.context, self.base, self.token, upserts=upserts)]
+
+
+def main() -> None:
+    task: Task = pickle.loads(Path(sys.argv[1]).read_bytes())
+    try:
+        Path(task.result).write_bytes(pickle.dumps(task.run()))
+        answer = {"outcome": "written"}
+    except LakelockError as error:
+        answer = {"outcome": error.code.value, "message": str(error)}
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

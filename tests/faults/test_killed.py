@@ -1,0 +1,115 @@
+"""A real process is killed at every named step; the next one finishes or removes its work by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakelock.occ.steps import Step
+from tests.faults.worker import open_engine, rows
+from tests.faults.world import (
+    BEFORE,
+    DONE,
+    NEXT,
+    PATIENT,
+    PERSISTENT,
+    UPSERT,
+    ArrowWriter,
+    check_settled,
+    let_heartbeats_run_out,
+    next_writer,
+    read_by_all,
+)  # fmt: skip
+
+# step -> whether the commit was decided when the writer died
+COMMIT_STEPS = {
+    "heartbeat-started": False, "requested": False, "begun": False, "inflight": False, "claimed": False, "marked": False,
+    "marked:2": False, "file-opened": False, "file-opened:2": False, "file-written": False, "file-written:2": False,
+    "data-written": False, "reconciled": False, "locked": False, "validated": False,
+    "decided": True, "published": True, "unlocked": True, "cleaned": True,
+}  # fmt: skip
+ROLLBACK_STEPS = [
+    "rollback-decided", "rollback-data-deleted", "rollback-markers-deleted", "rollback-inflight-deleted",
+    "rollback-pending-deleted", "rollback-planned", "rollback-recorded",
+]  # fmt: skip
+COLLECT_STEPS = ["boundary-raised", "collected"]
+FINISH_STEPS = ["given-up", "finished-for-another"]
+
+
+def test_every_named_step_has_a_process_that_is_killed_there():
+    tested = {name.partition(":")[0] for name in (*COMMIT_STEPS, *ROLLBACK_STEPS, *COLLECT_STEPS, *FINISH_STEPS)}
+    assert tested == {step.value for step in Step}
+
+
+@pytest.mark.parametrize(("step", "decided"), COMMIT_STEPS.items())
+def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_next(path, step, decided):
+    with ArrowWriter(path, "upsert", UPSERT, crash_at=step) as victim:
+        assert victim.died()
+    assert read_by_all(path) in (BEFORE, DONE)
+    next_writer(path)
+    after = DONE if decided else BEFORE
+    assert read_by_all(path) == sorted([*after, NEXT])
+    check_settled(path, [*after, NEXT])
+
+
+@pytest.mark.parametrize("step", ["file-written", "data-written", "validated", "decided", "published"])
+def test_an_overwrite_of_partitions_killed_at_a_step_is_there_whole_or_not_at_all(path, step):
+    with ArrowWriter(path, "overwrite_partitions", [["z", 9, "1"], ["y", 8, "2"]], crash_at=step) as victim:
+        assert victim.died()
+    after = [("y", 8, "2"), ("z", 9, "1")] if step in ("decided", "published") else BEFORE
+    next_writer(path)
+    check_settled(path, [*after, NEXT])
+
+
+@pytest.mark.parametrize("step", ROLLBACK_STEPS)
+def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_next(path, step):
+    with ArrowWriter(path, "upsert", UPSERT, crash_at="reconciled") as victim:
+        assert victim.died()
+    let_heartbeats_run_out(path)
+    with ArrowWriter(path, "insert", [["x", 1, "1"]], crash_at=step) as reaper:
+        assert reaper.died()
+    assert read_by_all(path) == BEFORE
+    next_writer(path)
+    check_settled(path, [*BEFORE, NEXT])
+
+
+@pytest.mark.parametrize("step", ["rollback-data-deleted", "rollback-pending-deleted", "rollback-planned"])
+def test_a_loser_killed_while_it_removes_its_own_work_is_followed_by_the_next(path, step):
+    blocker = open_engine(path, PERSISTENT, "holder")._coordinator.begin("UPSERT")
+    with blocker:
+        blocker.claim(f.group for f in blocker.snapshot().files)
+        with ArrowWriter(path, "upsert", UPSERT, crash_at=step) as loser:
+            assert loser.died()
+    next_writer(path)
+    check_settled(path, [*BEFORE, NEXT])
+
+
+@pytest.mark.parametrize("step", FINISH_STEPS)
+def test_a_writer_killed_while_it_finishes_anothers_commit_is_followed_by_the_next(path, step):
+    with ArrowWriter(path, "upsert", UPSERT, crash_at="decided") as victim:
+        assert victim.died()
+    with ArrowWriter(path, "insert", [["x", 1, "1"]], crash_at=step) as helper:
+        assert helper.died()
+    next_writer(path)
+    check_settled(path, [*DONE, NEXT])
+
+
+@pytest.mark.parametrize("step", COLLECT_STEPS)
+def test_a_writer_killed_while_it_collects_decisions_leaves_a_table_that_works(path, step):
+    engine = open_engine(path, PERSISTENT)
+    for value in (1, 2, 3):
+        engine.upsert(rows([["a", value, "1"]]))
+    collecting = {**PATIENT, "decisions.collect_above": 2}
+    with ArrowWriter(path, "insert", [["x", 1, "1"]], options=collecting, crash_at=step) as victim:
+        assert victim.died()
+    next_writer(path)
+    check_settled(path, [("a", 3, "1"), ("b", 2, "1"), ("c", 3, "2"), NEXT])
+
+
+def test_five_writers_killed_one_after_another_do_not_keep_the_sixth_from_its_work(path):
+    steps = ["begun", "claimed", "file-written", "reconciled", "locked"]
+    for step in steps:
+        with ArrowWriter(path, "upsert", UPSERT, crash_at=step) as victim:
+            assert victim.died()
+        let_heartbeats_run_out(path)
+    open_engine(path, PERSISTENT).upsert(rows(UPSERT))
+    check_settled(path, DONE)

@@ -1,0 +1,18 @@
+"""What a process keeps in memory of decisions that it has read."""
+
+from __future__ import annotations
+
+from lakelock.occ.decisions import REMEMBERED
+from tests.behaviour.tables import insert, memory_table, writer
+
+
+def test_decisions_that_others_collected_are_forgotten_but_for_the_newest():
+    storage = memory_table()
+    idle, busy = writer(storage), writer(storage)
+    for number in range(4 * REMEMBERED):
+        insert(busy, storage, "month=1", f"f{number}")
+        idle.table.log.read_all(idle.table.log.look().numbers)
+        if number % 32 == 31:
+            busy.collect()
+    kept = [number for number in range(1, 4 * REMEMBERED + 1) if number in idle.table.log._known]
+    assert kept[-1] == 4 * REMEMBERED and len(kept) <= 3 * REMEMBERED
