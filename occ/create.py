@@ -22,10 +22,11 @@ def create_table(storage: Storage, properties: TableProperties, runtime: Runtime
 
 
 def _make_timeline_folder(storage: Storage, write_id: str) -> None:
-    """Where storage has folders, Java Hudi neither reads nor writes a table whose timeline has none."""
-    passing = layout.timeline(f"{write_id}.making")
-    storage.put(passing, b"")
-    storage.delete([passing])
+    """On a disk Java Hudi neither reads nor writes a table whose timeline has no folder; elsewhere there are no folders."""
+    if storage.uri.startswith("file:"):
+        passing = layout.timeline(f"{write_id}.making")
+        storage.put(passing, b"")
+        storage.delete([passing])
 
 
 def _exists(storage: Storage) -> TableError:
