@@ -72,8 +72,9 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
             raise
         # Readers order slices by requested time, so a slice may only build on slices of older instants. And a requested
         # file keeps other actions from the same time no better than a heartbeat that its finished owner has removed.
+        # A rollback that was requested later may be that of this very time, had by somebody before.
         shared = any(i.requested == instant and i.action != action for i in timeline.instants)
-        if shared or any(i.requested > instant for i in timeline.commits):
+        if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):
             give_up(table, heartbeat, instant, action)
             continue
         reached(Step.BEGUN)

@@ -260,7 +260,8 @@ class Checker:
         if file is None:
             return
         decision = self._decided.get(file.instant)
-        if decision is not None and decision.kind is DecisionKind.ROLLBACK:
+        decided = decision is not None and decision.kind is DecisionKind.ROLLBACK
+        if decided or file.instant in self.foreign_rollbacks:
             self._arrived_late.add(key)
         twins = self._twins.setdefault((file.group, file.instant), set())
         twins.add(key)
