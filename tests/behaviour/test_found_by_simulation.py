@@ -50,6 +50,19 @@ def test_two_actions_never_share_an_instant(storage, runtime):
         assert tx.instant > done.instant
 
 
+def test_an_instant_that_was_rolled_back_is_not_taken_again(storage, runtime):
+    """A writer with an old clock comes to the same millisecond, from which everything has been removed."""
+    tx = writer(storage, runtime).begin("INSERT")
+    slower = ManualRuntime(seed=1)
+    slower.skew_ms = runtime.now_ms() - slower.now_ms()
+    runtime._scheduled.clear()
+    runtime.advance(30)
+    writer(storage, runtime).reap()
+    assert [i for i in read_timeline(storage).instants if i.requested == tx.instant] == []
+    with writer(storage, slower).begin("INSERT") as again:
+        assert again.instant > tx.instant
+
+
 def test_a_batch_that_a_twin_committed_before_the_baseline_is_not_applied_again(storage, runtime):
     batch = AppTransaction("query", 1)
     one, other = writer(storage, runtime), writer(storage, runtime)
