@@ -44,6 +44,7 @@ _INTRO = """# Lock matrix
 What the tests show of every lock provider, each on its real service. A cell is one or more tests, up to fairness of
 [the suite that you can run on your own provider](howto-write-a-lock-provider.md). "S/X suite" is that of the data locks,
 "pulled away" what becomes of a commit whose lock service is gone or silent in the middle of it.
+That Spark jobs in processes of their own lose no update under any of them is shown with Spark, in a table of its own.
 """
 
 Cell = tuple[str, str]

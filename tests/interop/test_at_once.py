@@ -26,7 +26,8 @@ FEW, MANY = (2, 4, 8), (4, 25, 25)
 
 WITHIN_S = 7200 if FULL else 300
 ATTEMPTS = 200
-LOST = {"HoodieWriteConflictException", "HoodieEarlyConflictDetectionException"}
+LOST = {"HoodieWriteConflictException", "HoodieEarlyConflictDetectionException", "HoodieRollbackException"}
+"""How Java says that it has to try again. The last: somebody else has rolled back the dead writer that it was rolling back."""
 
 
 @pytest.mark.timeout(WITHIN_S)

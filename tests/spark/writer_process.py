@@ -17,6 +17,7 @@ from lakelock.errors import LakelockError
 from lakelock.spark_plugin import LakeTable
 
 COLUMNS = "id string, v bigint, month string"
+ATTEMPTS = 20
 
 
 def session() -> SparkSession:
@@ -44,12 +45,29 @@ def perform(table: LakeTable, spark: SparkSession, operation: str, argument):
     """One write, named and with plain values, so that a test and a process can do the same."""
     if operation == "delete_where":
         return table.delete(argument)
+    if operation == "count_up":
+        order = {"from": argument["id"], "to": argument["id"], "month": argument["month"]}
+        for _ in range(argument["times"]):
+            result = _until_committed(lambda: perform(table, spark, "transfer", order))
+        return result
     if operation == "transfer":
         with table.transaction() as tx:
             total = tx.read(f"id = '{argument['from']}'").agg(F.sum("v")).collect()[0][0]
             tx.upsert(frame(spark, [[argument["to"], total + 1, argument["month"]]]))
         return tx.result
     return getattr(table, operation)(frame(spark, argument))
+
+
+def _until_committed(write):
+    """Run a transaction again as long as others are in its way, as its user would."""
+    for _ in range(ATTEMPTS):
+        try:
+            return write()
+        except LakelockError as error:
+            if not error.retryable:
+                raise
+            last = error
+    raise last
 
 
 def frame(spark: SparkSession, rows: list[list]) -> DataFrame:
