@@ -6,28 +6,23 @@
   moment of the machine hits both; round trips are counted by a proxy, in a run of their own.
 * wake: a waiter behind a proxy that makes every round trip 20 ms long, so that trips can be told from work.
 * crowd: the round trips of 10, 25 and 50 writers that come at once, take the lock one after the other and go.
+* data locks: a request for 1,000 partitions beside one for a single partition (`benchmarks.data_lock_requests`).
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from pathlib import Path
 from time import perf_counter, sleep
 
-from benchmarks.lock_clients import BARE, LEASE_MS, Round, local
-from benchmarks.measuring import arguments, scratch, show, verdict
-from lakelock.clock import SystemRuntime
-from lakelock.identity import WriterIdentity
-from lakelock.providers import LockProvider, open_provider
-from lakelock.settings import Settings
-from lakelock.storage_open import StorageLocation
-from lakelock.testing.servers import S3_OPTIONS, SERVICES, Service, s3_server
+from benchmarks.data_lock_requests import data_locks
+from benchmarks.lock_clients import BARE, Round, local
+from benchmarks.lock_places import PLACES, Place, running
+from benchmarks.measuring import arguments, scratch, show, timed, verdict
+from lakelock.providers import LockProvider
 from lakelock.testing.servers.proxy import Proxy
 
 TRIPS, TIME = 1.1, 1.2
@@ -41,65 +36,8 @@ WAIT_S = 300.0
 NOTIFIES = ("zookeeper", "redis")
 """The services that tell a waiter that it is its turn; with the others waiters look again."""
 
-PATIENT = {"hive_metastore": {"hive_metastore.socket_timeout_s": "30"}}
-"""The metastore of the tests keeps its locks in Derby, which takes its time with many clients."""
-
 CROWDED = ("redis", "zookeeper", "dynamodb", "s3")
 """Not the metastore: with ten connections to Derby it stalls under 25 clients, whoever they are. And a disk has no requests."""
-
-_names = count()
-
-
-@dataclass
-class Place:
-    """One running service, and a table for which locks are taken there."""
-
-    name: str
-    service: Service
-    folder: Path
-    options: dict[str, str] = field(default_factory=dict)
-    opened: ExitStack = field(default_factory=ExitStack)
-
-    def writer(self, table: str, proxy: Proxy | None = None) -> LockProvider:
-        """A lock provider as a process of its own would have it."""
-        runtime = SystemRuntime()
-        values = {"lock.provider": self.service.url(table), **self.service.options, **PATIENT.get(self.name, {})}
-        options, lease_s = dict(self.options), LEASE_MS / 1000
-        if proxy is not None:
-            ports = str(self.service.port), str(proxy.port)
-            values = {key: value.replace(*ports) for key, value in values.items()}
-            options = {key: value.replace(*ports) for key, value in options.items()}
-        settings = Settings.resolve(values | {"lock.lease_s": lease_s, "lock.renew_s": lease_s / 3}).settings
-        where = f"s3://lake/{table}" if options else str(self.folder / table)
-        storage = StorageLocation.of(where, options).open()
-        provider = open_provider(settings, storage, runtime, WriterIdentity.of_this_process(runtime, "benchmark"))
-        self.opened.callback(provider.close)
-        return provider
-
-    def table(self) -> str:
-        return f"{self.name}{next(_names)}"
-
-    def proxy(self) -> Proxy:
-        return self.opened.enter_context(Proxy(self.service.port, severs=self.service.sessions))
-
-
-@contextmanager
-def s3(folder: Path) -> Iterator[Service]:
-    """The storage provider on S3, as moto answers."""
-    with s3_server() as endpoint:
-        yield Service("storage", lambda name: "storage:", int(endpoint.rpartition(":")[2]), options={"lock.poll_s": "0.1"})
-
-
-PLACES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {**SERVICES, "s3": s3}
-
-
-@contextmanager
-def running(name: str, folder: Path) -> Iterator[Place]:
-    with PLACES[name](folder / name) as service:
-        options = {**S3_OPTIONS, "endpoint": f"http://127.0.0.1:{service.port}"} if name == "s3" else {}
-        place = Place(name, service, folder, options)
-        with place.opened:
-            yield place
 
 
 def round_of(provider: LockProvider) -> Round:
@@ -140,12 +78,6 @@ def in_turns(theirs: Round, ours: Round, rounds: int) -> list[tuple[float, float
         theirs()
         ours()
     return [(timed(theirs), timed(ours)) for _ in range(rounds)]
-
-
-def timed(one: Round) -> float:
-    began_s = perf_counter()
-    one()
-    return perf_counter() - began_s
 
 
 def trips(proxy: Proxy, one: Round) -> float:
@@ -224,7 +156,7 @@ def crowd(place: Place, _: int) -> dict[str, object]:
     return found
 
 
-PARTS: tuple[Callable[[Place, int], dict[str, object]], ...] = (cost, wake, crowd)
+PARTS: tuple[Callable[[Place, int], dict[str, object]], ...] = (cost, wake, crowd, data_locks)
 """What is measured on each service, given it and the number of rounds."""
 
 

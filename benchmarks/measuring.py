@@ -91,6 +91,13 @@ def measured(action: Callable[[], object]) -> Cost:
     return Cost(wall_s, tree_cpu_s() - began_cpu_s)
 
 
+def timed(action: Callable[[], object]) -> float:
+    """Seconds on the wall."""
+    began_s = time.perf_counter()
+    action()
+    return time.perf_counter() - began_s
+
+
 def alternating(variants: Mapping[str, Callable[[], object]], repeat: int, warm_up: int) -> dict[str, Cost]:
     """The median cost of each variant; they take turns, so that a slow minute of the machine hits all of them."""
     for _ in range(warm_up):

@@ -1,0 +1,100 @@
+"""The lock services that run for a measurement, and writers of one table there, each as a process of its own would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from benchmarks.lock_clients import LEASE_MS
+from lakelock.clock import SystemRuntime
+from lakelock.data_locks import DataLocks, open_data_locks
+from lakelock.identity import WriterIdentity
+from lakelock.providers import LockProvider, open_provider
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage_open import StorageLocation
+from lakelock.testing.servers import S3_OPTIONS, SERVICES, Service, containers, s3_server
+from lakelock.testing.servers.proxy import Proxy
+from lakelock.testing.servers.zookeeper import ENVIRONMENT, zookeeper_server
+
+PATIENT = {"hive_metastore": {"hive_metastore.socket_timeout_s": "30"}}
+"""The metastore of the tests keeps its locks in Derby, which takes its time with many clients."""
+
+_names = count()
+
+
+@dataclass
+class Place:
+    """One running service, and a table for which locks are taken there."""
+
+    name: str
+    service: Service
+    folder: Path
+    options: dict[str, str] = field(default_factory=dict)
+    opened: ExitStack = field(default_factory=ExitStack)
+
+    def writer(self, table: str, proxy: Proxy | None = None) -> LockProvider:
+        """A lock provider as a process of its own would have it."""
+        runtime = SystemRuntime()
+        settings, storage = self._of(table, proxy)
+        provider = open_provider(settings, storage, runtime, WriterIdentity.of_this_process(runtime, "benchmark"))
+        self.opened.callback(provider.close)
+        return provider
+
+    def data_locks(self, table: str, proxy: Proxy | None = None) -> DataLocks:
+        """The data locks of the table, for a writer of its own."""
+        runtime = SystemRuntime()
+        settings, storage = self._of(table, proxy)
+        locks = open_data_locks(settings, storage, runtime, WriterIdentity.of_this_process(runtime, "benchmark"))
+        self.opened.callback(locks.close)
+        return locks
+
+    def table(self) -> str:
+        return f"{self.name}{next(_names)}"
+
+    def proxy(self) -> Proxy:
+        return self.opened.enter_context(Proxy(self.service.port, severs=self.service.sessions))
+
+    def _of(self, table: str, proxy: Proxy | None) -> tuple[Settings, Storage]:
+        """The settings of a writer and the table's storage; what goes to the service goes through the proxy."""
+        values = {"lock.provider": self.service.url(table), **self.service.options, **PATIENT.get(self.name, {})}
+        options, lease_s = dict(self.options), LEASE_MS / 1000
+        if proxy is not None:
+            ports = str(self.service.port), str(proxy.port)
+            values = {key: value.replace(*ports) for key, value in values.items()}
+            options = {key: value.replace(*ports) for key, value in options.items()}
+        for locks in ("lock", "data_locks"):
+            values |= {f"{locks}.lease_s": str(lease_s), f"{locks}.renew_s": str(lease_s / 3)}
+        where = f"s3://lake/{table}" if options else str(self.folder / table)
+        return Settings.resolve(values).settings, StorageLocation.of(where, options).open()
+
+
+@contextmanager
+def s3(folder: Path) -> Iterator[Service]:
+    """The storage provider on S3, as moto answers."""
+    with s3_server() as endpoint:
+        yield Service("storage", lambda name: "storage:", int(endpoint.rpartition(":")[2]), options={"lock.poll_s": "0.1"})
+
+
+HEAP = ("-Xmx1000m",)
+"""As ZooKeeper's own scripts start it. It keeps its latest 500 transactions in memory, and those of 1,000 data locks are large:
+with the 128 MB that tests give it, it dies of them."""
+
+PLACES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
+    **SERVICES,
+    "zookeeper": partial(containers.server, "zookeeper", ENVIRONMENT, partial(zookeeper_server, jvm=HEAP)),
+    "s3": s3,
+}
+
+
+@contextmanager
+def running(name: str, folder: Path) -> Iterator[Place]:
+    with PLACES[name](folder / name) as service:
+        options = {**S3_OPTIONS, "endpoint": f"http://127.0.0.1:{service.port}"} if name == "s3" else {}
+        place = Place(name, service, folder, options)
+        with place.opened:
+            yield place
