@@ -279,7 +279,7 @@ DATA_LOCKS = {
         "are made in one transaction, and are ephemeral",
         "2, 1 and 1 round trips; 3 more for partitions that were never locked before",
         "watches one node, and asks nothing meanwhile",
-        "1 MB: some thousand partitions",
+        "1 MB: some thousand partitions; the server keeps recent requests in memory, so give it 1 GB where they are that large",
     ),
     "redis": DataLockText(
         "one document in the key `{<key>}:data-locks`, changed by a script that compares and swaps",
