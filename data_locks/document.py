@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from lakelock.data_locks.base import DataLease, LockedData
 from lakelock.data_locks.lock_table import Entry, LockTable
 from lakelock.data_locks.polling import PollingDataLocks, Waiting
-from lakelock.data_locks.register import Ear, Register
+from lakelock.data_locks.register import Ear, Register, Version
 from lakelock.data_locks.request import LockRequest
 from lakelock.data_locks.watch import Watch
 from lakelock.errors import CorruptTableError, LockError, StorageUnavailable
@@ -62,8 +62,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         return lease
 
     def inspect(self) -> tuple[LockedData, ...]:
-        version = self._register.read()
-        table = LockTable.from_bytes(version.data) if version else LockTable()
+        _, table = self._read()
         return tuple(_shown(table, entry) for entry in table.entries)
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
@@ -134,11 +133,15 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
     def _blockers(self, waiting: _Waiting) -> tuple[LockedData, ...]:
         return waiting.blockers
 
+    def _read(self) -> tuple[Version | None, LockTable]:
+        """The document as it is now, and the table in it: an empty one before its first write."""
+        version = self._register.read()
+        return version, LockTable.from_bytes(version.data) if version else LockTable()
+
     def _update(self, change: Callable[[LockTable], LockTable]) -> LockTable:
         """Apply a change that does no harm when applied twice, and return the table with it."""
         for _ in range(_SWAPS):
-            version = self._register.read()
-            table = LockTable.from_bytes(version.data) if version else LockTable()
+            version, table = self._read()
             changed = change(table)
             if changed is table or self._register.swap(changed.to_bytes(), version) is not None:
                 self._wake(table, changed)
@@ -172,8 +175,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
                     raise
 
     def _by_token(self, token: int) -> Entry | None:
-        version = self._register.read()
-        table = LockTable.from_bytes(version.data) if version else LockTable()
+        _, table = self._read()
         return next((entry for entry in table.entries if entry.number == token), None)
 
     def _watch_until_over(self, entry: Entry) -> None:
