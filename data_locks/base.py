@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lakelock.clock import Runtime
 from lakelock.data_locks.request import LockRequest
-from lakelock.errors import LockTimeout
+from lakelock.errors import LockError, LockTimeout
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Lease
 
@@ -112,6 +112,15 @@ def timeout(table: str, request: LockRequest, blockers: tuple[LockedData, ...], 
         blocked_by=[blocker.token for blocker in blockers],
         holders=[str(blocker) for blocker in blockers[:20]],
         waited_s=waited_s,
+    )
+
+
+def still_renewed(token: int, writer: WriterIdentity | None) -> LockError:
+    """The error of breaking locks whose holder has just shown a sign of life."""
+    return LockError(
+        f"the data locks with token {token} are held by {writer}, who renewed them just now",
+        hint="wait: a dead holder is replaced without your help; to break them all the same, use force",
+        token=token,
     )
 
 

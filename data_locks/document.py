@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lakelock.data_locks.base import DataLease, LockedData
+from lakelock.data_locks.base import DataLease, LockedData, still_renewed
 from lakelock.data_locks.lock_table import Entry, LockTable
 from lakelock.data_locks.polling import PollingDataLocks, Waiting
 from lakelock.data_locks.register import Ear, Register, Version
@@ -188,11 +188,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
             if now is None:
                 return
             if now.version != entry.version:
-                raise LockError(
-                    f"the data locks with token {entry.number} are held by {entry.writer}, who renewed them just now",
-                    hint="wait: a dead holder is replaced without your help; to break them all the same, use force",
-                    token=entry.number,
-                )
+                raise still_renewed(entry.number, entry.writer)
 
     def _clear(self) -> None:
         """Start anew, with tokens above all that ever were."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakelock.data_locks.base import DataLease, LockedData
+from lakelock.data_locks.base import DataLease, LockedData, still_renewed
 from lakelock.data_locks.metastore_names import data_place, parts_of
 from lakelock.data_locks.metastore_queue import Queue, Queued, modes_of, shown
 from lakelock.data_locks.polling import PollingDataLocks, Waiting
@@ -198,11 +198,7 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
                 return
             now = found
             if now.first.heartbeat_ms != queued.first.heartbeat_ms:
-                raise LockError(
-                    f"the data locks with token {queued.lock_id} are held by {holder.writer}, who renewed them just now",
-                    hint="wait: a dead holder is replaced without your help; to break them all the same, use force",
-                    token=queued.lock_id,
-                )
+                raise still_renewed(queued.lock_id, holder.writer)
 
     def _ensure_lease_fits(self, within_s: float) -> None:
         """A metastore that drops a request before its lease is over would give its locks to two at once."""
