@@ -63,7 +63,7 @@ def _print_failures(out: Output, failures: tuple[tuple[int, str], ...]) -> None:
 
 def _show_one(out: Output, seed: int) -> int | None:
     from lakelock.simulator.run import run
-    from lakelock.simulator.scenario import scenario_of
+    from lakelock.simulator.swarm import scenario_of
 
     result = run(scenario_of(seed), keep_events=True)
     values = {
@@ -105,7 +105,7 @@ def _explain(out: Output, seed: int, folder: Path) -> None:
     from lakelock.simulator.minimise import minimise
     from lakelock.simulator.picture import picture
     from lakelock.simulator.run import run
-    from lakelock.simulator.scenario import scenario_of
+    from lakelock.simulator.swarm import scenario_of
 
     small = minimise(run(scenario_of(seed)))
     out.note(f"seed {seed}, made small in {small.runs} runs:")

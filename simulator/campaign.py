@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lakelock.simulator.run import run
-from lakelock.simulator.scenario import scenario_of
+from lakelock.simulator.swarm import scenario_of
 
 BATCH = 20
 

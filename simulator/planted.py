@@ -16,7 +16,7 @@ from importlib import import_module
 from types import FunctionType
 
 from lakelock.simulator.run import run
-from lakelock.simulator.scenario import scenario_of
+from lakelock.simulator.swarm import scenario_of
 
 
 @dataclass(frozen=True)

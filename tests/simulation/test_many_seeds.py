@@ -10,7 +10,7 @@ import pytest
 
 from lakelock.simulator.campaign import run_batch
 from lakelock.simulator.run import run
-from lakelock.simulator.scenario import scenario_of
+from lakelock.simulator.swarm import scenario_of
 
 SEEDS = 2000
 PARTS = 20
@@ -20,7 +20,7 @@ FAILED_ONCE = (14, 78, 83, 162, 275, 888, 1482, 2466)
 
 _DIGEST = """
 from lakelock.simulator.run import run
-from lakelock.simulator.scenario import scenario_of
+from lakelock.simulator.swarm import scenario_of
 print(run(scenario_of({})).digest)
 """
 

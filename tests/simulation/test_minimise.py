@@ -8,7 +8,7 @@ from lakelock.simulator.minimise import minimise, smallest
 from lakelock.simulator.picture import picture
 from lakelock.simulator.planted import PLANTED, first_seed
 from lakelock.simulator.run import run
-from lakelock.simulator.scenario import scenario_of
+from lakelock.simulator.swarm import scenario_of
 
 
 def test_only_what_is_needed_stays() -> None:

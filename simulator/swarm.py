@@ -1,0 +1,197 @@
+"""From a seed to a scenario.
+
+Each seed switches most kinds of trouble off and turns the others up (swarm testing): bugs hide where one kind of trouble is
+frequent and another, that would mask it, is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from lakelock.occ.footprint import AppTransaction
+from lakelock.simulator.families import has_family, in_family, stormy
+from lakelock.simulator.faults import FaultKind, Weather
+from lakelock.simulator.foreign import ForeignWrite
+from lakelock.simulator.locks import LockKind
+from lakelock.simulator.operations import (
+    BreakLock,
+    Collect,
+    DeleteBelow,
+    DeleteKeys,
+    Insert,
+    Look,
+    Operation,
+    Overwrite,
+    Reap,
+    Tally,
+    Transfer,
+    Upsert,
+)
+from lakelock.simulator.rows import Row
+from lakelock.simulator.scenario import ACCOUNTS, HOT, ActorPlan, Foreign, Scenario
+
+
+def scenario_of(seed: int) -> Scenario:
+    """The scenario of a seed; the same on every machine."""
+    random = Random(f"scenario/{seed}")
+    lock = random.choice([LockKind.STORAGE, LockKind.STORAGE, *LockKind])
+    foreign: Foreign = "none"
+    if random.random() < 1 / 8 and not has_family(seed):
+        foreign, lock = ("lazy" if random.random() < 0.5 else "eager"), LockKind.STORAGE
+    weather = _weather(random, _OUTLIVES_A_LOCK if foreign != "none" else frozenset())
+    actors = _actors(random, foreign)
+    scenario = Scenario(
+        seed=seed,
+        actors=actors,
+        engine="arrow" if random.random() < 1 / 32 and foreign == "none" else "light",
+        profile="hudi" if random.random() < 1 / 16 else "strict",
+        lock=lock,
+        weather=weather,
+        foreign=foreign,
+        collect_above=random.choice([2, 2, 4, 64]),
+        early=random.random() < 0.7,
+        lease_s=random.choice([3.0, 3.0, 30.0]),
+    )
+    if has_family(seed):
+        return in_family(scenario)
+    return stormy(scenario, random) if foreign == "none" and random.random() < 0.25 else scenario
+
+
+_FREQUENT = {FaultKind.CRASH: -2.3, FaultKind.CRASH_AFTER: -2.3, FaultKind.PAUSE: -1.7, FaultKind.PAUSE_AFTER: -1.7}
+
+
+_OUTLIVES_A_LOCK = frozenset({FaultKind.LATE, FaultKind.PAUSE, FaultKind.PAUSE_AFTER})
+"""Next to a foreign writer safety holds only while the lock does, so nothing may happen that outlives a lease."""
+
+
+def _weather(random: Random, without: frozenset[FaultKind]) -> Weather:
+    rates = {}
+    for kind in FaultKind:
+        if random.random() < 0.4 and kind not in without:
+            rates[kind] = 10 ** random.uniform(-3.0, _FREQUENT.get(kind, -1.3))
+    if random.random() < 0.1:
+        rates = {}
+    return Weather(
+        rates=rates,
+        latency_s=10 ** random.uniform(-3.0, -1.5),
+        longest_pause_s=random.choice([1.0, 4.0, 8.0]),
+        longest_late_s=random.choice([0.2, 1.0, 6.0]),
+        crashes_at_most=random.choice([1, 2, 4]),
+    )
+
+
+class _Maker:
+    """Makes operations with consecutive numbers, some kinds more often than others."""
+
+    def __init__(self, random: Random) -> None:
+        self._random, self._number = random, 0
+        makers = [
+            self.insert, self.insert_hot, self.upsert_hot, self.upsert_cold, self.transfer, self.transfer, self.tally,
+            self.delete_keys, self.delete_below, self.overwrite, self.look, self.look,
+        ]  # fmt: skip
+        self._makers = makers
+        self._weights = [random.choice([0.0, 0.3, 1.0, 3.0]) for _ in makers]
+        if not any(self._weights):
+            self._weights[4] = 1.0
+
+    def next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def any(self) -> Operation:
+        (make,) = self._random.choices(self._makers, self._weights)
+        return make()
+
+    def row(self, place: tuple[str, str], number: int, value: int | None = None) -> Row:
+        return Row(*place, self._random.randrange(100) if value is None else value, (number,))
+
+    def insert(self) -> Operation:
+        number, part = self.next(), self._random.choice("012")
+        return Insert(number, tuple(self.row((part, f"c{number}-{i}"), number) for i in range(self._random.randint(1, 2))))
+
+    def insert_hot(self) -> Operation:
+        number = self.next()
+        return Insert(number, (self.row(self._random.choice(HOT), number),))
+
+    def upsert_hot(self) -> Operation:
+        number = self.next()
+        places = self._random.sample(HOT, self._random.randint(1, 2))
+        return Upsert(number, tuple(self.row(place, number) for place in places))
+
+    def upsert_cold(self) -> Operation:
+        number = self.next()
+        return Upsert(number, (self.row((self._random.choice("012"), f"c{number}-0"), number),))
+
+    def transfer(self) -> Operation:
+        source, target = self._random.sample(ACCOUNTS, 2)
+        return Transfer(self.next(), source, target, self._random.randint(1, 9))
+
+    def tally(self) -> Operation:
+        return Tally(self.next(), self._random.choice("012"))
+
+    def delete_keys(self) -> Operation:
+        part, key = self._random.choice(HOT)
+        return DeleteKeys(self.next(), part, (key,))
+
+    def delete_below(self) -> Operation:
+        return DeleteBelow(self.next(), self._random.choice([10, 30, 90]))
+
+    def overwrite(self) -> Operation:
+        number, part = self.next(), self._random.choice("122")
+        return Overwrite(number, (self.row((part, f"o{number}"), number), self.row((part, f"h{part}"), number)))
+
+    def look(self) -> Operation:
+        return Look(self.next())
+
+    def batches(self, name: str, count: int) -> list[Operation]:
+        made: list[Operation] = []
+        for version in range(1, count + 1):
+            number = self.next()
+            hot = self._random.random() < 0.5
+            place = HOT[0] if hot else ("2", f"s{number}")
+            made.append(Upsert(number, (self.row(place, number),), AppTransaction(name, version)))
+        return made
+
+    def foreign(self, count: int, *, eager: bool) -> list[Operation]:
+        made: list[Operation] = []
+        for _ in range(count):
+            number = self.next()
+            place = self._random.choice([*HOT, ("0", f"f{number}")])
+            made.append(ForeignWrite(number, (self.row(place, number),), self._random.random() < 0.6, eager))
+        return made
+
+    def chores(self, count: int, *, breaks_locks: bool) -> list[Operation]:
+        choices: list[Sequence[type[Operation]]] = [[Reap], [Collect], [Reap, Collect], [BreakLock]]
+        kinds = self._random.choice(choices if breaks_locks else choices[:3])
+        return [self._random.choice(kinds)(self.next()) for _ in range(count)]
+
+
+def _actors(random: Random, foreign: Foreign) -> tuple[ActorPlan, ...]:
+    maker = _Maker(random)
+    plans: list[tuple[str, list[Operation]]] = []
+    opening: list[Operation] = [Insert(maker.next(), tuple(Row(*place, 100, (1,)) for place in ACCOUNTS))]
+    writers = random.randint(2, 4)
+    plans += [(f"writer-{number}", [maker.any() for _ in range(random.randint(3, 8))]) for number in range(writers)]
+    plans[0] = (plans[0][0], opening + plans[0][1])
+    if random.random() < 0.35:
+        batches = maker.batches("stream", random.randint(2, 4))
+        plans.append(("stream", batches))
+        if random.random() < 0.4:  # two runs of one query at once: a driver that was taken for dead
+            plans.append(("stream-twin", list(batches)))
+    if random.random() < 0.6:
+        plans.append(("keeper", maker.chores(random.randint(2, 6), breaks_locks=foreign == "none")))
+    if foreign != "none":
+        plans.append(("foreign", maker.foreign(random.randint(2, 5), eager=foreign == "eager")))
+    skewed = random.random() < 0.5
+    think_s = 10 ** random.uniform(-2.5, 0.0)
+    return tuple(
+        ActorPlan(
+            name,
+            tuple(operations),
+            skew_ms=random.choice([0, 40, -40, 5_000, -5_000, 3_600_000]) if skewed else 0,
+            rate=random.uniform(0.995, 1.005) if skewed else 1.0,
+            think_s=think_s,
+        )
+        for name, operations in plans
+    )
