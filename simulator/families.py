@@ -60,7 +60,7 @@ def racing_reapers(scenario: Scenario, random: Random) -> Scenario:
         latency_s=0.01,
         longest_pause_s=random.choice([8.0, 16.0]),
         crashes_at_most=6,
-        hot=random.choice([decide, (decide, look)]),
+        hot=random.choice([decide, (decide, look), (decide, _READ)]),
     )
     reapers = [_chores(f"reaper-{number}", number, 20, (Reap,), 0.3) for number in range(random.randint(1, 3))]
     busy = [_inserter(random, f"busy-{number}", number, 20, think_s=0.2) for number in range(2)]
@@ -96,7 +96,12 @@ def same_moment(scenario: Scenario, random: Random) -> Scenario:
     slow = tuple(replace(plan, skew_ms=-3_600_000, think_s=0.05) for plan in scenario.actors)
     fast = ActorPlan("fast", (Insert(BUSIEST + 900, (Row("0", "fast", 50, (BUSIEST + 900,)),)),), think_s=0.01)
     overwriters = [
-        ActorPlan(f"overwriter-{part}", tuple(_overwrite(random, part, 10 * number + one) for one in range(6)), -3_600_000, think_s=0.05)
+        ActorPlan(
+            f"overwriter-{part}",
+            tuple(_overwrite(random, part, 10 * number + one) for one in range(6)),
+            -3_600_000,
+            think_s=0.05,
+        )
         for number, part in enumerate("12")
     ]
     return replace(scenario, actors=(*slow, fast, *overwriters), weather=weather)
