@@ -18,7 +18,7 @@ from lakelock.storage_open import open_storage
 from lakelock.testing.servers import Service
 from tests.behaviour.data_lock_suite import Writers
 from tests.behaviour.test_data_locks import DocumentSuite
-from tests.integration.matrix import MARK, SERVICES_OF_ROWS
+from tests.integration.matrix import SERVICES_OF_ROWS, mark
 
 RUNTIME = SystemRuntime()
 tables = count()
@@ -62,7 +62,7 @@ class DocumentOnAService(DocumentSuite):
     @pytest.fixture(autouse=True)
     def cell(self, request: pytest.FixtureRequest) -> None:
         """Says in the reports which cell of the lock matrix this is."""
-        request.node.user_properties.append((MARK, [self.service_name, "S/X suite"]))
+        mark(request.node, self.service_name, "S/X suite")
 
 
 class TestRedis(DocumentOnAService):

@@ -29,7 +29,7 @@ from tests.behaviour.data_lock_suite import (
     own,
     share,
 )
-from tests.integration.matrix import MARK
+from tests.integration.matrix import mark
 from tests.integration.metastore_data_world import TIMEOUT_S, DataWorld, data_world
 
 RUNTIME = SystemRuntime()
@@ -44,7 +44,7 @@ def world(patient_metastore: Service) -> Iterator[DataWorld]:
 @pytest.fixture(autouse=True)
 def cell(request: pytest.FixtureRequest) -> None:
     """Says in the reports which cell of the lock matrix this is."""
-    request.node.user_properties.append((MARK, ["hive_metastore", "S/X suite"]))
+    mark(request.node, "hive_metastore", "S/X suite")
 
 
 class TestMetastore(DataLockSuite):

@@ -18,7 +18,7 @@ from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers import SERVICES, Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, eventually, granted, own, share
-from tests.integration.matrix import MARK
+from tests.integration.matrix import mark
 from tests.integration.test_data_locks import RUNTIME, open_one, options, tables
 
 PROGRAM = Path(__file__).parents[1] / "behaviour" / "data_lock_worker.py"
@@ -54,7 +54,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def arena(service: tuple[str, Service], request: pytest.FixtureRequest) -> Iterator[Arena]:
-    request.node.user_properties.append((MARK, [service[0], "S/X suite"]))
+    mark(request.node, service[0], "S/X suite")
     made = Arena(*service)
     yield made
     for worker in made.workers:

@@ -11,7 +11,7 @@ from lakelock.storage_memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, LockProviderSuite, OneProcessPromises, column_of
 from lakelock.testing.servers import Service
-from tests.integration.matrix import IN_PROCESS, MARK, SERVICES_OF_ROWS
+from tests.integration.matrix import IN_PROCESS, SERVICES_OF_ROWS, mark
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def cell(request: pytest.FixtureRequest) -> None:
     """Says in the reports which cell of the matrix this is."""
     parameters = request.node.callspec.params if hasattr(request.node, "callspec") else {}
     name = parameters.get("service", IN_PROCESS)
-    request.node.user_properties.append((MARK, [name, column_of(request.function)]))
+    mark(request.node, name, column_of(request.function))
 
 
 @pytest.fixture(scope="module", params=list(SERVICES_OF_ROWS))

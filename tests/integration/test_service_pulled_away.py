@@ -34,7 +34,7 @@ from lakelock.table import layout
 from lakelock.testing.servers import SERVICES, Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
-from tests.integration.matrix import MARK, SERVICES_OF_ROWS
+from tests.integration.matrix import SERVICES_OF_ROWS, mark
 
 WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
 PATIENT_S = 40.0
@@ -119,7 +119,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(autouse=True)
 def cell(request: pytest.FixtureRequest) -> None:
     """Says in the reports which cell of the lock matrix this is."""
-    request.node.user_properties.append((MARK, [request.node.callspec.params["service"], "pulled away"]))
+    mark(request.node, request.node.callspec.params["service"], "pulled away")
 
 
 @pytest.fixture(params=["gone", "silent"])
