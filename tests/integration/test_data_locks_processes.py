@@ -69,22 +69,6 @@ def proxy(arena: Arena) -> Iterator[Proxy]:
         yield between
 
 
-def test_a_killed_holder_is_replaced_after_its_lease(arena: Arena) -> None:
-    first, second = arena.worker(), arena.worker()
-    assert second("ready")
-    token = first("take X month=1,month=2 5")["token"]
-    assert first("renew")
-    assert "kept by worker-" in second("take S month=1 0")["timeout"]
-    second.ask("take X month=1 20")
-    watcher = arena.writer("watcher")
-    eventually(lambda: len(watcher.inspect()) == 2)
-    first.signal(signal.SIGKILL)
-    killed_s = monotonic()
-    assert second.answer()["token"] > token
-    assert LEASE_S / 3 < monotonic() - killed_s < LEASE_S + SLACK_S
-    assert [shown.held for shown in watcher.inspect()] == [True]
-
-
 def test_a_killed_waiter_keeps_nobody_waiting_for_longer_than_its_lease(arena: Arena) -> None:
     holder, behind, dead = arena.writer("holder"), arena.writer("behind"), arena.worker()
     lease = holder.acquire(share(P1), wait_s=5)
@@ -100,22 +84,6 @@ def test_a_killed_waiter_keeps_nobody_waiting_for_longer_than_its_lease(arena: A
         behind.release(after)
     holder.release(lease)
     assert holder.inspect() == ()
-
-
-def test_a_frozen_holder_finds_out_that_it_was_replaced_and_disturbs_nobody(arena: Arena) -> None:
-    sleeper, other = arena.worker(), arena.writer("other")
-    token = sleeper("take X month=1 5")["token"]
-    assert sleeper("renew")
-    sleeper.signal(signal.SIGSTOP)
-    lease = other.acquire(own(P1), wait_s=LEASE_S + 2 * SLACK_S)
-    assert lease.token > token
-    with renewing(other, lease, RUNTIME, LEASE_S / 3):
-        sleeper.signal(signal.SIGCONT)
-        eventually(lambda: sleeper("check")["active"] is False)
-        sleeper("release")
-        assert "timeout" in sleeper("take X month=1 0.1")
-        lease.ensure_active()
-    other.release(lease)
 
 
 def test_a_grant_and_a_release_whose_replies_got_lost_happen_once(arena: Arena, proxy: Proxy) -> None:
