@@ -28,6 +28,9 @@ SERVICES_OF_ROWS: dict[str, Callable[[Path], AbstractContextManager[Service]]] =
     "storage on S3": s3_storage_service,
     **SERVICES,
 }
+Services = Callable[[str], Service]
+"""A running service by its row: the fixture `services`."""
+
 ROWS = (IN_PROCESS, *SERVICES_OF_ROWS)
 PAGE = Path(__file__).parents[2] / "docs" / "lock-matrix.md"
 

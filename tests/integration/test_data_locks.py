@@ -18,7 +18,7 @@ from lakelock.storage_open import open_storage
 from lakelock.testing.servers import Service
 from tests.behaviour.data_lock_suite import Writers
 from tests.behaviour.test_data_locks import DocumentSuite
-from tests.integration.matrix import SERVICES_OF_ROWS, mark
+from tests.integration.matrix import Services, mark
 
 RUNTIME = SystemRuntime()
 tables = count()
@@ -40,16 +40,12 @@ def open_one(service: Service, table: str, name: str, lease_s: float, port: int 
     return open_data_locks(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, name))
 
 
-@pytest.fixture(scope="class")
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One server for all tests of a class."""
-    name = request.cls.service_name
-    with SERVICES_OF_ROWS[name](tmp_path_factory.mktemp("service")) as running:
-        yield running
-
-
 class DocumentOnAService(DocumentSuite):
     service_name: ClassVar[str]
+
+    @pytest.fixture
+    def service(self, services: Services) -> Service:
+        return services(self.service_name)
 
     @pytest.fixture
     def writers(self, service: Service) -> Iterator[Writers]:

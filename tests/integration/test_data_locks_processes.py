@@ -15,10 +15,10 @@ from lakelock.data_locks.register_redis import SWAP
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
 from lakelock.providers import renewing
 from lakelock.testing.lock_processes import Worker
-from lakelock.testing.servers import SERVICES, Service
+from lakelock.testing.servers import Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, eventually, granted, own, share
-from tests.integration.matrix import mark
+from tests.integration.matrix import Services, mark
 from tests.integration.test_data_locks import RUNTIME, open_one, options, tables
 
 PROGRAM = Path(__file__).parents[1] / "behaviour" / "data_lock_worker.py"
@@ -47,9 +47,8 @@ class Arena:
 
 
 @pytest.fixture(scope="module", params=list(WRITES))
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Service]]:
-    with SERVICES[request.param](Path(tmp_path_factory.mktemp(request.param))) as running:
-        yield request.param, running
+def service(request: pytest.FixtureRequest, services: Services) -> tuple[str, Service]:
+    return request.param, services(request.param)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from lakelock.table import layout
 from lakelock.testing.servers import SERVICES, Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
-from tests.integration.matrix import SERVICES_OF_ROWS, mark
+from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
 
 WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
 PATIENT_S = 40.0
@@ -111,9 +111,8 @@ class Scene:
 
 
 @pytest.fixture(scope="module", params=list(SERVICES_OF_ROWS))
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with SERVICES_OF_ROWS[request.param](tmp_path_factory.mktemp("service")) as running:
-        yield running
+def service(request: pytest.FixtureRequest, services: Services) -> Service:
+    return services(request.param)
 
 
 @pytest.fixture(autouse=True)
