@@ -15,9 +15,10 @@ from lakelock.occ.recorded_lock import compare_locks
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 from lakelock.settings import Settings
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.storage_open import StorageLocation
-from lakelock.table.timeline import Timeline, read_timeline
+from lakelock.table import layout
+from lakelock.table.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,18 @@ class OpenTable:
     provider_checked: list[bool] = field(default_factory=list)
     foreign_met: list[bool] = field(default_factory=list)
     """Not empty once a writer or a commit of another engine was met; then a few more looks are taken."""
+    last_listed: list[tuple[list[Listed], Timeline]] = field(default_factory=list)
+    """The newest listing of the timeline, and what it showed."""
 
     def timeline(self) -> Timeline:
         """The timeline as it is now: one listing."""
-        timeline = read_timeline(self.storage)
+        listed = list(self.storage.list(layout.TIMELINE))
+        for before, known in self.last_listed:
+            if before == listed:
+                return known
+        timeline = Timeline.from_listing(listed)
         self.newest_seen[0] = max(self.newest_seen[0], timeline.newest_time)
+        self.last_listed[:] = [(listed, timeline)]
         return timeline
 
     def ensure_same_lock(self, view: LogView) -> None:
