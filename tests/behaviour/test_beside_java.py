@@ -129,12 +129,12 @@ def test_alone_a_rollback_has_no_heartbeat(storage, runtime):
 @pytest.mark.parametrize("done", [False, True])
 def test_a_cleaner_that_removes_the_folder_i_write_into_rejects_me(storage, runtime, peer, planned, done):
     instant = peer.plan_cleaning("month=2") if planned == "before" else ""
-    coordinator = writer(storage, runtime)
-    with pytest.raises(ConflictError, match="removes the folder of this partition") as caught, coordinator.begin("INSERT") as tx:
-        stats = [put_file(tx, storage, "month=2", "b")]
-        instant = instant or peer.plan_cleaning("month=2")
-        if done:
-            peer.clean(instant)
+    tx = writer(storage, runtime).begin("INSERT")
+    stats = [put_file(tx, storage, "month=2", "b")]
+    instant = instant or peer.plan_cleaning("month=2")
+    if done:
+        peer.clean(instant)
+    with pytest.raises(ConflictError, match="removes the folder of this partition") as caught:
         tx.commit(stats)
     assert (caught.value.conflict.rule, caught.value.conflict.retry_helps) == (ConflictRule.PENDING_TABLE_SERVICE, True)
     assert caught.value.conflict.other.instant == instant

@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import boto3
 import pytest
 
 pytest.importorskip("hudi")
 
+from lakelock.testing.servers.dynamodb import REGION, TABLE, dynamodb_server
 from lakelock.testing.servers.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.java_hudi import java_hudi
 from lakelock.testing.servers.service import Service
@@ -34,8 +36,23 @@ def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service
 
 
 @pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
-    with witness(java_hudi(), tmp_path_factory.mktemp("java")) as found:
+def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with dynamodb_server(tmp_path_factory.mktemp("dynamodb")) as service:
+        # Java would make the table, too, and sleep for 20 s.
+        boto3.client("dynamodb", endpoint_url=service.options["dynamodb.endpoint_url"], region_name=REGION).create_table(
+            TableName=TABLE,
+            KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        yield service
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Witness]:
+    if FULL:
+        request.getfixturevalue("dynamodb")  # its keys are in the environment of the JVM
+    with witness(java_hudi(dynamodb=FULL), tmp_path_factory.mktemp("java")) as found:
         yield found
 
 
