@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lakelock.clock import Runtime
-from lakelock.errors import LakelockError, ProviderMismatch
+from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.decisions import DecisionLog, LogView
@@ -18,6 +18,9 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage_open import StorageLocation
 from lakelock.table.timeline import Timeline, read_timeline
+
+TORN_LOOKS, TORN_WAIT_S = 20, 0.05
+"""How often a commit that looks torn is looked at again, for a second in all."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,18 @@ class OpenTable:
     """Not empty once a writer or a commit of another engine was met; then a few more looks are taken."""
 
     def timeline(self) -> Timeline:
-        """The timeline as it is now: one listing."""
-        timeline = read_timeline(self.storage)
+        """The timeline as it is now: one listing.
+
+        Java creates a file of the timeline on a disk before it writes to it, so one that looks torn is looked at again.
+        """
+        for _ in range(TORN_LOOKS):
+            try:
+                timeline = read_timeline(self.storage)
+                break
+            except CorruptTableError:
+                self.runtime.sleep(TORN_WAIT_S)
+        else:
+            timeline = read_timeline(self.storage)
         self.newest_seen[0] = max(self.newest_seen[0], timeline.newest_time)
         return timeline
 

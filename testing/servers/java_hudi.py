@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakelock.testing.servers.hudi_jars import HUDI_DYNAMODB, HUDI_SPARK
+from lakelock.testing.servers.hudi_jars import HUDI_SPARK
 from lakelock.testing.servers.jvm import java
 from lakelock.testing.servers.service import ServerMissing
 
@@ -24,8 +24,6 @@ PYTHON = "LAKELOCK_TEST_SPARK35_PYTHON"
 PYSPARK = "pyspark==3.5.9"
 FOLDER = Path(sys.prefix) / "lakelock-servers" / "spark35"
 _WITHIN_S = 600.0
-_IN_SPARK = ("hudi-client-common", "hudi-common", "hudi-io", "slf4j-api", "httpc", "commons-logging")
-"""What Spark and Hudi's bundle bring in versions of their own."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +37,12 @@ class JavaHudi:
         return [str(self.python), str(program), ",".join(map(str, self.jars)), *arguments]
 
 
-def java_hudi(folder: Path = FOLDER, *, dynamodb: bool = False) -> JavaHudi:
-    """Java Hudi, ready to run; `ServerMissing` where it cannot be had. Takes a minute the first time, for the download.
-
-    `dynamodb`: with the lock provider for DynamoDB of Hudi 0.15, the last whose jar can be had without all of Amazon's others.
-    """
+def java_hudi(folder: Path = FOLDER) -> JavaHudi:
+    """Java Hudi, ready to run; `ServerMissing` where it cannot be had. Takes a minute the first time, for the download."""
     java()
     given = os.environ.get(PYTHON)
     python = Path(given) if given else _environment(folder)
-    found = list(HUDI_SPARK.fetch().glob("*.jar"))
-    if dynamodb:
-        found += [jar for jar in sorted(HUDI_DYNAMODB.fetch().glob("*.jar")) if not jar.name.startswith(_IN_SPARK)]
-    return JavaHudi(python, tuple(found))
+    return JavaHudi(python, tuple(HUDI_SPARK.fetch().glob("*.jar")))
 
 
 def _environment(folder: Path) -> Path:
