@@ -25,7 +25,7 @@ from tests.interop.witness import JavaError
 
 Share = Callable[..., Shared]
 
-FEW, MANY = (2, 3, 6), (2, 2, 4)
+FEW, MANY = (2, 3, 6), (4, 50, 50)
 """Writers of each side, commits of each Java writer, commits of each lakelock writer."""
 
 WITHIN_S = 7200 if FULL else 300
