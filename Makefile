@@ -59,6 +59,7 @@ tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 	$(BIN)/pytest tests/simulation -n $(JOBS) $(call results,simulation) $(ARGS) $(OR_NONE)
 	$(BIN)/pytest tests -m interop $(call results,interop) --cov --cov-append --cov-report= $(ARGS) $(OR_NONE)
 	$(BIN)/pytest tests -m spark $(call results,spark) --cov --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
+	@$(BIN)/python -m tests.integration.matrix $(RESULTS)/*.xml
 	@$(BIN)/python .ci/total $(RESULTS)/*.xml
 
 interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form

@@ -19,8 +19,9 @@ from lakelock.storage import Storage
 from lakelock.storage_faulty import CountingStorage
 from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
-from lakelock.testing.servers import SERVICES, Service
+from lakelock.testing.servers import Service
 from lakelock.testing.servers.proxy import Proxy
+from tests.integration.matrix import Services
 
 LEASE_S = 60.0
 """Long, so that nothing but the lock itself is a reason to ask."""
@@ -33,9 +34,8 @@ tables = count()
 
 
 @pytest.fixture(scope="module", params=["redis", "zookeeper", "dynamodb", "hive_metastore"])
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        yield running
+def service(request: pytest.FixtureRequest, services: Services) -> Service:
+    return services(request.param)
 
 
 @pytest.fixture
