@@ -230,7 +230,7 @@ _ALL = (
         "rollback without a decision",
         "whoever finds a dead writer deletes its files without deciding",
         "occ.rollback:roll_back",
-        "outcome = _decide(table, victim)",
+        "outcome = _decide(table, victim, yields=yields)",
         "outcome = RollbackOutcome.ROLLED_BACK",
         seed=1,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakelock.conflict import ConflictRule
-from lakelock.errors import ConflictError
+from lakelock.errors import ConflictError, CorruptTableError
 from lakelock.markers.liveness import FOREIGN_PATIENCE
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.reaper import reap
@@ -129,12 +129,12 @@ def test_alone_a_rollback_has_no_heartbeat(storage, runtime):
 @pytest.mark.parametrize("done", [False, True])
 def test_a_cleaner_that_removes_the_folder_i_write_into_rejects_me(storage, runtime, peer, planned, done):
     instant = peer.plan_cleaning("month=2") if planned == "before" else ""
-    coordinator = writer(storage, runtime)
-    with pytest.raises(ConflictError, match="removes the folder of this partition") as caught, coordinator.begin("INSERT") as tx:
-        stats = [put_file(tx, storage, "month=2", "b")]
-        instant = instant or peer.plan_cleaning("month=2")
-        if done:
-            peer.clean(instant)
+    tx = writer(storage, runtime).begin("INSERT")
+    stats = [put_file(tx, storage, "month=2", "b")]
+    instant = instant or peer.plan_cleaning("month=2")
+    if done:
+        peer.clean(instant)
+    with pytest.raises(ConflictError, match="removes the folder of this partition") as caught:
         tx.commit(stats)
     assert (caught.value.conflict.rule, caught.value.conflict.retry_helps) == (ConflictRule.PENDING_TABLE_SERVICE, True)
     assert caught.value.conflict.other.instant == instant
@@ -147,3 +147,31 @@ def test_cleaning_of_other_partitions_and_cleaning_that_is_over_reject_nobody(st
         stats = [put_file(tx, storage, "month=2", "b")]
         peer.plan_cleaning("month=3", "")
         tx.commit(stats)
+
+
+class FilledLater(Wrapped):
+    """A storage in which the first looks at the timeline find a commit that its writer has created and not written yet."""
+
+    def __init__(self, inner, key, data, looks):
+        super().__init__(inner)
+        self.key, self.data, self.left = key, data, looks
+        inner.put(key, b"")
+
+    def list(self, prefix, *, start_after=""):
+        if prefix == layout.TIMELINE:
+            self.left -= 1
+            if self.left == 0:
+                self.inner.put(self.key, self.data)
+        return super().list(prefix, start_after=start_after)
+
+
+def test_a_commit_that_java_is_just_writing_is_not_taken_for_a_torn_one(storage, runtime, peer):
+    (commit,) = read_timeline(storage).commits
+    key = layout.timeline(commit.file_name)
+    stored = storage.get(key)
+    assert stored is not None
+    slow = FilledLater(storage, key, stored.data, looks=3)
+    assert writer(slow, runtime).table.timeline().commits == (commit,)
+    storage.put(key, b"")
+    with pytest.raises(CorruptTableError, match="torn"):
+        writer(storage, runtime).table.timeline()

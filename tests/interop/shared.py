@@ -24,6 +24,7 @@ from lakelock.storage_open import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.testing.servers import dynamodb
+from lakelock.testing.servers.hudi_jars import HUDI_DYNAMODB
 from lakelock.testing.servers.service import Service
 from tests.interop.witness import Pending, Witness
 
@@ -113,6 +114,9 @@ QUICK = {
 }
 
 
+DYNAMODB = "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider"
+
+
 @dataclass
 class Shared:
     """One table, written by Java Hudi and by lakelock under one lock."""
@@ -145,6 +149,10 @@ class Shared:
         """Options of one Java write; `more` replaces, with `__` for each dot."""
         told = dict(line.split("=", 1) for line in self.hudi_file.read_text().splitlines())
         told |= {"hoodie.table.name": self.name, "hoodie.datasource.write.operation": operation, **QUICK}
+        if told["hoodie.write.lock.provider"] == DYNAMODB:
+            # Its last release on Maven Central is 0.15, which does not fit the classes of 1.2.
+            told |= {"older.provider": DYNAMODB, "older.jars": str(HUDI_DYNAMODB.fetch())}
+            told["hoodie.write.lock.provider"] = "OlderLock"
         return {**told, **self.layout.options(), **{key.replace("__", "."): value for key, value in more.items()}}
 
     def create(self) -> Shared:
@@ -262,7 +270,7 @@ def zookeeper_lock(service: Service, table: str) -> dict[str, str]:
 def dynamodb_lock(service: Service, table: str) -> dict[str, str]:
     """The keys of a Java writer's file for one table's lock in DynamoDB."""
     return {
-        "hoodie.write.lock.provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
+        "hoodie.write.lock.provider": DYNAMODB,
         "hoodie.write.lock.dynamodb.table": dynamodb.TABLE,
         "hoodie.write.lock.dynamodb.partition_key": table,
         "hoodie.write.lock.dynamodb.region": dynamodb.REGION,
