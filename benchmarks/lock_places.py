@@ -18,6 +18,7 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage_open import StorageLocation
 from lakelock.testing.servers import S3_OPTIONS, SERVICES, Service, containers, s3_server
+from lakelock.testing.servers.hive_metastore import PATIENT_URL, hive_metastore_server
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.zookeeper import ENVIRONMENT, zookeeper_server
 
@@ -84,9 +85,13 @@ HEAP = ("-Xmx1000m",)
 """As ZooKeeper's own scripts start it. It keeps its latest 500 transactions in memory, and those of 1,000 data locks are large:
 with the 128 MB that tests give it, it dies of them."""
 
+ROOM = {"hive.txn.timeout": "60s", "datanucleus.connectionPool.maxPoolSize": "64"}
+"""On Derby, and only there, more `lock` calls at once than there are connections (10) stop a metastore for half a minute each."""
+
 PLACES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
     **SERVICES,
     "zookeeper": partial(containers.server, "zookeeper", ENVIRONMENT, partial(zookeeper_server, jvm=HEAP)),
+    "hive_metastore": partial(containers.server, "hive_metastore", PATIENT_URL, partial(hive_metastore_server, extra=ROOM)),
     "s3": s3,
 }
 

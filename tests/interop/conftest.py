@@ -14,7 +14,7 @@ from lakelock.testing.servers.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.java_hudi import java_hudi
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_server
-from tests.interop.shared import HIVE_STYLE, Layout, Shared, zookeeper_lock
+from tests.interop.shared import HIVE_STYLE, LOCKS, Layout, Shared
 from tests.interop.witness import Witness, witness
 
 FULL = bool(os.environ.get("FULL"))
@@ -28,7 +28,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="session")
-def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with hive_metastore_server(tmp_path_factory.mktemp("metastore"), extra={"hive.txn.timeout": "60s"}) as service:
         yield service
 
@@ -40,13 +40,13 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
 
 
 @pytest.fixture
-def share(java: Witness, zookeeper: Service, tmp_path: Path) -> Iterator[Callable[..., Shared]]:
-    """Makes tables that Java and lakelock share; `create=False` leaves the making to Java."""
+def share(java: Witness, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Shared]]:
+    """Makes tables that Java and lakelock share; `create=False` leaves the making to Java. `lock` names the lock service."""
     made: list[Shared] = []
 
-    def table(layout: Layout = HIVE_STYLE, *, create: bool = True) -> Shared:
+    def table(layout: Layout = HIVE_STYLE, *, create: bool = True, lock: str = "zookeeper") -> Shared:
         found = Shared(java, tmp_path, {}, layout)
-        found.lock = zookeeper_lock(zookeeper, found.name)
+        found.lock = LOCKS[lock](request.getfixturevalue(lock), found.name)
         made.append(found)
         return found.create() if create else found
 

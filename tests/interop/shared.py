@@ -23,6 +23,7 @@ from lakelock.storage_local import LocalStorage
 from lakelock.storage_open import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+from lakelock.testing.servers import dynamodb
 from lakelock.testing.servers.service import Service
 from tests.interop.witness import Pending, Witness
 
@@ -90,6 +91,7 @@ ASKED = {
     "hoodie.write.auto.upgrade": "false",
     "hoodie.client.heartbeat.interval_in_ms": "60000",
     "hoodie.client.heartbeat.tolerable.misses": "2",
+    "hoodie.rollback.avoid.duplicate.plan": "true",
 }
 EARLY = {
     "hoodie.write.concurrency.early.conflict.detection.enable": "true",
@@ -255,3 +257,18 @@ def zookeeper_lock(service: Service, table: str) -> dict[str, str]:
         "hoodie.write.lock.zookeeper.lock_key": key,
         "hoodie.write.lock.zookeeper.session_timeout_ms": "20000",
     }
+
+
+def dynamodb_lock(service: Service, table: str) -> dict[str, str]:
+    """The keys of a Java writer's file for one table's lock in DynamoDB."""
+    return {
+        "hoodie.write.lock.provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
+        "hoodie.write.lock.dynamodb.table": dynamodb.TABLE,
+        "hoodie.write.lock.dynamodb.partition_key": table,
+        "hoodie.write.lock.dynamodb.region": dynamodb.REGION,
+        "hoodie.write.lock.dynamodb.endpoint_url": service.options["dynamodb.endpoint_url"],
+    }
+
+
+LOCKS = {"zookeeper": zookeeper_lock, "hive_metastore": metastore_lock, "dynamodb": dynamodb_lock}
+"""What a Java writer's file says of the lock, by lock service."""
