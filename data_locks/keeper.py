@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,7 +28,6 @@ from lakelock.data_locks.keeping import KeeperOrder, KeptLocks, SignOfLife, line
 from lakelock.data_locks.opening import open_data_locks
 from lakelock.data_locks.request import LockRequest
 from lakelock.errors import LakelockError
-from lakelock.identity import WriterIdentity
 from lakelock.providers.heartbeat import renewing
 from lakelock.storage import Storage
 
@@ -50,7 +49,8 @@ def main() -> None:
 def keep(order: KeeperOrder, runtime: Runtime, planner: BinaryIO, answers: BinaryIO) -> None:
     """Carry out an order. The planner gets one answer; it may go away before it has said which write the locks are for."""
     storage, settings = order.location.open(), order.settings
-    writer = WriterIdentity.of_this_process(runtime, order.application)
+    # The writer's own identity, so that `locks ls` finds its transaction; the process to look at is this one.
+    writer = replace(order.writer, pid=os.getpid())
     try:
         with closing(open_data_locks(settings, storage, runtime, writer)) as locks:
             began_s = runtime.monotonic_s()

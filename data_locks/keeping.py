@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from lakelock.data_locks.request import LockRequest
 from lakelock.errors import LakelockError, LockError
+from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.storage_open import StorageLocation
 
@@ -29,7 +30,7 @@ GONE = "the process that kept them is gone"
 
 @dataclass(frozen=True)
 class KeeperOrder:
-    """What a keeper is to hold, and under whose name. It gives up when the process `above` ends: the write ends with that one.
+    """What a keeper is to hold, and for which writer. It gives up when the process `above` ends: the write ends with that one.
 
     It holds secrets, so it travels by a pipe.
     """
@@ -37,7 +38,7 @@ class KeeperOrder:
     location: StorageLocation
     settings: Settings
     request: LockRequest
-    application: str
+    writer: WriterIdentity
     above: int
 
 

@@ -16,9 +16,7 @@ from lakelock.table import layout
 
 
 @contextmanager
-def locked(
-    table: Coordinator, operation: str, targets: tuple[Resource, ...], *, tag: str = "", application: str = ""
-) -> Iterator[Keeping | None]:
+def locked(table: Coordinator, operation: str, targets: tuple[Resource, ...], *, tag: str = "") -> Iterator[Keeping | None]:
     """In PESSIMISTIC mode wait for what the operation locks, and have it kept; `LockTimeout` names who is in the way.
 
     To be called where Spark plans the write. If the block ends before the locks are handed over, they are given back.
@@ -29,10 +27,11 @@ def locked(
     table.ensure_same_provider()
     request = table.data.request_of_write(operation, targets, tag=tag)
     # Above is Spark's daemon for Python workers, which ends with the JVM, or else the JVM.
-    order = KeeperOrder(table.table.location, table.table.settings, request, application, above=os.getppid())
+    opened = table.table
+    order = KeeperOrder(opened.location, opened.settings, request, opened.writer, above=os.getppid())
     with keeping(order) as kept:
         facts: dict[str, object] = {"waited_s": kept.locks.waited_s, "token": kept.locks.token, "locks": str(request)}
-        table.table.emit(EventKind.DATA_LOCKED, "", request.about, **facts)
+        opened.emit(EventKind.DATA_LOCKED, "", request.about, **facts)
         yield kept
 
 

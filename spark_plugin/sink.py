@@ -77,9 +77,8 @@ class Sink:
         return self.__dict__
 
     def _begin(self, table: Coordinator) -> Begun:
-        tag, name = self.parsed.tag, table.table.writer.application
-        with locked(table, self.operation, self.targets, tag=tag, application=name) as kept:
-            tx = table.begin(self.operation, tag=tag)
+        with locked(table, self.operation, self.targets, tag=self.parsed.tag) as kept:
+            tx = table.begin(self.operation, tag=self.parsed.tag)
             context = tx.write_context(self.after)
             detached = tx.detach()
             locks = kept.handed_over(sign_of_life(detached.heartbeat)) if kept is not None else None

@@ -12,10 +12,11 @@ import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, Resource, lock_request, open_data_locks
-from lakelock.data_locks.keeping import GONE, KeeperOrder, SignOfLife, keeping
+from lakelock.data_locks.keeping import GONE, KeeperOrder, KeptLocks, SignOfLife, keeping
 from lakelock.errors import LockTimeout, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
+from lakelock.spark_plugin.kept_locks import given_back
 from lakelock.storage_open import StorageLocation
 from tests.behaviour.data_lock_suite import eventually
 
@@ -49,7 +50,8 @@ def above() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def order(location: StorageLocation, above: subprocess.Popen[bytes], settings: dict = SLOW_LEASE) -> KeeperOrder:
-    return KeeperOrder(location, Settings.resolve(settings).settings, REQUEST, "kept", above.pid)
+    writer = WriterIdentity.of_this_process(SystemRuntime(), "kept")
+    return KeeperOrder(location, Settings.resolve(settings).settings, REQUEST, writer, above.pid)
 
 
 def holders(locks: DataLocks) -> list[str]:
@@ -142,6 +144,17 @@ def test_a_planner_that_fails_gives_the_locks_back_before_it_goes_on(location, l
     with pytest.raises(ZeroDivisionError), keeping(order(location, above)):
         fail()
     assert seen == ["kept"] and holders(locks) == []
+
+
+def test_an_alert_says_that_the_locks_of_a_write_had_been_lost(caplog):
+    nobody = KeptLocks("/nowhere/keeper", token=1, waited_s=0, answer_within_s=1)
+    with given_back(nobody, "file:///t", "20260101000000000", "INSERT"):
+        assert caplog.messages == []
+    assert "data locks were lost (the process that kept them is gone)" in caplog.text
+    caplog.clear()
+    with given_back(None, "file:///t", "20260101000000000", "INSERT"):
+        pass
+    assert caplog.messages == []
 
 
 def test_the_planner_gets_the_error_that_the_keeper_got(location, locks, above):
