@@ -49,16 +49,15 @@ class OpenTable:
 
         Java creates a file of the timeline on a disk before it writes to it, so one that looks torn is looked at again.
         """
-        for _ in range(TORN_LOOKS):
+        for looks in range(TORN_LOOKS):
             listed = list(self.storage.list(layout.TIMELINE))
             try:
                 timeline = self._known_or_new(listed)
                 break
             except CorruptTableError:
+                if looks + 1 == TORN_LOOKS:
+                    raise
                 self.runtime.sleep(TORN_WAIT_S)
-        else:
-            listed = list(self.storage.list(layout.TIMELINE))
-            timeline = self._known_or_new(listed)
         self.newest_seen[0] = max(self.newest_seen[0], timeline.newest_time)
         self.last_listed[:] = [(listed, timeline)]
         return timeline
