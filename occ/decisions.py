@@ -5,8 +5,8 @@ creates number n+1. Whoever creates it has seen and judged everything up to n.
 
 Rules that all users of the log keep (DESIGN.md 4.4, `docs/adr/0003`):
 
-* The boundary is read *after* a listing and after the records that it shows, and numbers at or below it are ignored: they may be
-  half collected, or created anew by a request that was under way for long.
+* The boundary is read *after* a listing and the records that it shows, and numbers at or below it are ignored: they may be half
+  collected, or created anew by a request that was under way for long.
 * Number n+1 is created only once the commit decided by n, if n is one, is published. So at any time at most the newest
   decision awaits publication, and finding it takes one read, however long the log is.
 
