@@ -12,7 +12,7 @@ from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, jud
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import DecisionKind
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.rollback import RollbackOutcome, Victim, finish_rollbacks, roll_back
+from lakelock.occ.rollback import RollbackOutcome, Victim, finish_rollbacks, record_gone, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.instants import Action, State
@@ -62,7 +62,8 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
         operation = record.operation if record else "write"
         who = str(record.writer) if record else "another Hudi writer"
         try:
-            outcome = _reap_one(table, instant, action, Victim(instant, action or Action.COMMIT, operation, liveness.evidence))
+            victim = Victim(instant, action or Action.COMMIT, operation, liveness.evidence)
+            outcome = _reap_one(table, instant, action, victim, ours=record is not None)
         except LakelockError as error:
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
             continue
@@ -74,7 +75,7 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
     return reaped
 
 
-def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Victim) -> RollbackOutcome:
+def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Victim, *, ours: bool) -> RollbackOutcome:
     """Roll back or finish one instant. `action` is None if it was not pending when the timeline was listed."""
     if action is None:
         now = table.timeline()
@@ -82,6 +83,8 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Vic
         action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
         victim = replace(victim, action=action or victim.action)
     outcome = roll_back(table, victim) if action is not None else _finished(now, instant)
+    if action is None and outcome is RollbackOutcome.GONE and ours:
+        record_gone(table, victim, now)
     if outcome is not RollbackOutcome.ROLLED_BACK:
         tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
     if outcome is RollbackOutcome.COMMITTED and action is not None:

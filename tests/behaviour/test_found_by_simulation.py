@@ -9,6 +9,7 @@ import pytest
 from lakelock.errors import CommitOutcomeUnknown, InputError, StorageUnavailable
 from lakelock.markers.claims import Claim
 from lakelock.occ import retrying
+from lakelock.occ.baseline import requested_key
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.history import Outcome
@@ -19,6 +20,7 @@ from lakelock.storage_faulty import Wrapped
 from lakelock.storage_memory import MemoryStorage
 from lakelock.storage_open import StorageLocation
 from lakelock.table import layout
+from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.timeline import read_timeline
@@ -65,6 +67,35 @@ def test_an_instant_that_was_rolled_back_is_not_taken_again(storage, runtime):
     assert [i for i in read_timeline(storage).instants if i.requested == tx.instant] == []
     with writer(storage, slower).begin("INSERT") as again:
         assert again.instant > tx.instant
+
+
+def test_a_slow_clock_does_not_make_a_rollback_older_than_what_it_rolled_back(storage, runtime):
+    """The next one whose clock comes to that time takes another: a later rollback is in its timeline."""
+    ahead = ManualRuntime(seed=1)
+    ahead.skew_ms = 3_600_000
+    tx = writer(storage, ahead).begin("INSERT")
+    ahead._scheduled.clear()
+    runtime.advance(30)
+    writer(storage, runtime).reap()
+    (rollback,) = read_timeline(storage).rollbacks
+    assert rollback.requested > tx.instant
+    again = ManualRuntime(seed=2)
+    again.skew_ms = int(ahead.now_ms() - again.now_ms())
+    with writer(storage, again).begin("INSERT") as other:
+        assert other.instant > tx.instant
+
+
+def test_a_rollback_whose_writer_died_before_it_was_recorded_is_recorded_by_the_next(storage, runtime):
+    tx = writer(storage, runtime).begin("INSERT")
+    runtime._scheduled.clear()
+    storage.delete([requested_key(tx.instant, Action.COMMIT)])
+    assert storage.get(layout.heartbeat(tx.instant)) is not None, "it goes last"
+    runtime.advance(30)
+    writer(storage, runtime).reap()
+    (rollback,) = read_timeline(storage).rollbacks
+    assert rollback.is_completed and rollback.requested > tx.instant
+    assert storage.get(layout.heartbeat(tx.instant)) is None
+    assert writer(storage, runtime).reap() == [] and len(read_timeline(storage).rollbacks) == 1
 
 
 def test_a_batch_that_a_twin_committed_before_the_baseline_is_not_applied_again(storage, runtime):
