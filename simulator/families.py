@@ -108,14 +108,14 @@ def sleepy(scenario: Scenario, random: Random) -> Scenario:
 def doubtful(scenario: Scenario, random: Random) -> Scenario:
     """Decisions whose answer does not come, also of writers whose commit is tried by one process and given up by another."""
     rates = {
-        FaultKind.LOST_REPLY: random.choice([0.005, 0.02]),
-        FaultKind.UNAVAILABLE: random.choice([0.01, 0.03]),
-        FaultKind.LATE: random.choice([0.005, 0.02]),
+        FaultKind.LOST_REPLY: random.choice([0.0, 0.01]),
+        FaultKind.UNAVAILABLE: random.choice([0.015, 0.025]),
+        FaultKind.LATE: random.choice([0.02, 0.03]),
     }
-    late_s = random.choice([0.05, 0.2, 2.0])
+    late_s = random.choice([0.03, 0.06, 2.0])
     weather = Weather(rates, latency_s=0.005, longest_late_s=late_s, hot=".hoodie/.lakelock/decisions/")
-    jobs = _own("job", random, 6, (_relay,))
-    return replace(scenario, actors=(*_writers(scenario)[:2], jobs), weather=weather)
+    jobs = _own("job", random, 16, (_relay,))
+    return replace(scenario, actors=(*_writers(scenario), jobs), weather=weather)
 
 
 _OWN = BUSIEST + 100
