@@ -106,7 +106,7 @@ class Commit:
             table.ensure_same_lock(view)
             if view.boundary > baseline.first:
                 return self._by_timeline(timeline)
-            decisions = table.log.read_all(view)
+            decisions = table.log.read_all(view.numbers)
             if decisions is None:
                 continue
             mine = decided_for(baseline.instant, decisions)

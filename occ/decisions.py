@@ -177,17 +177,10 @@ class DecisionLog:
         self._known[number] = decision
         return decision
 
-    def read_all(self, view: LogView) -> tuple[Decision, ...] | None:
-        """The records of a look, or None if one of them was collected meanwhile.
-
-        A number that was collected may have been used again by somebody who was late: such a record means nothing, and only
-        the boundary, read once more, tells it from the one that was listed.
-        """
-        fresh = any(n not in self._known for n in view.numbers)
-        found = [self.read(n) for n in view.numbers]
-        if any(d is None for d in found) or (fresh and self.boundary() != view.boundary):
-            return None
-        return tuple(d for d in found if d is not None)
+    def read_all(self, numbers: Iterable[int]) -> tuple[Decision, ...] | None:
+        """The records, or None if one of them was collected meanwhile."""
+        found = [self.read(n) for n in numbers]
+        return None if any(d is None for d in found) else tuple(d for d in found if d is not None)
 
     def decide(self, decision: Decision) -> Created:
         """Create the record under its number, and tell truthfully whose record is there now."""

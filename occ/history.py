@@ -92,7 +92,7 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
     """
     state = table.timeline().state_of(instant)
     if state is not None and state is not State.COMPLETED:
-        decisions = table.log.read_all(table.log.look()) or ()
+        decisions = table.log.read_all(table.log.look().numbers) or ()
         decided = decided_for(instant, decisions)
         if decided is None:
             return Outcome.PENDING

@@ -80,9 +80,6 @@ def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> None:
     decision = newest_commit(table, view)
     if decision is None or publication_of(decision, timeline) is Publication.ALREADY:
         return
-    # Collected meanwhile, so finished; and what was read may be of somebody who used the number again.
-    if table.log.boundary() >= decision.number:
-        return
     # The listing may be older than the decision: its writer may have begun, published, or lost it to a rollback, in between.
     if publish(table, decision, table.timeline()) is Publication.PUBLISHED and decision.writer != table.writer:
         reached(Step.FINISHED_FOR_ANOTHER)

@@ -69,7 +69,7 @@ def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
         view = table.log.look()
         if view.boundary != before:
             continue
-        decisions = table.log.read_all(view)
+        decisions = table.log.read_all(view.numbers)
         if decisions is None:
             continue
         decided = decided_for(victim.instant, decisions)

@@ -131,7 +131,7 @@ _ALL = (
         "no new look under the lock",
         "the commit judges itself against the log as it was at the baseline",
         "occ.commit:Commit._under_lock",
-        "decisions = table.log.read_all(view)",
+        "decisions = table.log.read_all(view.numbers)",
         "decisions = ()",
         seed=32,
     ),
