@@ -102,13 +102,11 @@ class Commit:
         table, baseline = self._table, self._baseline
         for _ in range(table.settings.decisions.slot_attempts):
             timeline = table.timeline()
-            view = table.log.look(after=baseline.first)
+            view = table.log.look(after=baseline.first, newest=None)
             table.ensure_same_lock(view)
             if view.boundary > baseline.first:
                 return self._by_timeline(timeline)
-            decisions = table.log.read_all(view.numbers)
-            if decisions is None:
-                continue
+            decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
             if mine is not None and mine.kind is DecisionKind.COMMIT:
                 return self._publish(mine, timeline, lease)

@@ -66,13 +66,10 @@ def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
             return RollbackOutcome.COMMITTED
         if state is None:
             return RollbackOutcome.GONE
-        view = table.log.look()
+        view = table.log.look(newest=None)
         if view.boundary != before:
             continue
-        decisions = table.log.read_all(view.numbers)
-        if decisions is None:
-            continue
-        decided = decided_for(victim.instant, decisions)
+        decided = decided_for(victim.instant, view.decisions)
         if decided is not None and decided.kind is DecisionKind.COMMIT:
             publish(table, decided, timeline)
             return RollbackOutcome.COMMITTED

@@ -9,28 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from lakelock.occ.footprint import AppTransaction
 from lakelock.simulator.faults import FaultKind, Weather
+from lakelock.simulator.late_families import belated, doubtful, sleepy, twinned
 from lakelock.simulator.locks import LockKind
-from lakelock.simulator.operations import (
-    Collect,
-    DeleteBelow,
-    Insert,
-    Operation,
-    Reap,
-    Relay,
-    Tally,
-    Transfer,
-    Upsert,
-)
+from lakelock.simulator.operations import Collect, Insert, Look, Operation, Overwrite, Reap
 from lakelock.simulator.rows import Row
-from lakelock.simulator.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Scenario
+from lakelock.simulator.scenario import BUSIEST, ActorPlan, Scenario
 
 _HOT_REQUESTS = (
     "put-if-absent .hoodie/.lakelock/decisions/",
     "list .hoodie/.lakelock/decisions",
     "get .hoodie/.lakelock/decisions.boundary",
 )
+
+_READ = "get .hoodie/.lakelock/decisions/"
 
 
 def stormy(scenario: Scenario, random: Random) -> Scenario:
@@ -57,97 +49,107 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
     )
 
 
-def twinned(scenario: Scenario, random: Random) -> Scenario:
-    """Two runs of one query side by side, batch by batch, blind ones among them: where a batch may be applied twice."""
-    batches = tuple(_batch(_OWN + version, version, random) for version in range(1, random.randint(4, 8)))
-    think_s = random.choice([0.01, 0.1])
-    twins = tuple(ActorPlan(name, batches, think_s=think_s) for name in ("query", "query-twin"))
-    weather = replace(
-        scenario.weather,
-        rates={**scenario.weather.rates, FaultKind.SLOW: 0.02},
-        hot=random.choice(["get .hoodie/hoodie.properties", "put-if-absent .hoodie/.heartbeat/"]),
-    )
-    return replace(scenario, actors=(*scenario.actors[:2], *twins), weather=weather)
-
-
-def _batch(number: int, version: int, random: Random) -> Operation:
-    part, key = random.choice([*HOT, ("2", f"b{number}")])
-    row = Row(part, key, random.randrange(100), (number,))
-    application = AppTransaction("query", version)
-    return Insert(number, (row,), application) if random.random() < 0.5 else Upsert(number, (row,), application)
-
-
-def belated(scenario: Scenario, random: Random) -> Scenario:
-    """Claims that arrive when their owner has finished, on file groups that are rewritten all the time or never again."""
+def racing_reapers(scenario: Scenario, random: Random) -> Scenario:
+    """Writers that die or stand still where they decide, several who roll them back and stand still there too, a collector."""
     rates = {
-        FaultKind.LATE: random.choice([0.01, 0.03]),
-        FaultKind.CRASH_AFTER: random.choice([0.0, 0.003]),
-        FaultKind.SLOW: random.choice([0.0, 0.01]),
+        FaultKind.PAUSE: random.choice([0.01, 0.03]),
+        FaultKind.PAUSE_AFTER: random.choice([0.0, 0.02]),
+        FaultKind.CRASH_AFTER: random.choice([0.0, 0.005]),
+        FaultKind.CRASH: random.choice([0.001, 0.005]),
     }
-    weather = Weather(rates, latency_s=0.01, longest_late_s=20.0, hot="put-if-absent .hoodie/.lakelock/claims/")
-    makers = (_transfer, _hot_rows, lambda number, _: Tally(number, "0"), lambda number, _: DeleteBelow(number, 30))
+    decide, look, _ = _HOT_REQUESTS
+    weather = Weather(
+        rates,
+        latency_s=0.01,
+        longest_pause_s=random.choice([8.0, 16.0]),
+        crashes_at_most=6,
+        hot=random.choice([decide, (decide, look), (decide, _READ)]),
+    )
+    reapers = [_chores(f"reaper-{number}", number, 20, (Reap,), 0.3) for number in range(random.randint(1, 3))]
+    busy = [_inserter(random, f"busy-{number}", number, 20, think_s=0.2) for number in range(2)]
     return replace(
         scenario,
-        actors=(*_writers(scenario), _own("rewriter", random, 8, makers)),
+        actors=(*scenario.actors, *busy, *reapers, _chores("collector", 9, 40, (Collect,), 0.3)),
         weather=weather,
-        lock=LockKind.STORAGE,
-        early=True,
-        collect_above=random.choice([4, 64, 64]),
+        lock=random.choice([LockKind.GENEROUS, LockKind.FORGETFUL, LockKind.STORAGE]),
+        lease_s=3.0,
+        collect_above=2,
     )
 
 
-def sleepy(scenario: Scenario, random: Random) -> Scenario:
-    """Writers that stand still between a marker and its file, are rolled back meanwhile, and then go on."""
-    rates = {FaultKind.PAUSE: random.choice([0.01, 0.03]), FaultKind.UNAVAILABLE: random.choice([0.0, 0.005])}
-    weather = Weather(rates, latency_s=0.01, longest_pause_s=12.0, hot="upload ")
-    reapers = ActorPlan("reaper", tuple(Reap(_OWN + 100 + number) for number in range(30)), think_s=1.0)
-    sleeper = _own("sleeper", random, 12, (_transfer, _hot_rows))
-    return replace(scenario, actors=(*_writers(scenario), sleeper, reapers), weather=weather)
+def crowded_opening(scenario: Scenario, random: Random) -> Scenario:
+    """The first moments of a table, over and over: writers that stand still or die at their files while others come first."""
+    rates = {FaultKind.PAUSE: 0.03, FaultKind.PAUSE_AFTER: 0.01, FaultKind.CRASH_AFTER: 0.005, FaultKind.SLOW: 0.01}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=12.0, crashes_at_most=3, hot=("upload ", "list part="))
+    writers = [
+        _inserter(
+            random, f"writer-{number}", number, random.randint(1, 3), think_s=0.1, skew_ms=random.choice([0, 0, 40, 3_600_000])
+        )
+        for number in range(random.randint(2, 4))
+    ]
+    reader = ActorPlan("reader", tuple(Look(BUSIEST + 900 + number) for number in range(30)), think_s=0.4)
+    chores = _chores("reaper", 0, 6, (Reap,), 1.0)
+    return replace(scenario, actors=(*writers, reader, chores), weather=weather)
 
 
-def doubtful(scenario: Scenario, random: Random) -> Scenario:
-    """Decisions whose answer does not come, also of writers whose commit is tried by one process and given up by another."""
-    rates = {
-        FaultKind.LOST_REPLY: random.choice([0.0, 0.01]),
-        FaultKind.UNAVAILABLE: random.choice([0.015, 0.025]),
-        FaultKind.LATE: random.choice([0.02, 0.03]),
-    }
-    late_s = random.choice([0.03, 0.06, 2.0])
-    weather = Weather(rates, latency_s=0.005, longest_late_s=late_s, hot=".hoodie/.lakelock/decisions/")
-    jobs = _own("job", random, 16, (_relay,))
-    return replace(scenario, actors=(*_writers(scenario), jobs), weather=weather)
+def same_moment(scenario: Scenario, random: Random) -> Scenario:
+    """Everybody's clock is behind the table's times, so that all take the next one, and what they take back stays."""
+    rates = {FaultKind.UNAVAILABLE: 0.03, FaultKind.CRASH: 0.003, FaultKind.PAUSE: random.choice([0.0, 0.01])}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=4.0, hot="delete .hoodie/timeline/")
+    slow = tuple(replace(plan, skew_ms=-3_600_000, think_s=0.05) for plan in scenario.actors)
+    fast = ActorPlan("fast", (Insert(BUSIEST + 900, (Row("0", "fast", 50, (BUSIEST + 900,)),)),), think_s=0.01)
+    overwriters = [
+        ActorPlan(
+            f"overwriter-{part}",
+            tuple(_overwrite(random, part, 10 * number + one) for one in range(6)),
+            -3_600_000,
+            think_s=0.05,
+        )
+        for number, part in enumerate("12")
+    ]
+    return replace(scenario, actors=(*slow, fast, *overwriters), weather=weather)
 
 
-_OWN = BUSIEST + 100
-"""The first number of the operations that a family adds."""
-
-Maker = Callable[[int, Random], Operation]
-
-
-def _writers(scenario: Scenario) -> tuple[ActorPlan, ...]:
-    """The actors of the scenario who have no chores."""
-    return tuple(actor for actor in scenario.actors if actor.name != "keeper")
+def late_reapers(scenario: Scenario, random: Random) -> Scenario:
+    """Those who reap stand still between the timeline and the heartbeats, and writers before they commit what they wrote."""
+    rates = {FaultKind.PAUSE: random.choice([0.02, 0.04]), FaultKind.CRASH: 0.001}
+    hot = ("list .hoodie/.heartbeat", "list .hoodie/.temp/")
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=random.choice([12.0, 24.0]), hot=hot)
+    reapers = [_chores(f"reaper-{number}", number, 12, (Reap,), 0.3) for number in range(random.randint(1, 3))]
+    return replace(scenario, actors=(*scenario.actors, *reapers), weather=weather, lease_s=3.0)
 
 
-def _own(name: str, random: Random, most: int, makers: Sequence[Maker]) -> ActorPlan:
-    operations = [random.choice(makers)(_OWN + number, random) for number in range(random.randint(3, most))]
-    return ActorPlan(name, tuple(operations), think_s=random.choice([0.05, 0.3]))
+def _chores(name: str, number: int, count: int, kinds: Sequence[type[Operation]], think_s: float) -> ActorPlan:
+    first = BUSIEST * (number + 1)
+    return ActorPlan(name, tuple(kinds[one % len(kinds)](first + one) for one in range(count)), think_s=think_s)
 
 
-def _transfer(number: int, random: Random) -> Operation:
-    source, target = random.sample(ACCOUNTS, 2)
-    return Transfer(number, source, target, random.randint(1, 9))
+def _inserter(random: Random, name: str, number: int, count: int, *, think_s: float, skew_ms: int = 0) -> ActorPlan:
+    operations = tuple(_insert(random, 50 * number + one) for one in range(count))
+    return ActorPlan(name, operations, skew_ms=skew_ms, think_s=think_s)
 
 
-def _hot_rows(number: int, random: Random) -> Operation:
-    return Upsert(number, tuple(Row(*place, random.randrange(100), (number,)) for place in random.sample(HOT, 2)))
+def _insert(random: Random, number: int) -> Operation:
+    first = BUSIEST + 500 + number
+    return Insert(first, tuple(Row(part, f"e{number}", 50, (first,)) for part in random.sample("012", random.randint(1, 3))))
 
 
-def _relay(number: int, random: Random) -> Operation:
-    return Relay(number, tuple(Row(part, f"r{number}", random.randrange(100), (number,)) for part in random.sample("012", 2)))
+def _overwrite(random: Random, part: str, number: int) -> Operation:
+    first = BUSIEST + 500 + number
+    return Overwrite(first, (Row(part, f"w{number}", random.randrange(100), (first,)),))
 
 
-FAMILIES: tuple[Callable[[Scenario, Random], Scenario], ...] = (stormy, twinned, belated, sleepy, doubtful)
+FAMILIES: tuple[Callable[[Scenario, Random], Scenario], ...] = (
+    stormy,
+    racing_reapers,
+    crowded_opening,
+    same_moment,
+    late_reapers,
+    twinned,
+    belated,
+    sleepy,
+    doubtful,
+)
 ONE_IN = 8
 
 

@@ -58,8 +58,8 @@ class Weather:
     longest_pause_s: float = 6.0
     longest_late_s: float = 6.0
     crashes_at_most: int = 3
-    hot: str = ""
-    """Requests whose operation and key contain this meet faults far more often than others."""
+    hot: str | tuple[str, ...] = ""
+    """Requests that begin so, or with one of these, meet faults far more often than others."""
 
 
 class Faults:
@@ -82,7 +82,7 @@ class Faults:
         delay, coin, amount = -log(1.0 - random()) * self.weather.latency_s, random(), random()
         if self.calm:
             return delay, None
-        if self.weather.hot and self.weather.hot in what:
+        if self.weather.hot and what.startswith(self.weather.hot):
             coin /= _HOTTER
         for limit, kind in self._write if writes else self._read:
             if coin < limit:

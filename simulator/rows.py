@@ -1,8 +1,8 @@
 """Rows of simulated tables, and the engine that most seeds write them with.
 
-`LightRows` does what `ArrowRows`, the production engine, does with Parquet, with a line of JSON per file: encoding Parquet takes
-longer than everything else in a transaction together. Both go through the same `Coordinator`, `Transaction`, markers, claims
-and commit.
+`LightRows` does what `ArrowRows`, the production engine, does with Parquet, with a line of JSON per file: encoding Parquet
+takes longer than everything else in a transaction together. Both go through the same `Coordinator`, `Transaction`, markers,
+claims and commit.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def test_a_rollback_publishes_what_was_decided_since_it_listed_the_timeline(stor
 
 
 def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runtime):
-    """It listed the number, which was collected, and then read the late commit of its victim there: others removed its files."""
+    """It listed the number, which was collected, and then read the late commit of its victim there, whose files are gone."""
     commit(storage, runtime, "a")
     victim = writer(storage, runtime).begin("INSERT")
     runtime._scheduled.clear()
@@ -104,9 +104,16 @@ def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runti
         other.collect()
         assert other.table.log.boundary() >= 1
         late = Decision(
-            1, DecisionKind.COMMIT, victim.instant, "commit", "late", other.table.writer, "INSERT", later_than(0, victim.instant),
-            CommitMetadata({}, "INSERT", {}, None).to_bytes(),
-        )  # fmt: skip
+            number=1,
+            kind=DecisionKind.COMMIT,
+            instant=victim.instant,
+            action="commit",
+            write_id="late",
+            writer=other.table.writer,
+            operation="INSERT",
+            completion=later_than(0, victim.instant),
+            payload=CommitMetadata({}, "INSERT", {}, None).to_bytes(),
+        )
         assert storage.put_if_absent(layout.decision(1), late.to_bytes()) is not None
 
     outcome = roll_back_without_lock(Before(storage, "get", layout.decision(1), meanwhile), runtime, victim)
