@@ -269,11 +269,29 @@ _ALL = (
         "pass\n",
     ),
     Planted(
+        "a head that is younger than the timeline",
+        "a decided commit that began after the timeline was listed counts as void, and the next number is taken before it",
+        "occ.publish:finish_head",
+        "publication_of(decision, timeline) is Publication.ALREADY",
+        "publication_of(decision, timeline) is not None",
+        within=2000,
+    ),
+    Planted(
+        "a rollback older than its victim",
+        "the record of a rollback has the time of a slow clock, so that others take the time of what was rolled back",
+        "occ.rollback:_record",
+        "max(victim.instant, table.timeline().newest_time)",
+        "table.timeline().newest_time",
+        within=2000,
+    ),
+    Planted(
         "abort of a decided commit",
         "an error after the decision removes the files",
         "occ.transaction:Transaction._withdraw",
         "if not self.may_be_decided:",
         "if True:",
+        within=2000,
+        seed=287,
     ),
     Planted(
         "doubt told as an error",
@@ -281,6 +299,8 @@ _ALL = (
         "occ.transaction:Transaction.commit",
         "if self.may_be_decided and not isinstance(error, ConflictError | RolledBackError):",
         "if False:",
+        within=2000,
+        seed=287,
     ),
     Planted(
         "no reconciliation",
@@ -296,6 +316,7 @@ _ALL = (
         "markers.claims:claim_group",
         "        if owner.fate is Fate.ALIVE:",
         "        if owner.fate is not Fate.COMMITTED_SINCE:",
+        seed=55,
     ),
     Planted(
         "deletion before the boundary",
@@ -340,6 +361,7 @@ _ALL = (
         "occ.reaper:sweep",
         "if claim.instant not in beating | active",
         "if False",
+        seed=55,
     ),
     Planted(
         "probes left behind",
@@ -355,6 +377,8 @@ _ALL = (
         "occ.rollback:clean_up",
         "everywhere=everywhere",
         "everywhere=False",
+        within=2000,
+        seed=63,
     ),
     Planted(
         "pending instants mark the archive",
@@ -369,6 +393,7 @@ _ALL = (
         "occ.retrying:_attempts",
         "if application is not None and coordinator.already_applied(application, tx.baseline.timeline):",
         "if False:",
+        seed=47,
     ),
     Planted(
         "application rule",
@@ -376,6 +401,7 @@ _ALL = (
         "occ.rules:application_transaction",
         "if ours is None or theirs is None",
         "if True or ours is None or theirs is None",
+        seed=119,
     ),
     Planted(
         "file group rule",
@@ -383,6 +409,7 @@ _ALL = (
         "occ.rules:file_group",
         "if both else None",
         "if False else None",
+        seed=9,
     ),
     Planted(
         "partition overwrite rule",
@@ -390,6 +417,7 @@ _ALL = (
         "occ.rules:partition_overwrite",
         "if not both:",
         "if True:",
+        seed=1,
     ),
     Planted(
         "reads that do not matter",
@@ -397,6 +425,7 @@ _ALL = (
         "occ.rules:judge",
         "if not profile.reads_matter:",
         "if True:",
+        seed=0,
     ),
     Planted(
         "appended rows",

@@ -9,7 +9,7 @@ import pytest
 from lakelock.conflict import Party
 from lakelock.occ.footprint import Footprint, Other
 from lakelock.simulator.planted import PLANTED, Planted, first_seed
-from lakelock.simulator.planted_table import table
+from lakelock.simulator.planted_table import table, with_seeds
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
 
@@ -54,3 +54,10 @@ def test_a_planted_bug_whose_line_has_gone_is_an_error() -> None:
 def test_the_document_shows_every_planted_bug_and_the_seed_that_finds_it() -> None:
     page = (Path(__file__).parents[2] / "docs" / "robustness.md").read_text()
     assert table((planted, planted.seed) for planted in PLANTED) in page
+
+
+def test_seeds_that_were_found_anew_are_put_into_the_source() -> None:
+    source = 'BUGS = (\n    Planted(\n        "a",\n        "what",\n        seed=1,\n    ),\n    Planted(\n        "b",\n    ),\n)\n'
+    changed = with_seeds(source, {"a": 7, "b": 8})
+    assert changed == source.replace("seed=1", "seed=7").replace('"b",\n', '"b",\n        seed=8,\n')
+    assert with_seeds(changed, {"a": None}) == changed.replace("        seed=7,\n", "")
