@@ -1,7 +1,7 @@
 """Which seed finds which planted bug, looked for anew: `python -m lakelock.simulator.planted_table [--write] [NAME ...]`.
 
-Each bug is looked for from seed 0 on, several at a time; the table for docs/robustness.md comes last. With `--write`, run in the
-repository, the seeds are put into `simulator/planted.py` and the table into the document.
+Each bug is looked for from seed 0 on, several at a time; the table for docs/robustness.md comes last. With `--write`, run in
+the repository, the seeds are put into `simulator/planted.py` and the table into the document.
 """
 
 from __future__ import annotations

@@ -57,7 +57,17 @@ def test_the_document_shows_every_planted_bug_and_the_seed_that_finds_it() -> No
 
 
 def test_seeds_that_were_found_anew_are_put_into_the_source() -> None:
-    source = 'BUGS = (\n    Planted(\n        "a",\n        "what",\n        seed=1,\n    ),\n    Planted(\n        "b",\n    ),\n)\n'
+    source = """BUGS = (
+    Planted(
+        "a",
+        "what",
+        seed=1,
+    ),
+    Planted(
+        "b",
+    ),
+)
+"""
     changed = with_seeds(source, {"a": 7, "b": 8})
     assert changed == source.replace("seed=1", "seed=7").replace('"b",\n', '"b",\n        seed=8,\n')
     assert with_seeds(changed, {"a": None}) == changed.replace("        seed=7,\n", "")
