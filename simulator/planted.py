@@ -291,7 +291,7 @@ _ALL = (
         "if not self.may_be_decided:",
         "if True:",
         within=2000,
-        seed=287,
+        seed=1119,
     ),
     Planted(
         "doubt told as an error",
@@ -300,7 +300,7 @@ _ALL = (
         "if self.may_be_decided and not isinstance(error, ConflictError | RolledBackError):",
         "if False:",
         within=2000,
-        seed=287,
+        seed=799,
     ),
     Planted(
         "no reconciliation",
@@ -316,7 +316,8 @@ _ALL = (
         "markers.claims:claim_group",
         "        if owner.fate is Fate.ALIVE:",
         "        if owner.fate is not Fate.COMMITTED_SINCE:",
-        seed=55,
+        within=2000,
+        seed=63,
     ),
     Planted(
         "deletion before the boundary",
@@ -354,7 +355,8 @@ _ALL = (
         "occ.reaper:sweep",
         "if claim.instant not in beating | active",
         "if False",
-        seed=55,
+        within=2000,
+        seed=543,
     ),
     Planted(
         "probes left behind",
@@ -371,7 +373,7 @@ _ALL = (
         "everywhere=everywhere",
         "everywhere=False",
         within=2000,
-        seed=63,
+        seed=311,
     ),
     Planted(
         "pending instants mark the archive",
@@ -386,7 +388,8 @@ _ALL = (
         "occ.retrying:_attempts",
         "if application is not None and coordinator.already_applied(application, tx.baseline.timeline):",
         "if False:",
-        seed=47,
+        within=2000,
+        seed=375,
     ),
     Planted(
         "application rule",
@@ -394,7 +397,7 @@ _ALL = (
         "occ.rules:application_transaction",
         "if ours is None or theirs is None",
         "if True or ours is None or theirs is None",
-        seed=119,
+        seed=55,
     ),
     Planted(
         "file group rule",
@@ -410,7 +413,7 @@ _ALL = (
         "occ.rules:partition_overwrite",
         "if not both:",
         "if True:",
-        seed=1,
+        seed=22,
     ),
     Planted(
         "reads that do not matter",
