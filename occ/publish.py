@@ -78,9 +78,9 @@ def newest_commit(view: LogView) -> Decision | None:
 def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> None:
     """Publish what the head of the log decided, if that is still to be done. Hold the table's lock."""
     decision = newest_commit(view)
-    if decision is None or publication_of(decision, timeline) is not None:
+    if decision is None or publication_of(decision, timeline) is Publication.ALREADY:
         return
-    # The listing may be older than the decision: its writer may have published, or lost it to a rollback, in between.
+    # The listing may be older than the decision: its writer may have begun, published, or lost it to a rollback, in between.
     if publish(table, decision, table.timeline()) is Publication.PUBLISHED and decision.writer != table.writer:
         reached(Step.FINISHED_FOR_ANOTHER)
         table.emit(

@@ -11,7 +11,7 @@ from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.rollback import RollbackOutcome, Victim, finish_rollbacks, roll_back
+from lakelock.occ.rollback import RollbackOutcome, Victim, finish_rollbacks, record_gone, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.instants import Action, State
@@ -66,7 +66,8 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
         operation = record.operation if record else "write"
         who = str(record.writer) if record else "another Hudi writer"
         try:
-            outcome = _reap_one(table, instant, action, Victim(instant, action or Action.COMMIT, operation, liveness.evidence))
+            victim = Victim(instant, action or Action.COMMIT, operation, liveness.evidence)
+            outcome = _reap_one(table, instant, action, victim, ours=record is not None)
         except LakelockError as error:
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
             continue
@@ -79,7 +80,7 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
     return reaped
 
 
-def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Victim) -> RollbackOutcome:
+def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Victim, *, ours: bool) -> RollbackOutcome:
     """Roll back or finish one instant. `action` is None if it was not pending when the timeline was listed."""
     if action is None:
         now = table.timeline()
@@ -87,6 +88,8 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Vic
         action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
         victim = replace(victim, action=action or victim.action)
     outcome = roll_back(table, victim, yields=True) if action is not None else _finished(now, instant)
+    if action is None and outcome is RollbackOutcome.GONE and ours:
+        record_gone(table, victim, now)
     if outcome not in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
         tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
     if outcome is RollbackOutcome.COMMITTED and action is not None:
