@@ -10,6 +10,7 @@ from dataclasses import replace
 from random import Random
 
 from lakelock.simulator.faults import FaultKind, Weather
+from lakelock.simulator.late_families import belated, doubtful, sleepy, twinned
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import Collect, Insert, Look, Operation, Overwrite, Reap
 from lakelock.simulator.rows import Row
@@ -140,6 +141,10 @@ FAMILIES: tuple[Callable[[Scenario, Random], Scenario], ...] = (
     crowded_opening,
     same_moment,
     late_reapers,
+    twinned,
+    belated,
+    sleepy,
+    doubtful,
 )
 ONE_IN = 8
 
