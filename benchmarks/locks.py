@@ -61,7 +61,8 @@ def cost(place: Place, rounds: int) -> dict[str, object]:
     found: dict[str, object] = {"bare_ms": statistics.median(bare_s) * 1000, "lakelock_ms": statistics.median(mine) * 1000}
     found |= compared("time", mine, bare_s)
     for other in lock_s:
-        found |= compared("time_beside_a_lock", mine, other) | {"lock_beside_bare_ratio": in_median(other, bare_s)}
+        found |= {"lock_ms": statistics.median(other) * 1000, "lock_beside_bare_ratio": in_median(other, bare_s)}
+        found |= compared("time_beside_a_lock", mine, other)
     if place.service.port:
         with bare((proxy := place.proxy()).port) as theirs:
             fewest = trips(proxy, theirs)
