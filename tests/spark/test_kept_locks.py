@@ -24,7 +24,8 @@ from tests.spark.writer_process import COLUMNS, frame, gate
 
 # A lease of ten minutes: what is free after seconds was given back.
 PESSIMISTIC = {
-    "concurrency.mode": "PESSIMISTIC", "data_locks.sleep_s": "0.05", "data_locks.lease_s": "600", "data_locks.renew_s": "0.5",
+    "concurrency.mode": "PESSIMISTIC", "data_locks.attempts": "4000", "data_locks.sleep_s": "0.05",
+    "data_locks.lease_s": "600", "data_locks.renew_s": "0.5",
 }  # fmt: skip
 AT_ONCE = {**PESSIMISTIC, "data_locks.attempts": "1"}
 BOUND_S = 200
