@@ -5,13 +5,14 @@ A family takes the scenario that chance gave, without a foreign writer, and chan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.locks import LockKind
-from lakelock.simulator.operations import Collect, Reap
+from lakelock.simulator.operations import Collect, Insert, Look, Operation, Overwrite, Reap
+from lakelock.simulator.rows import Row
 from lakelock.simulator.scenario import BUSIEST, ActorPlan, Scenario
 
 _HOT_REQUESTS = (
@@ -45,7 +46,103 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
     )
 
 
-FAMILIES: tuple[Callable[[Scenario, Random], Scenario], ...] = (stormy,)
+def racing_reapers(scenario: Scenario, random: Random) -> Scenario:
+    """Writers that die or stand still where they decide, several who roll them back and stand still there too, a collector."""
+    rates = {
+        FaultKind.PAUSE: random.choice([0.01, 0.03]),
+        FaultKind.PAUSE_AFTER: random.choice([0.0, 0.02]),
+        FaultKind.CRASH_AFTER: random.choice([0.0, 0.005]),
+        FaultKind.CRASH: random.choice([0.001, 0.005]),
+    }
+    decide, look, _ = _HOT_REQUESTS
+    weather = Weather(
+        rates,
+        latency_s=0.01,
+        longest_pause_s=random.choice([8.0, 16.0]),
+        crashes_at_most=6,
+        hot=random.choice([decide, (decide, look), (decide, _READ)]),
+    )
+    reapers = [_chores(f"reaper-{number}", number, 20, (Reap,), 0.3) for number in range(random.randint(1, 3))]
+    busy = [_inserter(random, f"busy-{number}", number, 20, think_s=0.2) for number in range(2)]
+    return replace(
+        scenario,
+        actors=(*scenario.actors, *busy, *reapers, _chores("collector", 9, 40, (Collect,), 0.3)),
+        weather=weather,
+        lock=random.choice([LockKind.GENEROUS, LockKind.FORGETFUL, LockKind.STORAGE]),
+        lease_s=3.0,
+        collect_above=2,
+    )
+
+
+def crowded_opening(scenario: Scenario, random: Random) -> Scenario:
+    """The first moments of a table, over and over: writers that stand still or die at their files while others come first."""
+    rates = {FaultKind.PAUSE: 0.03, FaultKind.PAUSE_AFTER: 0.01, FaultKind.CRASH_AFTER: 0.005, FaultKind.SLOW: 0.01}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=12.0, crashes_at_most=3, hot=("upload ", "list part="))
+    writers = [
+        _inserter(
+            random, f"writer-{number}", number, random.randint(1, 3), think_s=0.1, skew_ms=random.choice([0, 0, 40, 3_600_000])
+        )
+        for number in range(random.randint(2, 4))
+    ]
+    reader = ActorPlan("reader", tuple(Look(BUSIEST + 900 + number) for number in range(30)), think_s=0.4)
+    chores = _chores("reaper", 0, 6, (Reap,), 1.0)
+    return replace(scenario, actors=(*writers, reader, chores), weather=weather)
+
+
+def same_moment(scenario: Scenario, random: Random) -> Scenario:
+    """Everybody's clock is behind the table's times, so that all take the next one, and what they take back stays."""
+    rates = {FaultKind.UNAVAILABLE: 0.03, FaultKind.CRASH: 0.003, FaultKind.PAUSE: random.choice([0.0, 0.01])}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=4.0, hot="delete .hoodie/timeline/")
+    slow = tuple(replace(plan, skew_ms=-3_600_000, think_s=0.05) for plan in scenario.actors)
+    fast = ActorPlan("fast", (Insert(BUSIEST + 900, (Row("0", "fast", 50, (BUSIEST + 900,)),)),), think_s=0.01)
+    overwriters = [
+        ActorPlan(
+            f"overwriter-{part}",
+            tuple(_overwrite(random, part, 10 * number + one) for one in range(6)),
+            -3_600_000,
+            think_s=0.05,
+        )
+        for number, part in enumerate("12")
+    ]
+    return replace(scenario, actors=(*slow, fast, *overwriters), weather=weather)
+
+
+def late_reapers(scenario: Scenario, random: Random) -> Scenario:
+    """Those who reap stand still between the timeline and the heartbeats, and writers before they commit what they wrote."""
+    rates = {FaultKind.PAUSE: random.choice([0.02, 0.04]), FaultKind.CRASH: 0.001}
+    hot = ("list .hoodie/.heartbeat", "list .hoodie/.temp/")
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=random.choice([12.0, 24.0]), hot=hot)
+    reapers = [_chores(f"reaper-{number}", number, 12, (Reap,), 0.3) for number in range(random.randint(1, 3))]
+    return replace(scenario, actors=(*scenario.actors, *reapers), weather=weather, lease_s=3.0)
+
+
+def _chores(name: str, number: int, count: int, kinds: Sequence[type[Operation]], think_s: float) -> ActorPlan:
+    first = BUSIEST * (number + 1)
+    return ActorPlan(name, tuple(kinds[one % len(kinds)](first + one) for one in range(count)), think_s=think_s)
+
+
+def _inserter(random: Random, name: str, number: int, count: int, *, think_s: float, skew_ms: int = 0) -> ActorPlan:
+    operations = tuple(_insert(random, 50 * number + one) for one in range(count))
+    return ActorPlan(name, operations, skew_ms=skew_ms, think_s=think_s)
+
+
+def _insert(random: Random, number: int) -> Operation:
+    first = BUSIEST + 500 + number
+    return Insert(first, tuple(Row(part, f"e{number}", 50, (first,)) for part in random.sample("012", random.randint(1, 3))))
+
+
+def _overwrite(random: Random, part: str, number: int) -> Operation:
+    first = BUSIEST + 500 + number
+    return Overwrite(first, (Row(part, f"w{number}", random.randrange(100), (first,)),))
+
+
+FAMILIES: tuple[Callable[[Scenario, Random], Scenario], ...] = (
+    stormy,
+    racing_reapers,
+    crowded_opening,
+    same_moment,
+    late_reapers,
+)
 ONE_IN = 8
 
 

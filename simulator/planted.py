@@ -134,7 +134,7 @@ _ALL = (
         "no new look under the lock",
         "the commit judges itself against the log as it was at the baseline",
         "occ.commit:Commit._under_lock",
-        "decisions = table.log.read_all(view.numbers)",
+        "decisions = view.decisions",
         "decisions = ()",
         seed=32,
     ),
@@ -186,17 +186,21 @@ _ALL = (
         "boundary before the listing",
         "the log's boundary is read before the listing",
         "occ.decisions:DecisionLog.look",
-        "    listed = [\n"
-        "        layout.decision_number(item.key)\n"
-        "        for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))\n"
-        "    ]\n"
+        "    listed = self._numbers(after)\n"
+        "    records = self._records(listed, newest)\n"
         "    boundary, lock = self._read_boundary()\n",
         "    boundary, lock = self._read_boundary()\n"
-        "    listed = [\n"
-        "        layout.decision_number(item.key)\n"
-        "        for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))\n"
-        "    ]\n",
+        "    listed = self._numbers(after)\n"
+        "    records = self._records(listed, newest)\n",
         seed=2,
+    ),
+    Planted(
+        "records after the boundary",
+        "a decision is read after the log's boundary, when it may have been collected and its number used by a late request",
+        "occ.decisions:DecisionLog.look",
+        "    records = self._records(listed, newest)\n    boundary, lock = self._read_boundary()\n",
+        "    boundary, lock = self._read_boundary()\n    records = self._records(listed, newest)\n",
+        within=2000,
     ),
     Planted(
         "no boundary after the put",
@@ -226,7 +230,7 @@ _ALL = (
         "rollback without a decision",
         "whoever finds a dead writer deletes its files without deciding",
         "occ.rollback:roll_back",
-        "outcome = _decide(table, victim)",
+        "outcome = _decide(table, victim, yields=yields)",
         "outcome = RollbackOutcome.ROLLED_BACK",
         seed=1,
     ),

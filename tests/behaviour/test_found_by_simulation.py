@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakelock.errors import StorageUnavailable
+from lakelock.errors import RolledBackError, StorageUnavailable
 from lakelock.markers.claims import Claim
 from lakelock.occ import retrying
 from lakelock.occ.coordinator import Coordinator
@@ -186,3 +186,45 @@ def test_a_file_that_a_rolled_back_writer_wrote_on_is_not_taken_for_archived(sto
     with storage.open_output(f"month=1/late_0-0-0_{tx.instant}.parquet") as output:
         output.write(b"rows")
     assert [file.instant for file in writer(storage, runtime).snapshot().files] == [done.instant]
+
+
+class Interrupted(Wrapped):
+    """Once, just before the first request of this kind for this key, something else happens."""
+
+    def __init__(self, inner, op, key, happens) -> None:
+        super().__init__(inner)
+        self.op, self.key, self.happens = op, key, happens
+
+    def carry(self, op, key, request, *, weight=1):
+        if (op, key) == (self.op, self.key) and self.happens is not None:
+            happens, self.happens, self.resume = self.happens, None, request
+            happens()
+        return request()
+
+
+def test_a_record_that_arrived_under_a_collected_number_is_not_taken_for_the_one_that_was_listed(storage, runtime):
+    """A reaper lists the log and stands still; the number is collected, and a commit that was under way for long gets it."""
+    first = layout.decision(1)
+    others = [writer(storage, runtime).begin("INSERT") for _ in range(2)]
+
+    def others_go_on() -> None:
+        lock = writer(storage, runtime).table.provider
+        lock.break_lock(lock.inspect().token, force=True)
+        for number, other in enumerate(others):
+            other.commit([put_file(other, storage, "month=2", f"f{number}")])
+        runtime._scheduled.clear()
+        runtime.advance(30)
+        writer(reading, runtime).reap()
+
+    def collected_and_used_again() -> None:
+        assert writer(storage, runtime).collect() == 1
+        slow.resume()
+        assert tx.instant.encode() in storage.get(first).data
+
+    slow = Interrupted(storage, "put_if_absent", first, others_go_on)
+    reading = Interrupted(storage, "get", first, collected_and_used_again)
+    tx = writer(slow, runtime).begin("INSERT")
+    with pytest.raises(RolledBackError):
+        tx.commit([put_file(tx, slow, "month=1", "a")])
+    assert reading.happens is None
+    assert tx.instant not in read_timeline(storage).completed_instants
