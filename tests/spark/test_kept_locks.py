@@ -142,7 +142,7 @@ def test_the_locks_of_a_spark_that_is_killed_are_given_back_at_once(
     spark: SparkSession, table: LakeTable, path: str, gated: Path
 ) -> None:
     order = {"rows": [["c", 30, "1"]], "gate": str(gated), "path": path, "options": PESSIMISTIC}
-    with WriterProcess(path, "save", order, options=PESSIMISTIC):
+    with WriterProcess(path, "save", order, options=PESSIMISTIC, own_jvm=True):
         eventually((gated / "reached").exists, BOUND_S)
         assert len(shown(path)) == 1
     eventually(lambda: shown(path) == [], BOUND_S)
