@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+from lakelock.occ.steps import read_environment
+
 ROOT = Path(__file__).parents[2]
 POLL_S = 0.01
 
@@ -93,6 +95,7 @@ def _become_writer(request: dict[str, object], worker: ModuleType) -> None:
         for stream, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(str(request[name]), os.O_WRONLY | os.O_CREAT, 0o600), stream)
         os.environ.update(request["steps"])  # type: ignore[call-overload]
+        read_environment()
         random.seed()
         print(json.dumps(worker.answer_of(request["order"]), default=str), flush=True)
         status = 0
