@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 
 from lakelock.simulator.faults import FaultKind, Weather
-from lakelock.simulator.late_families import belated, doubtful, sleepy, twinned
+from lakelock.simulator.late_families import belated, doubtful, overtaken, sleepy, twinned
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import Collect, Insert, Look, Operation, Overwrite, Reap
 from lakelock.simulator.rows import Row
@@ -145,6 +145,7 @@ FAMILIES: tuple[Callable[[Scenario, Random], Scenario], ...] = (
     belated,
     sleepy,
     doubtful,
+    overtaken,
 )
 ONE_IN = 8
 

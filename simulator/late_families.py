@@ -18,6 +18,7 @@ _OWN = BUSIEST + 100
 
 Maker = Callable[[int, Random], Operation]
 
+_AROUND_A_DECISION = ("list .hoodie/.lakelock/decisions", "get .hoodie/.lakelock/decisions.boundary")
 _DECISIONS = ("put-if-absent .hoodie/.lakelock/decisions/", "get .hoodie/.lakelock/decisions/")
 
 
@@ -82,6 +83,17 @@ def doubtful(scenario: Scenario, random: Random) -> Scenario:
     return replace(scenario, actors=(*_writers(scenario), jobs), weather=weather)
 
 
+def overtaken(scenario: Scenario, random: Random) -> Scenario:
+    """Writers that stand still for a moment between their two listings, and others between decision and publication."""
+    rates = {FaultKind.PAUSE: random.choice([0.02, 0.04]), FaultKind.CRASH: random.choice([0.001, 0.003])}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=3.0, hot=_AROUND_A_DECISION)
+    busy = tuple(
+        ActorPlan(f"busy-{actor}", tuple(_cold_row(_OWN + 20 * actor + one) for one in range(8)), think_s=0.1)
+        for actor in range(random.randint(2, 4))
+    )
+    return replace(scenario, actors=(*_writers(scenario)[:2], *busy), weather=weather, lock=LockKind.GENEROUS)
+
+
 def _writers(scenario: Scenario) -> tuple[ActorPlan, ...]:
     """The actors of the scenario who have no chores."""
     return tuple(actor for actor in scenario.actors if actor.name != "keeper")
@@ -99,6 +111,10 @@ def _transfer(number: int, random: Random) -> Operation:
 
 def _hot_rows(number: int, random: Random) -> Operation:
     return Upsert(number, tuple(Row(*place, random.randrange(100), (number,)) for place in random.sample(HOT, 2)))
+
+
+def _cold_row(number: int) -> Operation:
+    return Insert(number, (Row("0", f"e{number}", 50, (number,)),))
 
 
 def _relay(number: int, random: Random) -> Operation:

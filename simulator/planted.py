@@ -280,6 +280,7 @@ _ALL = (
         "publication_of(decision, timeline) is Publication.ALREADY",
         "publication_of(decision, timeline) is not None",
         within=2000,
+        seed=439,
     ),
     Planted(
         "a rollback older than its victim",
@@ -288,6 +289,13 @@ _ALL = (
         "max(victim.instant, table.timeline().newest_time)",
         "table.timeline().newest_time",
         within=2000,
+        also=(
+            Edit(
+                "occ.rollback:clean_up",
+                "    _record(table, victim, left.by_partition)\n",
+                "    table.storage.delete([left.heartbeat])\n    _record(table, victim, left.by_partition)\n",
+            ),
+        ),
     ),
     Planted(
         "abort of a decided commit",

@@ -31,7 +31,7 @@ def with_seeds(source: str, seeds: Mapping[str, int | None]) -> str:
     lines = source.splitlines(keepends=True)
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Planted"]
     for call in sorted(calls, key=lambda call: -call.lineno):
-        name = ast.literal_eval(call.args[0]) if call.args else None
+        name: str = ast.literal_eval(call.args[0]) if call.args else ""
         if name not in seeds or call.end_lineno is None:
             continue
         end = call.end_lineno - 1
