@@ -197,7 +197,7 @@ _ALL = (
         "occ.decisions:DecisionLog.look",
         "    records = self._records(listed, newest)\n    boundary, lock = self._read_boundary()\n",
         "    boundary, lock = self._read_boundary()\n    records = self._records(listed, newest)\n",
-        seed=191,
+        seed=15,
     ),
     Planted(
         "no boundary after the put",
@@ -271,7 +271,7 @@ _ALL = (
         "occ.rollback:_decide",
         "finish_head(table, view, timeline)\n",
         "pass\n",
-        seed=1351,
+        seed=1663,
     ),
     Planted(
         "a head that is younger than the timeline",
@@ -354,7 +354,7 @@ _ALL = (
         "occ.reaper:_reap_one",
         "action = next((Action(i.action) for i in now.pending if i.requested == instant), None)",
         "action = None",
-        seed=231,
+        seed=439,
     ),
     Planted(
         "an instant shared and left",
@@ -362,7 +362,7 @@ _ALL = (
         "occ.reaper:_reap_one",
         "if done is not None and done.action != action:",
         "if False:",
-        seed=311,
+        seed=143,
     ),
     Planted(
         "claims that arrive late",
@@ -397,7 +397,7 @@ _ALL = (
         'first if archivable else ""',
         "first",
         within=4000,
-        seed=2591,
+        seed=2919,
     ),
     Planted(
         "batch applied by a twin",
