@@ -278,21 +278,6 @@ _ALL = (
         seed=439,
     ),
     Planted(
-        "a rollback older than its victim",
-        "the record of a rollback has the time of a slow clock, so that others take the time of what was rolled back",
-        "occ.rollback:_record",
-        "max(victim.instant, table.timeline().newest_time)",
-        "table.timeline().newest_time",
-        within=2000,
-        also=(
-            Edit(
-                "occ.rollback:clean_up",
-                "    _record(table, victim, left.by_partition)\n",
-                "    table.storage.delete([left.heartbeat])\n    _record(table, victim, left.by_partition)\n",
-            ),
-        ),
-    ),
-    Planted(
         "abort of a decided commit",
         "an error after the decision removes the files",
         "occ.transaction:Transaction._withdraw",
