@@ -53,20 +53,20 @@ def publish(table: OpenTable, decision: Decision, timeline: Timeline) -> Publica
 
 def is_rolled_back(table: OpenTable, timeline: Timeline, instant: str) -> bool:
     """True when a rollback in any state targets the instant. Each rollback plan is read once; they never change."""
-    for rollback in timeline.rollbacks:
-        if rollback.requested < instant:
-            continue
-        if rollback.requested not in table.rollback_targets:
-            requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
-            stored = table.storage.get(layout.timeline(requested.file_name))
-            # A plan without content is Java's between create and write: it may target anything, so look again next time.
-            if stored is None or not stored.data:
-                continue
-            plan = RollbackPlan.from_bytes(stored.data, requested.file_name)
-            table.rollback_targets[rollback.requested] = plan.target_instant
-        if table.rollback_targets[rollback.requested] == instant:
-            return True
-    return False
+    return any(rollback_target(table, rollback) == instant for rollback in timeline.rollbacks if rollback.requested >= instant)
+
+
+def rollback_target(table: OpenTable, rollback: Instant) -> str | None:
+    """The instant that a rollback is about, None if its plan does not say so yet. Read once."""
+    if rollback.requested not in table.rollback_targets:
+        requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
+        stored = table.storage.get(layout.timeline(requested.file_name))
+        # A plan without content is Java's between create and write: it may target anything, so look again next time.
+        if stored is None or not stored.data:
+            return None
+        plan = RollbackPlan.from_bytes(stored.data, requested.file_name)
+        table.rollback_targets[rollback.requested] = plan.target_instant
+    return table.rollback_targets[rollback.requested]
 
 
 def newest_commit(view: LogView) -> Decision | None:

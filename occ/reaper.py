@@ -32,8 +32,13 @@ class Reaped:
     evidence: str
 
 
-def find_dead(table: OpenTable, timeline: Timeline, own: str = "") -> list[tuple[str, Action | None, Liveness]]:
-    """Instants whose writer is proven dead: pending ones, and finished ones that were not tidied up. One listing."""
+def find_dead(
+    table: OpenTable, timeline: Timeline, own: str = "", *, patient: bool = True
+) -> list[tuple[str, Action | None, Liveness]]:
+    """Instants whose writer is proven dead: pending ones, and finished ones that were not tidied up. One listing.
+
+    `patient`: those of another engine are left to that engine for a while.
+    """
     judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending, own=own, read_alive=False)
     pending = {i.requested: Action(i.action) for i in timeline.pending}
     services = {i.requested for i in timeline.pending_services}
@@ -43,11 +48,11 @@ def find_dead(table: OpenTable, timeline: Timeline, own: str = "") -> list[tuple
         (instant, pending.get(instant), liveness)
         for instant, liveness in sorted(judged.items())
         # A table service that is not completed outlives its planner's heartbeat: it is Hudi's to finish or to roll back.
-        if liveness.state is LivenessState.DEAD and instant not in services
+        if liveness.state is LivenessState.DEAD and (liveness.is_mine_to_reap or not patient) and instant not in services
     ]
 
 
-def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> list[Reaped]:
+def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, patient: bool = True) -> list[Reaped]:
     """Roll back, or publish if decided, every pending instant of a dead writer, and tidy up after finished ones.
 
     Rollbacks that the dead did not complete are completed.
@@ -56,7 +61,7 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
     as an alert and tried again by the next one.
     """
     reaped, timeline = [], timeline or table.timeline()
-    for instant, action, liveness in find_dead(table, timeline, own):
+    for instant, action, liveness in find_dead(table, timeline, own, patient=patient):
         record = liveness.record
         operation = record.operation if record else "write"
         who = str(record.writer) if record else "another Hudi writer"
@@ -66,7 +71,8 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
         except LakelockError as error:
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
             continue
-        reaped.append(Reaped(instant, operation, who, outcome, liveness.evidence))
+        if outcome is not RollbackOutcome.LEFT:
+            reaped.append(Reaped(instant, operation, who, outcome, liveness.evidence))
     try:
         finish_rollbacks(table, timeline)
     except LakelockError as error:
@@ -81,10 +87,10 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Vic
         # The heartbeats were listed after the timeline: it may have begun since, and then only a decision may withdraw it.
         action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
         victim = replace(victim, action=action or victim.action)
-    outcome = roll_back(table, victim) if action is not None else _finished(now, instant)
+    outcome = roll_back(table, victim, yields=True) if action is not None else _finished(now, instant)
     if action is None and outcome is RollbackOutcome.GONE and ours:
         record_gone(table, victim, now)
-    if outcome is not RollbackOutcome.ROLLED_BACK:
+    if outcome not in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
         tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
     if outcome is RollbackOutcome.COMMITTED and action is not None:
         done = table.timeline().write_at(instant)

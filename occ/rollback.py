@@ -15,11 +15,11 @@ from enum import Enum
 from lakelock.errors import StorageUnavailable, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.leftovers import find_leftovers
-from lakelock.markers.liveness import LivenessState, StorageClock, judge_missing
+from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import Decision, DecisionKind, decided_for
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head, is_rolled_back, publish
+from lakelock.occ.publish import finish_head, is_rolled_back, publish, rollback_target
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created
 from lakelock.table import layout
@@ -34,6 +34,7 @@ class RollbackOutcome(Enum):
     ROLLED_BACK = "rolled back"
     COMMITTED = "committed"
     GONE = "gone"
+    LEFT = "left to another engine"
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,28 @@ class Victim:
     evidence: str = ""
 
 
-def roll_back(table: OpenTable, victim: Victim) -> RollbackOutcome:
-    """Decide, then remove what `victim` left. Returns COMMITTED, with the commit published, if it had been decided."""
+def roll_back(table: OpenTable, victim: Victim, *, yields: bool = False) -> RollbackOutcome:
+    """Decide, then remove what `victim` left. Returns COMMITTED, with the commit published, if it had been decided.
+
+    `yields`: LEFT when another engine is at the same rollback. Where other engines write, the lock is held to the end, so
+    that they see all of it or nothing: Java fails when what it is about to remove vanishes meanwhile.
+    """
+    shared = bool(table.foreign_met)
     with table.locked(victim.instant, "ROLLBACK"):
-        outcome = _decide(table, victim)
-    if outcome is RollbackOutcome.ROLLED_BACK:
-        reached(Step.ROLLBACK_DECIDED)
-        clean_up(table, victim)
+        outcome = _decide(table, victim, yields=yields)
+        if shared and outcome is RollbackOutcome.ROLLED_BACK:
+            _carry_out(table, victim)
+    if not shared and outcome is RollbackOutcome.ROLLED_BACK:
+        _carry_out(table, victim)
     return outcome
 
 
-def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
+def _carry_out(table: OpenTable, victim: Victim) -> None:
+    reached(Step.ROLLBACK_DECIDED)
+    clean_up(table, victim)
+
+
+def _decide(table: OpenTable, victim: Victim, *, yields: bool) -> RollbackOutcome:
     """Put a rollback decision for the instant, unless it is decided already. Hold the table's lock."""
     for _ in range(table.settings.decisions.slot_attempts):
         before = table.log.boundary()
@@ -75,6 +87,8 @@ def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
             return RollbackOutcome.COMMITTED
         if decided is not None:
             return RollbackOutcome.ROLLED_BACK
+        if yields and _is_underway(table, timeline, victim.instant):
+            return RollbackOutcome.LEFT
         finish_head(table, view, timeline)
         number = view.head + 1
         record = Decision(
@@ -99,6 +113,15 @@ def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
         f"others took each decision number that was tried for the rollback of {victim.instant}",
         hint="run again when fewer writers commit: lakelock markers reap",
     )
+
+
+def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
+    """Whether another engine has planned the same rollback and is not known to have died over it."""
+    rollbacks = [r for r in timeline.rollbacks if not r.is_completed and rollback_target(table, r) == instant]
+    if not rollbacks:
+        return False
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, rollbacks)
+    return any(not judged[r.requested].is_mine_to_reap for r in rollbacks if r.requested in judged)
 
 
 def clean_up(table: OpenTable, victim: Victim, *, everywhere: bool = False) -> None:
@@ -140,12 +163,17 @@ def _record(table: OpenTable, victim: Victim, files: Mapping[str, tuple[str, ...
     for _ in range(table.settings.decisions.slot_attempts):
         instant = later_than(table.runtime.now_ms(), max(victim.instant, table.timeline().newest_time))
         requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
+        # Java takes over a pending rollback, also one that is only being recorded, unless it has a fresh heartbeat.
+        if table.foreign_met and table.storage.put_if_absent(layout.heartbeat(instant), b"") is None:
+            continue
         if table.storage.put_if_absent(layout.timeline(requested.file_name), plan.to_bytes()) is not None:
             break
     else:
         return
     reached(Step.ROLLBACK_PLANNED)
     _complete(table, instant, plan, max(0, table.runtime.now_ms() - began_ms))
+    if table.foreign_met:
+        table.storage.delete([layout.heartbeat(instant)])
 
 
 def _complete(table: OpenTable, rollback: str, plan: RollbackPlan, took_ms: int) -> None:
@@ -181,7 +209,9 @@ def finish_rollbacks(table: OpenTable, timeline: Timeline) -> int:
             continue
         with table.locked(rollback.requested, "ROLLBACK"):
             now = table.timeline()
-            if rollback in now.rollbacks and now.state_of(plan.target_instant) is None:
+            # Java shows by a heartbeat that it is at this rollback, and looks whether it is complete before it starts one.
+            taken = table.storage.get(layout.heartbeat(rollback.requested)) is not None
+            if not taken and rollback in now.rollbacks and now.state_of(plan.target_instant) is None:
                 _complete(table, rollback.requested, plan, 0)
                 finished += 1
     return finished

@@ -35,7 +35,7 @@ from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete, markers_of
 from lakelock.occ import footprint as keys
 from lakelock.occ.baseline import Baseline, inflight_key
-from lakelock.occ.commit import Commit, outcome_unknown, planned_clustering
+from lakelock.occ.commit import Commit, outcome_unknown
 from lakelock.occ.committed import Committed
 from lakelock.occ.decisions import Decision
 from lakelock.occ.draft import Draft
@@ -44,6 +44,7 @@ from lakelock.occ.file_tasks import WriteContext
 from lakelock.occ.footprint import AppTransaction, Footprint
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.overlaps import alarm, newest_completion
+from lakelock.occ.planned_services import planned_clustering
 from lakelock.occ.reads import Read
 from lakelock.occ.rollback import RollbackOutcome, Victim, clean_up, roll_back
 from lakelock.occ.steps import Step, reached

@@ -112,6 +112,30 @@ class Watch:
         return found
 
 
+@dataclass
+class Progress:
+    """My place in the queue, and how long to stay away: for half of the turns before mine, at the pace seen last."""
+
+    ahead: int = 0
+    """How many requests were before mine at the latest look."""
+    _moved_s: float = 0.0
+    _turn_s: float = 0.0
+
+    def saw(self, rows: Sequence[LockRow], mine: int, now_s: float) -> None:
+        """Learn from `rows`, just read."""
+        ahead, before = sum(row.lock_id < mine for row in rows), self.ahead
+        if ahead < before:
+            self._turn_s = (now_s - self._moved_s) / (before - ahead)
+        elif before:
+            self._turn_s = max(self._turn_s, now_s - self._moved_s)
+        if ahead != before:
+            self.ahead, self._moved_s = ahead, now_s
+
+    def pause_s(self, call_s: float, poll_s: float) -> float:
+        """0 for who is next. A turn counts as `poll_s` at most, and as two calls at least, of which each takes `call_s`."""
+        return self.ahead / 2 * max(min(self._turn_s, poll_s), 2 * call_s) if self.ahead > 1 else 0.0
+
+
 def _short(identifier: str) -> str:
     """A UUID without its hyphens; any other identifier as far as it fits."""
     try:

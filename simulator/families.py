@@ -50,36 +50,26 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
 
 def slow_reapers(scenario: Scenario, random: Random) -> Scenario:
     """Writers stand still where they decide, and so does who rolls them back, while the log goes on and is collected."""
-    decide, look, _ = _HOT_REQUESTS
-    weather = Weather(
-        {FaultKind.PAUSE: 0.03, FaultKind.PAUSE_AFTER: random.choice([0.0, 0.01]), FaultKind.CRASH: 0.002},
-        latency_s=0.01,
-        longest_pause_s=random.choice([16.0, 24.0]),
-        crashes_at_most=6,
-        hot=random.choice([decide, (decide, look), (decide, "get .hoodie/.lakelock/decisions/")]),
-    )
-    lock = random.choice([LockKind.GENEROUS, LockKind.GENEROUS, LockKind.FORGETFUL, LockKind.STORAGE])
-    reaper, collector = _chores("reaper", 0, 20, Reap, 0.3), _chores("collector", 1, 40, Collect, 0.2)
-    actors = (*scenario.actors, reaper, collector)
-    return replace(scenario, actors=actors, weather=weather, lock=lock, lease_s=3.0, collect_above=2)
+    rates = {FaultKind.PAUSE: 0.03, FaultKind.PAUSE_AFTER: random.choice([0.0, 0.01]), FaultKind.CRASH: 0.002}
+    decide = _HOT_REQUESTS[0]
+    hot = random.choice([decide, decide, (decide, "get .hoodie/.lakelock/decisions/")])
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=random.choice([16.0, 24.0]), hot=hot)
+    return _reaped(scenario, weather, random.choice([LockKind.GENEROUS, LockKind.GENEROUS, LockKind.STORAGE]), reapers=1)
+
+
+def blind_reapers(scenario: Scenario, random: Random) -> Scenario:
+    """The same, with several who roll back, and who stand still between the timeline and the log."""
+    rates = {FaultKind.PAUSE: 0.02, FaultKind.CRASH: 0.001}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=16.0, hot=_HOT_REQUESTS[:2])
+    return _reaped(scenario, weather, random.choice([LockKind.FORGETFUL, LockKind.GENEROUS]), reapers=random.randint(2, 3))
 
 
 def dying_writers(scenario: Scenario, random: Random) -> Scenario:
     """Writers die anywhere, above all once they have decided, and several roll them back under a lock that excludes nobody."""
-    weather = Weather(
-        {FaultKind.PAUSE: 0.005, FaultKind.PAUSE_AFTER: 0.01, FaultKind.CRASH: 0.01, FaultKind.CRASH_AFTER: 0.005},
-        latency_s=0.01,
-        longest_pause_s=random.choice([8.0, 16.0]),
-        crashes_at_most=20,
-        hot=_HOT_REQUESTS[0],
-    )
-    lock = random.choice([LockKind.GENEROUS, LockKind.GENEROUS, LockKind.FORGETFUL])
-    keepers = (
-        _chores("reaper", 0, 20, Reap, 0.3),
-        _chores("reaper-2", 1, 20, Reap, 0.3),
-        _chores("collector", 2, 40, Collect, 0.2),
-    )
-    return replace(scenario, actors=(*scenario.actors, *keepers), weather=weather, lock=lock, lease_s=3.0, collect_above=2)
+    rates = {FaultKind.PAUSE: 0.005, FaultKind.PAUSE_AFTER: 0.01, FaultKind.CRASH: 0.01, FaultKind.CRASH_AFTER: 0.005}
+    pause_s = random.choice([8.0, 16.0])
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=pause_s, crashes_at_most=20, hot=_HOT_REQUESTS[0])
+    return _reaped(scenario, weather, random.choice([LockKind.GENEROUS, LockKind.GENEROUS, LockKind.FORGETFUL]), reapers=2)
 
 
 def crowded_opening(scenario: Scenario, random: Random) -> Scenario:
@@ -120,6 +110,14 @@ def late_reapers(scenario: Scenario, random: Random) -> Scenario:
     return replace(scenario, actors=(*scenario.actors, *reapers), weather=weather, lease_s=3.0)
 
 
+def _reaped(scenario: Scenario, weather: Weather, lock: LockKind, *, reapers: int) -> Scenario:
+    """The scenario with some who reap and one who collects, again and again."""
+    keepers = [_chores(f"reaper-{number}", number, 20, Reap, 0.3) for number in range(reapers)]
+    keepers.append(_chores("collector", reapers, 40, Collect, 0.2))
+    actors = (*scenario.actors, *keepers)
+    return replace(scenario, actors=actors, weather=weather, lock=lock, lease_s=3.0, collect_above=2)
+
+
 def _chores(name: str, number: int, count: int, kind: type[Operation], think_s: float) -> ActorPlan:
     first = BUSIEST * (number + 2)
     return ActorPlan(name, tuple(kind(first + one) for one in range(count)), think_s=think_s)
@@ -138,6 +136,7 @@ def _overwrite(random: Random, part: str, number: int) -> Operation:
 FAMILIES: tuple[Callable[[Scenario, Random], Scenario], ...] = (
     stormy,
     slow_reapers,
+    blind_reapers,
     dying_writers,
     crowded_opening,
     same_moment,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from io import BytesIO
 from typing import NamedTuple, Protocol
 
@@ -46,14 +47,15 @@ def partition_of(part: str) -> str:
     return f"part={part}"
 
 
-def rows_of(key: str, data: bytes) -> list[Row]:
+@lru_cache(maxsize=1024)  # a file of a run is read many times, by the engine and by the checks, and never changes
+def rows_of(key: str, data: bytes) -> tuple[Row, ...]:
     """The rows of a data file of either engine."""
     if data[:4] == b"PAR1":
         with BaseFile(BytesIO(data), key) as base:
             found = [row for batch in base.batches(TABLE_SCHEMA) for row in batch.to_pylist()]
-        return [Row(row["part"], row["id"], row["v"], tuple(json.loads(row["trail"]))) for row in found]
+        return tuple(Row(row["part"], row["id"], row["v"], tuple(json.loads(row["trail"]))) for row in found)
     part = key.split("/", 1)[0].partition("=")[2]
-    return [Row(part, name, value, tuple(trail)) for name, value, trail in json.loads(data)]
+    return tuple(Row(part, name, value, tuple(trail)) for name, value, trail in json.loads(data))
 
 
 Chosen = Callable[[Row], bool]
@@ -194,7 +196,7 @@ class LightRows:
     def _keys_read(self, keys: Mapping[str, frozenset[str]]) -> LightRead:
         return LightRead(self._storage, lambda row: row.key in keys[partition_of(row.part)], frozenset(keys), ReadKind.KEYS)
 
-    def _holding(self, tx: Transaction, partition: str | None, chosen: Chosen) -> list[tuple[DataFile, list[Row]]]:
+    def _holding(self, tx: Transaction, partition: str | None, chosen: Chosen) -> list[tuple[DataFile, tuple[Row, ...]]]:
         """The files of the snapshot that hold such rows, with all their rows."""
         snapshot = tx.snapshot()
         files = snapshot.files if partition is None else snapshot.in_partition(partition)
@@ -204,7 +206,7 @@ class LightRows:
     def _all_rows(self, snapshot: Snapshot) -> list[Row]:
         return [row for file in snapshot.files for row in self._file_rows(file)]
 
-    def _file_rows(self, file: DataFile) -> list[Row]:
+    def _file_rows(self, file: DataFile) -> tuple[Row, ...]:
         with self._storage.open_input(file.key) as opened:
             return rows_of(file.key, opened.read())
 

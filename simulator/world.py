@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
+from typing import Literal
 
 from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, LakelockError
 from lakelock.events import Event, EventKind, Events
@@ -97,11 +99,9 @@ class World:
         self.room = LockRoom(self.hub, scenario.lock)
         self.trace = Trace()
         self.network = Process("network", 0)
-        self.settings = _settings(scenario)
+        self.settings = _settings(scenario.profile, scenario.early, scenario.lease_s, scenario.collect_above)
         self.location = StorageLocation(self.server.uri)
-        self.properties = TableProperties.new(
-            "t", record_keys=("id",), partition_fields=("part",), create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("t")
-        )
+        self.properties = _PROPERTIES
         self._processes = 0
         self._births: dict[int, Callable[[], None]] = {}
         self.hub.on_death = self._died
@@ -263,14 +263,18 @@ def _matches(instant: str, committed: Committed) -> bool:
     return instant == committed.instant or committed.already_applied
 
 
-def _settings(scenario: Scenario) -> Settings:
+_PROPERTIES = TableProperties.new(
+    "t", record_keys=("id",), partition_fields=("part",), create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("t")
+)
+
+
+@lru_cache(maxsize=256)
+def _settings(profile: Literal["strict", "hudi"], early: bool, lease_s: float, collect_above: int) -> Settings:
     return Settings(
-        concurrency=ConcurrencySettings(profile=scenario.profile, early_conflict_detection=scenario.early),
-        lock=LockSettings(
-            wait_s=max(8.0, scenario.lease_s / 2), lease_s=scenario.lease_s, renew_s=scenario.lease_s / 4, poll_s=0.1
-        ),
+        concurrency=ConcurrencySettings(profile=profile, early_conflict_detection=early),
+        lock=LockSettings(wait_s=max(8.0, lease_s / 2), lease_s=lease_s, renew_s=lease_s / 4, poll_s=0.1),
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
         retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
-        decisions=DecisionSettings(slot_attempts=20, collect_above=scenario.collect_above),
+        decisions=DecisionSettings(slot_attempts=20, collect_above=collect_above),
         write=WriteSettings(bloom_entries=1, compression="none"),
     )

@@ -30,7 +30,7 @@ from lakelock.table.instants import (
 from lakelock.table.layout import FileGroupId
 from lakelock.table.partitions import DEFAULT_PARTITION, partition_path, partition_paths, partition_values
 from lakelock.table.properties import TableProperties
-from lakelock.table.services import RollbackMetadata, RollbackPlan, pending_clustering_groups
+from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.timeline import Timeline
 
@@ -166,6 +166,7 @@ PARSERS: list[Callable[[bytes], object]] = [
     RollbackPlan.from_bytes,
     RollbackMetadata.from_bytes,
     pending_clustering_groups,
+    partitions_to_clean,
 ]
 SAMPLES = [
     CommitMetadata(

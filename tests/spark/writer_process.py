@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import asdict
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import LakelockError
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakelockDataSource, LakeTable
 
 COLUMNS = "id string, v bigint, month string"
 ATTEMPTS = 20
+GATE_LIMIT_S = 120
 
 
 def session() -> SparkSession:
@@ -43,6 +46,8 @@ def run(spark: SparkSession, order: dict) -> dict:
 
 def perform(table: LakeTable, spark: SparkSession, operation: str, argument):
     """One write, named and with plain values, so that a test and a process can do the same."""
+    if operation == "save":
+        return save(spark, argument)
     if operation == "delete_where":
         return table.delete(argument)
     if operation == "count_up":
@@ -56,6 +61,26 @@ def perform(table: LakeTable, spark: SparkSession, operation: str, argument):
             tx.upsert(frame(spark, [[argument["to"], total + 1, argument["month"]]]))
         return tx.result
     return getattr(table, operation)(frame(spark, argument))
+
+
+def save(spark: SparkSession, order: dict):
+    """Append through `format("lakelock")`, in a task that says that it runs and waits until it may go on."""
+    spark.dataSource.register(LakelockDataSource)
+    rows = frame(spark, order["rows"]).coalesce(1).mapInArrow(gate(order["gate"]), COLUMNS)
+    rows.write.format("lakelock").mode("append").options(**order["options"]).save(order["path"])
+
+
+def gate(folder: str):
+    """For `mapInArrow`: makes the file `reached`, and passes the rows on once there is a file `open`."""
+
+    def wait(batches):
+        (Path(folder) / "reached").touch()
+        until_s = time.monotonic() + GATE_LIMIT_S
+        while not (Path(folder) / "open").exists() and time.monotonic() < until_s:
+            time.sleep(0.05)
+        yield from batches
+
+    return wait
 
 
 def _until_committed(write):
