@@ -13,6 +13,7 @@ ARGS   ?=
 JOBS   ?= 4
 MINUTES ?= 30
 WRITERS ?= 8
+SECONDS ?= 60
 FULL   ?=
 
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
@@ -29,7 +30,7 @@ results  = --junitxml=$(RESULTS)/$(1).xml
 # 5 is pytest's "no test was selected", which is fine when only some are asked for.
 OR_NONE := || [ $$? -eq 5 ]
 
-.PHONY: help demo test lint types layers tests waiting-tests interop simulate soak docs format java clean
+.PHONY: help demo test lint types layers tests waiting-tests interop simulate soak fuzz docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -74,6 +75,9 @@ simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=
 
 soak: $(VENV)/.test ## processes of mixed load, killed and paused now and then; MINUTES=30, WRITERS=8
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --writers $(WRITERS)
+
+fuzz: $(VENV)/.test ## every parser with inputs that atheris makes, each for SECONDS=60; ARGS=decision for one of them
+	$(BIN)/python -m tests.property.fuzz $(ARGS) --seconds $(SECONDS) --corpus .fuzz
 
 docs: $(VENV)/.test ## write the reference pages from the code
 	$(BIN)/python docs/generate.py

@@ -61,7 +61,8 @@ def cost(place: Place, rounds: int) -> dict[str, object]:
     found: dict[str, object] = {"bare_ms": statistics.median(bare_s) * 1000, "lakelock_ms": statistics.median(mine) * 1000}
     found |= compared("time", mine, bare_s)
     for other in lock_s:
-        found |= compared("time_beside_a_lock", mine, other) | {"lock_beside_bare_ratio": in_median(other, bare_s)}
+        found |= {"lock_ms": statistics.median(other) * 1000, "lock_beside_bare_ratio": in_median(other, bare_s)}
+        found |= compared("time_beside_a_lock", mine, other)
     if place.service.port:
         with bare((proxy := place.proxy()).port) as theirs:
             fewest = trips(proxy, theirs)
@@ -87,15 +88,19 @@ def in_median(mine: Seconds, theirs: Seconds) -> float:
     return statistics.median(one / other for one, other in zip(mine, theirs, strict=True))
 
 
-def in_turns(rounds: int, *each: Round) -> list[tuple[float, ...]]:
-    """Seconds of each round, of all that take turns.
+def in_turns(rounds: int, ours: Round, *others: Round) -> list[tuple[float, ...]]:
+    """Seconds of each round, of all that take turns; the others forwards and backwards, as it matters whom one follows.
 
     Never two of ours in a row: where writers poll, one that has just held the lock stays away for a moment.
     """
     for _ in range(10):
-        for one in each:
+        for one in (ours, *others):
             one()
-    return [tuple(timed(one) for one in each) for _ in range(rounds)]
+    found = []
+    for number in range(rounds):
+        mine, turn = timed(ours), -1 if number % 2 else 1
+        found.append((mine, *[timed(one) for one in others[::turn]][::turn]))
+    return found
 
 
 def trips(proxy: Proxy, one: Round) -> float:

@@ -39,7 +39,8 @@ class Attempt:
 
     `until_s`: when it gives up, on the monotonic clock; `answer_by_s`: until when an answer is waited for. `sent` maps what
     each request wrote (see the provider) to when it was about to be sent; `doubt`: one got no reply. `took_s`: how long the
-    latest try took that was answered; `in_crowd`: the lock has changed hands since `began_s`, and not to us.
+    latest answer took, but for the first, which may have had to connect; `in_crowd`: the lock has changed hands since
+    `began_s`, and not to us.
     """
 
     grant: str
@@ -49,13 +50,15 @@ class Attempt:
     sent: dict[object, float] = field(default_factory=dict)
     doubt: bool = False
     pauses: int = 0
+    answers: int = 0
     took_s: float = 0.0
     in_crowd: bool = False
     seen: str = ""
 
     def saw(self, holder: Holder | None, took_s: float) -> None:
         """Learn who holds the lock, where that is known."""
-        self.took_s = took_s
+        self.took_s = took_s if self.answers else 0.0
+        self.answers += 1
         if holder is not None:
             self.in_crowd = self.in_crowd or self.seen not in ("", holder.owner)
             self.seen = holder.owner

@@ -24,7 +24,8 @@ from tests.spark.writer_process import COLUMNS, frame, gate
 
 # A lease of ten minutes: what is free after seconds was given back.
 PESSIMISTIC = {
-    "concurrency.mode": "PESSIMISTIC", "data_locks.sleep_s": "0.05", "data_locks.lease_s": "600", "data_locks.renew_s": "0.5",
+    "concurrency.mode": "PESSIMISTIC", "data_locks.attempts": "4000", "data_locks.sleep_s": "0.05",
+    "data_locks.lease_s": "600", "data_locks.renew_s": "0.5",
 }  # fmt: skip
 AT_ONCE = {**PESSIMISTIC, "data_locks.attempts": "1"}
 BOUND_S = 200
@@ -141,7 +142,7 @@ def test_the_locks_of_a_spark_that_is_killed_are_given_back_at_once(
     spark: SparkSession, table: LakeTable, path: str, gated: Path
 ) -> None:
     order = {"rows": [["c", 30, "1"]], "gate": str(gated), "path": path, "options": PESSIMISTIC}
-    with WriterProcess(path, "save", order, options=PESSIMISTIC):
+    with WriterProcess(path, "save", order, options=PESSIMISTIC, own_jvm=True):
         eventually((gated / "reached").exists, BOUND_S)
         assert len(shown(path)) == 1
     eventually(lambda: shown(path) == [], BOUND_S)

@@ -1,4 +1,6 @@
-"""One writer as a process of its own, with its own Spark session: `python -m tests.spark.writer_process '<json>'`.
+"""One writer as a process of its own: `python -m tests.spark.writer_process '<json>'`.
+
+It starts a JVM, unless `PYSPARK_GATEWAY_PORT` names one that runs: then it is a driver in that one.
 
 Prints one line of JSON last: what became of the operation. Steps at which it dies or stops come in by `LAKELOCK_CRASH_AT`
 and `LAKELOCK_STOP_AT`.
@@ -7,11 +9,14 @@ and `LAKELOCK_STOP_AT`.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,8 +29,14 @@ GATE_LIMIT_S = 120
 
 
 def session() -> SparkSession:
+    """A session in a JVM of its own, or in the one that runs."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        gateway = launch_gateway()
+        jsc = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+        conf = SparkConf(_jvm=gateway.jvm, _jconf=jsc.getConf())
+        return SparkSession(SparkContext(gateway=gateway, jsc=jsc, conf=conf)).newSession()
     made = (
-        SparkSession.builder.master("local[1]")
+        SparkSession.builder.master("local[2]")
         .appName("writer")
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
@@ -112,16 +123,18 @@ def _grant_everybody(table: LakeTable) -> None:
     OpenTable.locked = locked  # type: ignore[method-assign]
 
 
-def main() -> None:
-    order = json.loads(sys.argv[1])
+def answer_of(order: dict) -> dict[str, object]:
+    """What became of the operation."""
     spark = session()
     try:
-        answer = run(spark, order)
+        return run(spark, order)
     except LakelockError as error:
         conflict = error.details.get("conflict")
-        answer = {"outcome": error.code.value, "message": str(error), "conflict": conflict and asdict(conflict)}
-    print(json.dumps(answer, default=str), flush=True)
-    spark.stop()
+        return {"outcome": error.code.value, "message": str(error), "conflict": conflict and asdict(conflict)}
+
+
+def main() -> None:
+    print(json.dumps(answer_of(json.loads(sys.argv[1])), default=str), flush=True)
 
 
 if __name__ == "__main__":
