@@ -52,7 +52,7 @@ def slow_reapers(scenario: Scenario, random: Random) -> Scenario:
     """Writers stand still where they decide, and so does who rolls them back, while the log goes on and is collected."""
     rates = {FaultKind.PAUSE: 0.03, FaultKind.PAUSE_AFTER: random.choice([0.0, 0.01]), FaultKind.CRASH: 0.002}
     decide = _HOT_REQUESTS[0]
-    hot = random.choice([decide, decide, (decide, "get .hoodie/.lakelock/decisions/")])
+    hot = (decide, random.choice([decide, decide, "get .hoodie/.lakelock/decisions/"]))
     weather = Weather(rates, latency_s=0.01, longest_pause_s=random.choice([16.0, 24.0]), hot=hot)
     return _reaped(scenario, weather, random.choice([LockKind.GENEROUS, LockKind.GENEROUS, LockKind.STORAGE]), reapers=1)
 

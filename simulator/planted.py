@@ -253,8 +253,8 @@ _ALL = (
         "occ.rollback:_decide",
         "if made is Created.OURS and table.log.boundary() < number:",
         "if made is Created.OURS:",
-        within=4000,
-        seed=3207,
+        within=5000,
+        seed=4151,
     ),
     Planted(
         "rollback without the first boundary read",
@@ -262,8 +262,8 @@ _ALL = (
         "occ.rollback:_decide",
         "if view.boundary != before:",
         "if False:",
-        within=4000,
-        seed=2655,
+        within=10000,
+        seed=8119,
     ),
     Planted(
         "rollback out of order",
