@@ -24,7 +24,7 @@ _OTHERS = (
         "occ.rollback:roll_back",
         "outcome = _decide(table, victim, yields=yields)",
         "outcome = RollbackOutcome.ROLLED_BACK",
-        seed=1,
+        seed=0,
     ),
     Planted(
         "rollback ignores the commit",
@@ -110,7 +110,7 @@ _OTHERS = (
         "        if owner.fate is Fate.ALIVE:",
         "        if owner.fate is not Fate.COMMITTED_SINCE:",
         within=2000,
-        seed=263,
+        seed=71,
     ),
     Planted(
         "deletion before the boundary",
@@ -126,7 +126,7 @@ _OTHERS = (
         "occ.reaper:collect",
         "min([view.head - 1, *needed])",
         "min([view.head, *needed])",
-        seed=45,
+        seed=15,
     ),
     Planted(
         "reaping by an old timeline",
@@ -151,7 +151,7 @@ _OTHERS = (
         "if claim.instant not in beating | active",
         "if False",
         within=2000,
-        seed=359,
+        seed=551,
     ),
     Planted(
         "probes left behind",
@@ -218,7 +218,7 @@ _OTHERS = (
         "occ.rules:judge",
         "if not profile.reads_matter:",
         "if True:",
-        seed=0,
+        seed=1,
     ),
     Planted(
         "appended rows",
@@ -226,7 +226,7 @@ _OTHERS = (
         "occ.rules:looks",
         "        if added:",
         "        if False:",
-        seed=0,
+        seed=1,
     ),
 )
 """Planted bugs of rolling back, cleaning up, and of the rules of conflict."""

@@ -11,7 +11,7 @@ BUGS_OF_COMMITS = (
         "occ.baseline:begin",
         "if head is not None and publication_of(head, timeline) is None:",
         "if False:",
-        seed=13,
+        seed=31,
     ),
     Planted(
         "head noted after the baseline",
@@ -35,7 +35,8 @@ BUGS_OF_COMMITS = (
         "occ.baseline:begin",
         "if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
         "if any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
-        seed=649,
+        within=2000,
+        seed=1103,
     ),
     Planted(
         "no new look under the lock",
@@ -59,7 +60,7 @@ BUGS_OF_COMMITS = (
         "occ.decisions:DecisionLog.decide",
         "outcome = create(self._storage, layout.decision(decision.number), decision.to_bytes())",
         "outcome = (self._storage.put(layout.decision(decision.number), decision.to_bytes()), Created.OURS)[1]",
-        seed=0,
+        seed=1,
     ),
     Planted(
         "no reply taken for a refusal",
@@ -87,7 +88,7 @@ BUGS_OF_COMMITS = (
             Edit("occ.commit:Commit._decide", "if found is None or found.write_id != write_id:", "if True:"),
             Edit("occ.commit:Commit._under_lock", "if mine is not None and mine.kind is DecisionKind.COMMIT:", "if False:"),
         ),
-        seed=14,
+        seed=0,
     ),
     Planted(
         "boundary before the listing",
