@@ -1,7 +1,7 @@
 """Which seed finds which planted bug, looked for anew: `python -m lakelock.simulator.planted_table [--write] [NAME ...]`.
 
 Each bug is looked for from seed 0 on, several at a time; the table for docs/robustness.md comes last. With `--write`, run in
-the repository, the seeds are put into `simulator/planted.py` and the table into the document.
+the repository, the seeds are put into the source and the table into the document.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from lakelock.simulator.planted import PLANTED, Planted, first_seed
 
 HEAD = "| planted bug | what it does | found by seed |\n|---|---|---|\n"
-SOURCE, DOCUMENT = Path("simulator/planted.py"), Path("docs/robustness.md")
+SOURCES = Path("simulator/planted.py"), Path("simulator/planted_commits.py")
+DOCUMENT = Path("docs/robustness.md")
 
 
 def table(found: Iterable[tuple[Planted, int | None]]) -> str:
@@ -60,7 +61,8 @@ def main(arguments: list[str]) -> int:
             sys.stderr.write(f"{name}: {seed}\n")
     text = table((planted, found.get(planted.name, planted.seed)) for planted in PLANTED)
     if "--write" in arguments:
-        SOURCE.write_text(with_seeds(SOURCE.read_text(), found))
+        for source in SOURCES:
+            source.write_text(with_seeds(source.read_text(), found))
         document = DOCUMENT.read_text()
         start = document.index(HEAD)
         DOCUMENT.write_text(document[:start] + text + document[document.index("\n\n", start) :])
