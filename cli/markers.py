@@ -136,7 +136,7 @@ def _would_reap(coordinator: Coordinator) -> list[dict[str, object]]:
     table = coordinator.table
     found: list[dict[str, object]] = []
     timeline = table.timeline()
-    for instant, action, liveness in find_dead(table, timeline):
+    for instant, action, liveness in find_dead(table, timeline, patient=False):
         left = find_leftovers(table.storage, instant, table.runtime, data=action is not None)
         files: dict[str, list[str]] = defaultdict(list)
         for partition, names in left.by_partition.items():

@@ -183,9 +183,9 @@ RULES: dict[ConflictRule, RuleText] = {
         "yes",
     ),
     ConflictRule.PENDING_TABLE_SERVICE: RuleText(
-        "plans to cluster a file group that I rewrite or replace",
-        "Java Hudi has scheduled clustering and not executed it",
-        "no: execute or roll back the plan first, its execution would undo the write",
+        "plans to cluster a file group that I rewrite or replace, or to remove the folder of a partition that I write into",
+        "Java Hudi has scheduled clustering and not executed it; its cleaner found a partition empty that I write into",
+        "clustering: no, execute or roll back the plan first, its execution would undo the write; cleaning: yes",
     ),
 }
 

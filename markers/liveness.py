@@ -22,6 +22,12 @@ from lakelock.table.instants import Instant, is_instant_time
 CLOCK_GRAIN_MS = 1_000
 """Object stores round modification times to the second."""
 
+FOREIGN_PATIENCE = 5
+"""How many times its limit another engine's dead writer is left to that engine, which rolls it back with its next commit.
+
+Java Hudi does that mostly without the lock, and its commit fails when somebody else has been faster.
+"""
+
 PARALLEL_READS = 16
 
 
@@ -49,6 +55,12 @@ class Liveness:
     evidence: str
     record: HeartbeatRecord | None = None
     is_foreign: bool = False
+
+    @property
+    def is_mine_to_reap(self) -> bool:
+        """Whether its writer is dead, and another engine's has been so for long enough for that engine to have had its turn."""
+        patience = FOREIGN_PATIENCE if self.is_foreign else 1
+        return self.state is LivenessState.DEAD and self.age_s > patience * self.limit_s
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,11 @@ from lakelock.occ import footprint as keys
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
 from lakelock.occ.draft import Draft
-from lakelock.occ.footprint import Footprint, Other
+from lakelock.occ.footprint import Other
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
-from lakelock.occ.rules import PROFILES, Look, judge, pending_service
+from lakelock.occ.rules import PROFILES, Look, judge
 from lakelock.occ.single_writer import notice_second_writer
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.window import commits_since, possibly_archived
@@ -36,10 +37,9 @@ from lakelock.storage import Created
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import check_writable
-from lakelock.table.instants import State, later_than
+from lakelock.table.instants import later_than
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties, read_properties
-from lakelock.table.services import pending_clustering_groups
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
@@ -101,18 +101,17 @@ class Commit:
     def _under_lock(self, lease: Lease | None, *, may_look: bool) -> Decision | list[Look]:
         table, baseline = self._table, self._baseline
         for _ in range(table.settings.decisions.slot_attempts):
-            check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
             timeline = table.timeline()
-            view = table.log.look(after=baseline.first)
+            view = table.log.look(after=baseline.first, newest=None)
             table.ensure_same_lock(view)
             if view.boundary > baseline.first:
                 return self._by_timeline(timeline)
-            decisions = table.log.read_all(view.numbers)
-            if decisions is None:
-                continue
+            decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
             if mine is not None and mine.kind is DecisionKind.COMMIT:
                 return self._publish(mine, timeline, lease)
+            # Not before this: a commit of mine whose reply got lost stands, whatever others have changed since.
+            check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
             finish_head(table, view, timeline)
             others = commits_since(table.storage, baseline, timeline, decisions, self._others)
@@ -141,6 +140,7 @@ class Commit:
         table, mine = self._table, self._draft.footprint
         conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, self._before)
         conflict = conflict or planned_clustering(table, timeline, mine)
+        conflict = conflict or planned_cleaning(table, self._baseline, timeline, mine)
         if conflict is not None:
             raise ConflictError(conflict)
         archived = possibly_archived(table.storage, self._baseline, timeline)
@@ -312,15 +312,3 @@ def check_unchanged(baseline: Baseline, now: TableProperties, party: Party) -> N
             detail="the table's properties changed while this transaction was running",
         )
         raise ConflictError(replace(conflict, retry_helps=True))
-
-
-def planned_clustering(table: OpenTable, timeline: Timeline, mine: Footprint) -> Conflict | None:
-    """A conflict if a pending clustering plan covers a file group that `mine` rewrites or replaces."""
-    for plan in timeline.pending_clustering:
-        stored = table.storage.get(layout.timeline(replace(plan, state=State.REQUESTED).file_name))
-        if stored is None:
-            continue
-        conflict = pending_service(mine, plan.requested, pending_clustering_groups(stored.data, plan.file_name))
-        if conflict is not None:
-            return conflict
-    return None

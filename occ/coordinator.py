@@ -140,9 +140,12 @@ class Coordinator:
         """The table's schema now."""
         return self._schemas.at(self.table.timeline(), self.properties)
 
-    def reap(self) -> list[Reaped]:
-        """Finish or remove what dead writers left, also what arrived after its writer was gone."""
-        reaped = reap(self.table)
+    def reap(self, *, patient: bool = False) -> list[Reaped]:
+        """Finish or remove what dead writers left, also what arrived after its writer was gone.
+
+        `patient`, as at the beginning of each transaction: another engine's dead are left to that engine for a while.
+        """
+        reaped = reap(self.table, patient=patient)
         sweep(self.table)
         return reaped
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lakelock.clock import Runtime
-from lakelock.errors import LakelockError, ProviderMismatch
+from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.decisions import DecisionLog, LogView
@@ -19,6 +19,9 @@ from lakelock.storage import Listed, Storage
 from lakelock.storage_open import StorageLocation
 from lakelock.table import layout
 from lakelock.table.timeline import Timeline
+
+TORN_LOOKS, TORN_WAIT_S = 20, 0.05
+"""How often a commit that looks torn is looked at again, for a second in all."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,29 @@ class OpenTable:
     """The newest listing of the timeline, and what it showed."""
 
     def timeline(self) -> Timeline:
-        """The timeline as it is now: one listing."""
-        listed = list(self.storage.list(layout.TIMELINE))
-        for before, known in self.last_listed:
-            if before == listed:
-                return known
-        timeline = Timeline.from_listing(listed)
+        """The timeline as it is now: one listing.
+
+        Java creates a file of the timeline on a disk before it writes to it, so one that looks torn is looked at again.
+        """
+        for looks in range(TORN_LOOKS):
+            listed = list(self.storage.list(layout.TIMELINE))
+            try:
+                timeline = self._known_or_new(listed)
+                break
+            except CorruptTableError:
+                if looks + 1 == TORN_LOOKS:
+                    raise
+                self.runtime.sleep(TORN_WAIT_S)
         self.newest_seen[0] = max(self.newest_seen[0], timeline.newest_time)
         self.last_listed[:] = [(listed, timeline)]
         return timeline
+
+    def _known_or_new(self, listed: list[Listed]) -> Timeline:
+        """What a listing shows; a timeline that has not changed is taken apart once."""
+        for before, known in self.last_listed:
+            if before == listed:
+                return known
+        return Timeline.from_listing(listed)
 
     def ensure_same_lock(self, view: LogView) -> None:
         """`ProviderMismatch` if the table has moved to another lock since this process looked; costs no request."""

@@ -53,34 +53,34 @@ def publish(table: OpenTable, decision: Decision, timeline: Timeline) -> Publica
 
 def is_rolled_back(table: OpenTable, timeline: Timeline, instant: str) -> bool:
     """True when a rollback in any state targets the instant. Each rollback plan is read once; they never change."""
-    for rollback in timeline.rollbacks:
-        if rollback.requested < instant:
-            continue
-        if rollback.requested not in table.rollback_targets:
-            requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
-            stored = table.storage.get(layout.timeline(requested.file_name))
-            # A plan without content is Java's between create and write: it may target anything, so look again next time.
-            if stored is None or not stored.data:
-                continue
-            plan = RollbackPlan.from_bytes(stored.data, requested.file_name)
-            table.rollback_targets[rollback.requested] = plan.target_instant
-        if table.rollback_targets[rollback.requested] == instant:
-            return True
-    return False
+    return any(rollback_target(table, rollback) == instant for rollback in timeline.rollbacks if rollback.requested >= instant)
 
 
-def newest_commit(table: OpenTable, view: LogView) -> Decision | None:
+def rollback_target(table: OpenTable, rollback: Instant) -> str | None:
+    """The instant that a rollback is about, None if its plan does not say so yet. Read once."""
+    if rollback.requested not in table.rollback_targets:
+        requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
+        stored = table.storage.get(layout.timeline(requested.file_name))
+        # A plan without content is Java's between create and write: it may target anything, so look again next time.
+        if stored is None or not stored.data:
+            return None
+        plan = RollbackPlan.from_bytes(stored.data, requested.file_name)
+        table.rollback_targets[rollback.requested] = plan.target_instant
+    return table.rollback_targets[rollback.requested]
+
+
+def newest_commit(view: LogView) -> Decision | None:
     """The head of the log if it is a commit: the only decision that can still await publication."""
-    decision = table.log.read(view.head) if view.numbers else None
+    decision = view.decisions[-1] if view.decisions else None
     return decision if decision is not None and decision.kind is DecisionKind.COMMIT else None
 
 
 def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> None:
     """Publish what the head of the log decided, if that is still to be done. Hold the table's lock."""
-    decision = newest_commit(table, view)
-    if decision is None or publication_of(decision, timeline) is not None:
+    decision = newest_commit(view)
+    if decision is None or publication_of(decision, timeline) is Publication.ALREADY:
         return
-    # The listing may be older than the decision: its writer may have published, or lost it to a rollback, in between.
+    # The listing may be older than the decision: its writer may have begun, published, or lost it to a rollback, in between.
     if publish(table, decision, table.timeline()) is Publication.PUBLISHED and decision.writer != table.writer:
         reached(Step.FINISHED_FOR_ANOTHER)
         table.emit(

@@ -10,9 +10,8 @@ from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
 from lakelock.occ.baseline import inflight_key, requested_key
-from lakelock.occ.decisions import DecisionKind
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.rollback import RollbackOutcome, Victim, finish_rollbacks, roll_back
+from lakelock.occ.rollback import RollbackOutcome, Victim, finish_rollbacks, record_gone, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.instants import Action, State
@@ -33,8 +32,13 @@ class Reaped:
     evidence: str
 
 
-def find_dead(table: OpenTable, timeline: Timeline, own: str = "") -> list[tuple[str, Action | None, Liveness]]:
-    """Instants whose writer is proven dead: pending ones, and finished ones that were not tidied up. One listing."""
+def find_dead(
+    table: OpenTable, timeline: Timeline, own: str = "", *, patient: bool = True
+) -> list[tuple[str, Action | None, Liveness]]:
+    """Instants whose writer is proven dead: pending ones, and finished ones that were not tidied up. One listing.
+
+    `patient`: those of another engine are left to that engine for a while.
+    """
     judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending, own=own, read_alive=False)
     pending = {i.requested: Action(i.action) for i in timeline.pending}
     services = {i.requested for i in timeline.pending_services}
@@ -44,11 +48,11 @@ def find_dead(table: OpenTable, timeline: Timeline, own: str = "") -> list[tuple
         (instant, pending.get(instant), liveness)
         for instant, liveness in sorted(judged.items())
         # A table service that is not completed outlives its planner's heartbeat: it is Hudi's to finish or to roll back.
-        if liveness.state is LivenessState.DEAD and instant not in services
+        if liveness.state is LivenessState.DEAD and (liveness.is_mine_to_reap or not patient) and instant not in services
     ]
 
 
-def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> list[Reaped]:
+def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, patient: bool = True) -> list[Reaped]:
     """Roll back, or publish if decided, every pending instant of a dead writer, and tidy up after finished ones.
 
     Rollbacks that the dead did not complete are completed.
@@ -57,16 +61,18 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
     as an alert and tried again by the next one.
     """
     reaped, timeline = [], timeline or table.timeline()
-    for instant, action, liveness in find_dead(table, timeline, own):
+    for instant, action, liveness in find_dead(table, timeline, own, patient=patient):
         record = liveness.record
         operation = record.operation if record else "write"
         who = str(record.writer) if record else "another Hudi writer"
         try:
-            outcome = _reap_one(table, instant, action, Victim(instant, action or Action.COMMIT, operation, liveness.evidence))
+            victim = Victim(instant, action or Action.COMMIT, operation, liveness.evidence)
+            outcome = _reap_one(table, instant, action, victim, ours=record is not None)
         except LakelockError as error:
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
             continue
-        reaped.append(Reaped(instant, operation, who, outcome, liveness.evidence))
+        if outcome is not RollbackOutcome.LEFT:
+            reaped.append(Reaped(instant, operation, who, outcome, liveness.evidence))
     try:
         finish_rollbacks(table, timeline)
     except LakelockError as error:
@@ -74,15 +80,17 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "") -> l
     return reaped
 
 
-def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Victim) -> RollbackOutcome:
+def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Victim, *, ours: bool) -> RollbackOutcome:
     """Roll back or finish one instant. `action` is None if it was not pending when the timeline was listed."""
     if action is None:
         now = table.timeline()
         # The heartbeats were listed after the timeline: it may have begun since, and then only a decision may withdraw it.
         action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
         victim = replace(victim, action=action or victim.action)
-    outcome = roll_back(table, victim) if action is not None else _finished(now, instant)
-    if outcome is not RollbackOutcome.ROLLED_BACK:
+    outcome = roll_back(table, victim, yields=True) if action is not None else _finished(now, instant)
+    if action is None and outcome is RollbackOutcome.GONE and ours:
+        record_gone(table, victim, now)
+    if outcome not in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
         tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
     if outcome is RollbackOutcome.COMMITTED and action is not None:
         done = table.timeline().write_at(instant)
@@ -136,27 +144,19 @@ def tidy_up(table: OpenTable, instant: str, *, committed: bool) -> None:
 def collect(table: OpenTable) -> int:
     """Delete old decisions that nobody needs any more; how many.
 
-    Only a prefix in which each is finished, not beyond what a live transaction noted as its head, and never the head
-    itself. The boundary is raised before anything is deleted: whoever lists a hole reads the boundary afterwards.
+    Not beyond what a live transaction noted as its head, and never the head itself: only that can await publication. A rollback
+    need not be complete: its writer's window has a hole then, and whoever finds it pending decides once more.
+    The boundary is raised before anything is deleted: whoever lists a hole reads the boundary afterwards.
     """
-    timeline = table.timeline()
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending)
+    view = table.log.look(newest=0)
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, table.timeline().pending)
     needed = [
         liveness.record.first
         for liveness in judged.values()
         if liveness.state is LivenessState.ALIVE and liveness.record is not None
     ]
-    view = table.log.look()
-    limit = min([view.head - 1, *needed])
-    upto = view.boundary
-    for number in view.numbers:
-        decision = table.log.read(number) if number <= limit else None
-        if decision is None:
-            break
-        if decision.kind is DecisionKind.ROLLBACK and timeline.state_of(decision.instant) is not None:
-            break
-        upto = number
-    if upto == view.boundary or not table.log.raise_boundary(upto):
+    upto = min([view.head - 1, *needed])
+    if upto <= view.boundary or not table.log.raise_boundary(upto):
         return 0
     reached(Step.BOUNDARY_RAISED)
     deleted = table.log.delete_up_to(upto)

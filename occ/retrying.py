@@ -118,7 +118,7 @@ def _wait_for(coordinator: Coordinator, instant: str) -> None:
         state = timeline.state_of(instant)
         if state is None or state is State.COMPLETED:
             return
-        if any(r.instant == instant for r in coordinator.reap()):
+        if any(r.instant == instant for r in coordinator.reap(patient=True)):
             return
         table.runtime.sleep(pause_s)
         pause_s = min(pause_s * 2, policy.longest_wait_s)

@@ -1,24 +1,25 @@
 """Rolling back: exactly one of commit and rollback wins for each instant, and only the winner's files survive.
 
-A rollback by somebody else first takes a decision in the log; only then are data files deleted, then markers, the
-pending timeline files and the heartbeat, and last the completed rollback is recorded. It can be killed anywhere and run
-again by anyone.
+A rollback by somebody else first takes a decision in the log; only then are data files deleted, then markers and the
+pending timeline files, then the completed rollback is recorded, and last the heartbeat goes. It can be killed anywhere and
+run again by anyone. Heartbeat and record keep others from the instant's time: what was told of it is true for ever.
 The instant's own transaction may skip the decision as long as it has never tried to decide: nobody else could commit it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from lakelock.errors import StorageUnavailable, TransactionError
 from lakelock.events import EventKind
-from lakelock.markers.leftovers import Leftovers, find_leftovers
-from lakelock.markers.liveness import LivenessState, StorageClock, judge_missing
+from lakelock.markers.leftovers import find_leftovers
+from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import Decision, DecisionKind, decided_for
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head, publish
+from lakelock.occ.publish import finish_head, is_rolled_back, publish, rollback_target
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created
 from lakelock.table import layout
@@ -33,6 +34,7 @@ class RollbackOutcome(Enum):
     ROLLED_BACK = "rolled back"
     COMMITTED = "committed"
     GONE = "gone"
+    LEFT = "left to another engine"
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,28 @@ class Victim:
     evidence: str = ""
 
 
-def roll_back(table: OpenTable, victim: Victim) -> RollbackOutcome:
-    """Decide, then remove what `victim` left. Returns COMMITTED, with the commit published, if it had been decided."""
+def roll_back(table: OpenTable, victim: Victim, *, yields: bool = False) -> RollbackOutcome:
+    """Decide, then remove what `victim` left. Returns COMMITTED, with the commit published, if it had been decided.
+
+    `yields`: LEFT when another engine is at the same rollback. Where other engines write, the lock is held to the end, so
+    that they see all of it or nothing: Java fails when what it is about to remove vanishes meanwhile.
+    """
+    shared = bool(table.foreign_met)
     with table.locked(victim.instant, "ROLLBACK"):
-        outcome = _decide(table, victim)
-    if outcome is RollbackOutcome.ROLLED_BACK:
-        reached(Step.ROLLBACK_DECIDED)
-        clean_up(table, victim)
+        outcome = _decide(table, victim, yields=yields)
+        if shared and outcome is RollbackOutcome.ROLLED_BACK:
+            _carry_out(table, victim)
+    if not shared and outcome is RollbackOutcome.ROLLED_BACK:
+        _carry_out(table, victim)
     return outcome
 
 
-def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
+def _carry_out(table: OpenTable, victim: Victim) -> None:
+    reached(Step.ROLLBACK_DECIDED)
+    clean_up(table, victim)
+
+
+def _decide(table: OpenTable, victim: Victim, *, yields: bool) -> RollbackOutcome:
     """Put a rollback decision for the instant, unless it is decided already. Hold the table's lock."""
     for _ in range(table.settings.decisions.slot_attempts):
         before = table.log.boundary()
@@ -65,18 +78,17 @@ def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
             return RollbackOutcome.COMMITTED
         if state is None:
             return RollbackOutcome.GONE
-        view = table.log.look()
+        view = table.log.look(newest=None)
         if view.boundary != before:
             continue
-        decisions = table.log.read_all(view.numbers)
-        if decisions is None:
-            continue
-        decided = decided_for(victim.instant, decisions)
+        decided = decided_for(victim.instant, view.decisions)
         if decided is not None and decided.kind is DecisionKind.COMMIT:
             publish(table, decided, timeline)
             return RollbackOutcome.COMMITTED
         if decided is not None:
             return RollbackOutcome.ROLLED_BACK
+        if yields and _is_underway(table, timeline, victim.instant):
+            return RollbackOutcome.LEFT
         finish_head(table, view, timeline)
         number = view.head + 1
         record = Decision(
@@ -103,6 +115,15 @@ def _decide(table: OpenTable, victim: Victim) -> RollbackOutcome:
     )
 
 
+def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
+    """Whether another engine has planned the same rollback and is not known to have died over it."""
+    rollbacks = [r for r in timeline.rollbacks if not r.is_completed and rollback_target(table, r) == instant]
+    if not rollbacks:
+        return False
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, rollbacks)
+    return any(not judged[r.requested].is_mine_to_reap for r in rollbacks if r.requested in judged)
+
+
 def clean_up(table: OpenTable, victim: Victim, *, everywhere: bool = False) -> None:
     """Remove every trace of a rolled back instant and record the rollback. Idempotent; call it only after the decision.
 
@@ -116,31 +137,43 @@ def clean_up(table: OpenTable, victim: Victim, *, everywhere: bool = False) -> N
     table.storage.delete([inflight_key(victim.instant, victim.action)])
     reached(Step.ROLLBACK_INFLIGHT_DELETED)
     table.storage.delete([requested_key(victim.instant, victim.action)])
-    # The heartbeat goes after the pending files: as long as it is there, the next writer sees at once who is dead.
-    table.storage.delete([left.heartbeat])
     reached(Step.ROLLBACK_PENDING_DELETED)
-    _record(table, victim, left)
+    _record(table, victim, left.by_partition)
     reached(Step.ROLLBACK_RECORDED)
+    # As long as the heartbeat is there, the next writer sees at once who is dead, and nobody takes the instant's time.
+    table.storage.delete([left.heartbeat])
     table.emit(EventKind.ROLLED_BACK, victim.instant, victim.operation, files=len(left.data_files), evidence=victim.evidence)
 
 
-def _record(table: OpenTable, victim: Victim, left: Leftovers) -> None:
+def record_gone(table: OpenTable, victim: Victim, timeline: Timeline) -> None:
+    """Record the rollback of an instant that is gone, unless it is recorded: whoever removed it died in between."""
+    if not is_rolled_back(table, timeline, victim.instant):
+        _record(table, victim, {})
+
+
+def _record(table: OpenTable, victim: Victim, files: Mapping[str, tuple[str, ...]]) -> None:
     """Write the rollback instant that tells Hudi's tools what happened: requested, inflight, completed.
 
-    It is written last and in one go, so a crash leaves the victim pending, which the next writer reaps, or at worst this
-    record half written, which `finish_rollbacks` completes.
+    It is written in one go when the victim's files are gone, so a crash leaves the victim pending or its heartbeat, which the
+    next writer reaps, or at worst this record half written, which `finish_rollbacks` completes.
+    It is later than the victim, whatever the clocks say: a later rollback in the timeline keeps others from the victim's time.
     """
     began_ms = table.runtime.now_ms()
-    plan = RollbackPlan(victim.instant, victim.action.value, left.by_partition, table.storage.uri)
+    plan = RollbackPlan(victim.instant, victim.action.value, files, table.storage.uri)
     for _ in range(table.settings.decisions.slot_attempts):
-        instant = later_than(table.runtime.now_ms(), table.timeline().newest_time)
+        instant = later_than(table.runtime.now_ms(), max(victim.instant, table.timeline().newest_time))
         requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
+        # Java takes over a pending rollback, also one that is only being recorded, unless it has a fresh heartbeat.
+        if table.foreign_met and table.storage.put_if_absent(layout.heartbeat(instant), b"") is None:
+            continue
         if table.storage.put_if_absent(layout.timeline(requested.file_name), plan.to_bytes()) is not None:
             break
     else:
         return
     reached(Step.ROLLBACK_PLANNED)
     _complete(table, instant, plan, max(0, table.runtime.now_ms() - began_ms))
+    if table.foreign_met:
+        table.storage.delete([layout.heartbeat(instant)])
 
 
 def _complete(table: OpenTable, rollback: str, plan: RollbackPlan, took_ms: int) -> None:
@@ -176,7 +209,9 @@ def finish_rollbacks(table: OpenTable, timeline: Timeline) -> int:
             continue
         with table.locked(rollback.requested, "ROLLBACK"):
             now = table.timeline()
-            if rollback in now.rollbacks and now.state_of(plan.target_instant) is None:
+            # Java shows by a heartbeat that it is at this rollback, and looks whether it is complete before it starts one.
+            taken = table.storage.get(layout.heartbeat(rollback.requested)) is not None
+            if not taken and rollback in now.rollbacks and now.state_of(plan.target_instant) is None:
                 _complete(table, rollback.requested, plan, 0)
                 finished += 1
     return finished

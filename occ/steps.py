@@ -46,8 +46,17 @@ class Step(str, Enum):
 
 
 _SIGNALS = {"LAKELOCK_CRASH_AT": signal.SIGKILL, "LAKELOCK_STOP_AT": signal.SIGSTOP}
-_WANTED = {variable: os.environ[variable].partition(":") for variable in _SIGNALS if variable in os.environ}
+_WANTED: dict[str, tuple[str, str, str]] = {}
 _times_reached: Counter[str] = Counter()
+
+
+def read_environment() -> None:
+    """Read what the environment asks for: done at import, and again by a process that was forked and has another one."""
+    _WANTED.clear()
+    _WANTED.update({variable: os.environ[variable].partition(":") for variable in _SIGNALS if variable in os.environ})
+
+
+read_environment()
 
 
 def reached(step: Step) -> None:

@@ -112,6 +112,33 @@ class Watch:
         return found
 
 
+@dataclass
+class Progress:
+    """My place in the queue, and how long to stay away: half of the time until I am next, at the pace seen last.
+
+    Not more: the pace is that of waiters who stay away, and would become slower and slower.
+    """
+
+    ahead: int = 0
+    """How many requests were before mine at the latest look."""
+    _moved_s: float = 0.0
+    _turn_s: float = 0.0
+
+    def saw(self, rows: Sequence[LockRow], mine: int, now_s: float) -> None:
+        """Learn from `rows`, just read."""
+        ahead, before = sum(row.lock_id < mine for row in rows), self.ahead
+        if ahead < before:
+            self._turn_s = (now_s - self._moved_s) / (before - ahead)
+        elif before:
+            self._turn_s = max(self._turn_s, now_s - self._moved_s)
+        if ahead != before:
+            self.ahead, self._moved_s = ahead, now_s
+
+    def pause_s(self, look_s: float, poll_s: float) -> float:
+        """0 for who is next. A turn counts as `poll_s` at most, and as two calls at least, each like the `look_s` of a look."""
+        return (self.ahead - 1) / 2 * max(min(self._turn_s, poll_s), 2 * look_s) if self.ahead > 1 else 0.0
+
+
 def _short(identifier: str) -> str:
     """A UUID without its hyphens; any other identifier as far as it fits."""
     try:

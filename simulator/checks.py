@@ -129,13 +129,14 @@ class Checker:
         self._untidy.add(instant)
 
     def excused(self, file: DataFile) -> bool:
-        """A file that was written after others had rolled its writer back, by one that could not remove it any more.
+        """A file that was written while or after others rolled its writer back, by one that could not remove it any more.
 
-        Nobody but its writer knows of it, and nobody ever sees it.
+        A foreign writer looks for markers before it says that it rolls back. Nobody but the file's writer knows of it then,
+        and nobody ever sees it.
         """
         owner = self._owners.get(file.instant)
         gone = owner is None or owner.dead or file.instant in self._untidy
-        return file.key in self._arrived_late and gone
+        return gone and (file.key in self._arrived_late or file.instant in self.foreign_rollbacks)
 
     def _decision(self, key: str, data: bytes) -> None:
         number = layout.decision_number(key)

@@ -25,11 +25,12 @@ from lakelock.settings import (
     Settings,
     WriteSettings,
 )
+from lakelock.simulator.arrow_rows import ArrowRows
 from lakelock.simulator.checks import Checker
 from lakelock.simulator.faults import Faults
 from lakelock.simulator.locks import LockRoom, open_lock
-from lakelock.simulator.operations import Operation, State, Upsert, state_of
-from lakelock.simulator.rows import SCHEMA, ArrowRows, LightRows, Rows
+from lakelock.simulator.operations import Insert, Operation, State, Upsert, state_of
+from lakelock.simulator.rows import SCHEMA, LightRows, Rows
 from lakelock.simulator.runtime import SimRuntime
 from lakelock.simulator.scenario import ActorPlan, Scenario
 from lakelock.simulator.scheduler import Hub, Process
@@ -76,6 +77,8 @@ class Trace:
     events: list[tuple[float, str, Event]] = field(default_factory=list)
     reads: dict[int, State] = field(default_factory=dict)
     begun: int = 0
+    rejected: set[str] = field(default_factory=set)
+    """Instants of which an event said so."""
 
 
 class World:
@@ -141,6 +144,8 @@ class World:
             self.checker.owns(event.instant, process)
         elif event.kind in (EventKind.REJECTED, EventKind.COMMITTED):
             self.checker.ended(event.instant)
+            if event.kind is EventKind.REJECTED:
+                self.trace.rejected.add(event.instant)
         elif event.kind is EventKind.ALERT:
             self.checker.could_not_tidy(event.instant)
         if self._keep_events:
@@ -193,7 +198,7 @@ class Actor:
             self._done_with(operation, again=again)
 
     def _done_with(self, operation: Operation, *, again: bool) -> None:
-        batch = isinstance(operation, Upsert) and operation.application is not None
+        batch = isinstance(operation, Insert | Upsert) and operation.application is not None
         if again and batch and self._tries < REPLAYS:
             self._tries += 1
             return

@@ -139,6 +139,9 @@ _ROLLBACK_PARTITION = _record(
     _maybe("logFilesFromFailedCommit", _map("long")),
 )
 
+CLEANER_PLAN = _top("HoodieCleanerPlan", _maybe("partitionsToBeDeleted", _array(_STRING)))
+"""Only what is read of it: which folders a cleaner removes as a whole."""
+
 ROLLBACK_PLAN = _top(
     "HoodieRollbackPlan",
     _maybe("instantToRollback", _INSTANT_INFO, doc="Hoodie instant that needs to be rolled back"),

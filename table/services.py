@@ -1,4 +1,4 @@
-"""Table services of other writers that concern us: clustering plans, and rollbacks as Java writes and reads them."""
+"""Table services of other writers that concern us: plans to cluster and to clean, and rollbacks as Java has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lakelock.errors import CorruptTableError
 from lakelock.table.avro import Record, decode, encode
-from lakelock.table.avro_schemas import REQUESTED_REPLACE, ROLLBACK, ROLLBACK_PLAN
+from lakelock.table.avro_schemas import CLEANER_PLAN, REQUESTED_REPLACE, ROLLBACK, ROLLBACK_PLAN
 from lakelock.table.layout import FileGroupId, checked_file_name, checked_partition, in_partition
 
 Files = Mapping[str, Sequence[str]]
@@ -27,6 +27,13 @@ def pending_clustering_groups(data: bytes, source: str = "a clustering plan") ->
         checked_partition(group.partition, source)
         checked_file_name(group.file_id, source)
     return frozenset(found)
+
+
+def partitions_to_clean(data: bytes, source: str = "a cleaner's plan") -> frozenset[str]:
+    """The partitions whose whole folder a `.clean.requested` file plans to remove."""
+    _, record = decode(data, source, CLEANER_PLAN)
+    # An empty name is the table itself, of which Java removes files only.
+    return frozenset(checked_partition(partition, source) for partition in record["partitionsToBeDeleted"] or [] if partition)
 
 
 @dataclass(frozen=True)

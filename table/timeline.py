@@ -102,6 +102,11 @@ class Timeline:
         return tuple(i for i in self.instants if i.action == Action.ROLLBACK)
 
     @cached_property
+    def cleanings(self) -> tuple[Instant, ...]:
+        """Removals of old file slices by another engine, in any state."""
+        return tuple(i for i in self.instants if i.action == Action.CLEAN)
+
+    @cached_property
     def newest_time(self) -> str:
         """The greatest requested or completion time of anything, `""` when there is nothing."""
         return max((max(i.requested, i.completion or "") for i in self.instants), default="")

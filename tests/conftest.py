@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from lakelock.testing.servers import ServerMissing
-from tests.integration import matrix
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
 _INTEROP_FOLDER = Path(__file__).parent / "interop"
@@ -33,18 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.interop)
         if without_java and (item.get_closest_marker("spark") or item.get_closest_marker("interop")):
             item.add_marker(skip)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The matrix of lock providers and properties. Here, because the process that distributes tests reads no conftest below."""
-    reports = [report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "when")]
-    found = matrix.cells(reports)
-    if found:
-        terminalreporter.section("lock matrix")
-        for line in matrix.lines(found):
-            terminalreporter.write_line(line)
-        if matrix.write(found, matrix.reasons(reports)):
-            terminalreporter.write_line(f"wrote {matrix.PAGE}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -28,13 +28,13 @@ _WITHIN_S = 600.0
 
 @dataclass(frozen=True)
 class JavaHudi:
-    """The Python to run PySpark 3.5 with, and Hudi's jar for `spark.jars`."""
+    """The Python to run PySpark 3.5 with, and the jars for `spark.jars`, Hudi's first."""
 
     python: Path
-    jar: Path
+    jars: tuple[Path, ...]
 
     def command(self, program: Path, *arguments: str) -> list[str]:
-        return [str(self.python), str(program), str(self.jar), *arguments]
+        return [str(self.python), str(program), ",".join(map(str, self.jars)), *arguments]
 
 
 def java_hudi(folder: Path = FOLDER) -> JavaHudi:
@@ -42,8 +42,7 @@ def java_hudi(folder: Path = FOLDER) -> JavaHudi:
     java()
     given = os.environ.get(PYTHON)
     python = Path(given) if given else _environment(folder)
-    (jar,) = HUDI_SPARK.fetch().glob("*.jar")
-    return JavaHudi(python, jar)
+    return JavaHudi(python, tuple(HUDI_SPARK.fetch().glob("*.jar")))
 
 
 def _environment(folder: Path) -> Path:

@@ -1,15 +1,32 @@
-"""Services that several behaviour suites share, started once."""
+"""What several behaviour suites share: a table on local disk, and services, started once."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
+from lakelock.storage_local import LocalStorage
 from lakelock.storage_object import ObjectStorage
 from lakelock.testing.servers import S3_OPTIONS, s3_server
+from tests.behaviour.tables import new_table
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    """Storage with an empty table."""
+    made = LocalStorage(tmp_path / "t")
+    new_table(made)
+    return made
+
+
+@pytest.fixture
+def path(storage: LocalStorage) -> str:
+    """The path of the table."""
+    return storage.root
 
 
 @pytest.fixture(scope="session")

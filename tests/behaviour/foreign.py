@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.avro import encode
-from lakelock.table.avro_schemas import REQUESTED_REPLACE
+from lakelock.table.avro_schemas import CLEANER_PLAN, REQUESTED_REPLACE
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
@@ -85,8 +85,18 @@ class Peer:
 
     def service(self, action: Action) -> None:
         """A clean, an archival mark or a savepoint that completes."""
-        instant = self.begin(action, plan=b"plan")
+        plan = encode(CLEANER_PLAN, {"partitionsToBeDeleted": None}) if action is Action.CLEAN else b"plan"
+        instant = self.begin(action, plan=plan)
         done = Instant(instant, action.value, State.COMPLETED, self.later())
+        assert self.storage.put_if_absent(layout.timeline(done.file_name), b"done") is not None
+
+    def plan_cleaning(self, *partitions: str) -> str:
+        """Plan to remove the folders of these partitions."""
+        return self.begin(Action.CLEAN, plan=encode(CLEANER_PLAN, {"partitionsToBeDeleted": list(partitions)}))
+
+    def clean(self, instant: str) -> None:
+        """Say that a planned cleaning is done."""
+        done = Instant(instant, Action.CLEAN.value, State.COMPLETED, self.later())
         assert self.storage.put_if_absent(layout.timeline(done.file_name), b"done") is not None
 
     def archive(self, *instants: str) -> None:

@@ -18,9 +18,9 @@ from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
 from lakelock.table import layout
+from tests.behaviour.command_line import run
 from tests.behaviour.data_lock_suite import Later
 from tests.behaviour.tables import insert, new_table, writer
-from tests.behaviour.test_cli import run
 
 MONTH = Resource.of("month=1")
 QUICK = Settings.resolve({"data_locks.lease_s": 1, "data_locks.renew_s": 0.3, "data_locks.sleep_s": 0.05}).settings
@@ -35,14 +35,72 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 
 @pytest.fixture
-def path(storage: LocalStorage) -> str:
-    return storage.root
-
-
-@pytest.fixture
 def backfill(storage: LocalStorage) -> Iterator[Coordinator]:
     with writer(storage, Settings(), "backfill") as made:
         yield made
+
+
+class TestTheCommitLock:
+    @pytest.fixture
+    def held(self, storage: LocalStorage) -> Iterator[int]:
+        provider = writer(storage, Settings(), "backfill").table.provider
+        assert provider is not None
+        lease = provider.acquire(wait_s=1)
+        yield lease.token
+        provider.release(lease)
+
+    def test_a_free_lock_says_so(self, path: str) -> None:
+        ended = run("locks", "ls", path)
+        assert ended.code == Exit.OK
+        assert "free" in ended.out
+        assert run("locks", "ls", path, "--json").json["state"] == "free"
+
+    def test_a_held_lock_shows_its_holder_and_how_to_break_it(self, path: str, held: int) -> None:
+        ended = run("locks", "ls", path)
+        assert "backfill" in ended.out
+        assert f"lakelock locks break {path} --token {held}" in ended.out
+        found = run("locks", "ls", path, "--json").json
+        assert (found["state"], found["token"], found["holder"]["writer"]["application"]) == ("held", held, "backfill")
+        assert found["holder"]["renewed"].endswith("Z")
+
+    def test_a_live_holder_is_not_robbed_by_mistake(self, path: str, held: int) -> None:
+        ended = run("locks", "break", path, "--token", str(held), "--yes")
+        assert ended.code == Exit.LOCK_HELD
+        assert "backfill" in ended.err
+        assert run("locks", "ls", path, "--json").json["state"] == "held"
+
+    def test_another_grant_is_not_broken(self, path: str, held: int) -> None:
+        ended = run("locks", "break", path, "--token", str(held - 1), "--yes", "--force")
+        assert ended.code == Exit.LOCK_HELD
+        assert "another grant has followed" in ended.err
+
+    def test_it_asks_first_and_no_means_no(self, path: str, held: int) -> None:
+        ended = run("locks", "break", path, "--token", str(held), "--force", stdin="n\n")
+        assert ended.code == Exit.ERROR
+        assert "Break the lock that backfill" in ended.err
+        assert run("locks", "ls", path, "--json").json["state"] == "held"
+
+    def test_yes_with_force_breaks_it(self, path: str, held: int) -> None:
+        ended = run("locks", "break", path, "--token", str(held), "--force", "--json", "--yes")
+        assert (ended.code, ended.json["broken"]) == (Exit.OK, True)
+        assert run("locks", "ls", path, "--json").json["state"] == "free"
+
+    def test_a_lock_that_cannot_be_read_is_broken_by_force_only(self, storage: LocalStorage, path: str, held: int) -> None:
+        storage.put(layout.LOCK, b"torn")
+        assert run("locks", "break", path, "--token", str(held), "--yes").code == Exit.ERROR
+        ended = run("locks", "break", path, "--token", str(held), "--force", "--yes")
+        assert (ended.code, ended.out.strip()) == (Exit.OK, "broken: somebody unknown no longer holds the lock")
+        assert run("locks", "ls", path, "--json").json["state"] == "free"
+
+    def test_programs_must_say_yes(self, path: str, held: int) -> None:
+        ended = run("locks", "break", path, "--token", str(held), "--force", "--json")
+        assert ended.code == Exit.USAGE
+        assert json.loads(ended.err)["error"]["code"] == "settings"
+
+    def test_without_a_lock_there_is_nothing_to_show(self, path: str) -> None:
+        ended = run("locks", "ls", path, "--set", "concurrency.mode=SINGLE_WRITER")
+        assert ended.code == Exit.USAGE
+        assert "there is no lock" in ended.err
 
 
 class TestShowLocks:

@@ -20,7 +20,7 @@ from lakelock.storage import Storage
 from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
 from tests.behaviour.data_lock_suite import P1, DataLockSuite, Writers, granted, own
-from tests.integration.matrix import MARK
+from tests.integration.matrix import mark
 
 RUNTIME = SystemRuntime()
 
@@ -55,7 +55,7 @@ class TestDocuments(DocumentSuite):
     @pytest.fixture(autouse=True)
     def cell(self, request: pytest.FixtureRequest, provider: str) -> None:
         """Says in the reports which cell of the lock matrix this is."""
-        request.node.user_properties.append((MARK, [provider.removesuffix(":"), "S/X suite"]))
+        mark(request.node, provider.removesuffix(":"), "S/X suite")
 
     @pytest.fixture
     def writers(self, provider: str, tmp_path: Path) -> Iterator[Writers]:

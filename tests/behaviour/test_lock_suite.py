@@ -69,19 +69,21 @@ class HidesItsHolder(MemoryLockProvider):
         return LockState(None, 0)
 
 
-@pytest.fixture(autouse=True)
-def named(request, monkeypatch):
-    monkeypatch.setitem(BUILT_IN, "tried", globals()[request.config.getini("provider_class")])
+def tried(provider):
+    class Tried(OneProcessPromises):
+        @pytest.fixture
+        def locked_table(self, tmp_path, monkeypatch):
+            monkeypatch.setitem(BUILT_IN, "tried", provider)
+            runtime = ManualRuntime()
+            storage = MemoryStorage(runtime.now_ms, name=str(tmp_path))
+            return LockedTable({"lock.provider": "tried:"}, runtime=runtime, storage=storage)
+
+    return Tried
 
 
-class TestTried(OneProcessPromises):
-    @pytest.fixture
-    def locked_table(self, tmp_path):
-        runtime = ManualRuntime()
-        storage = MemoryStorage(runtime.now_ms, name=str(tmp_path))
-        return LockedTable({"lock.provider": "tried:"}, runtime=runtime, storage=storage)
+for provider in MemoryLockProvider.__subclasses__():
+    globals()[f"Test{provider.__name__}"] = tried(provider)
 """
-CONFTEST = "def pytest_addoption(parser):\n    parser.addini('provider_class', 'the provider that is tried')\n"
 NOTICED_BY = {
     "Right": set(),
     "LetsEverybodyIn": {"test_one_holds_the_lock_and_the_other_is_told_who", "test_no_time_to_wait_still_takes_a_free_lock"},
@@ -94,18 +96,30 @@ NOTICED_BY = {
 }
 
 
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bool]]:
+    """Whether each test of the suite passed, by provider and name."""
+    folder = tmp_path_factory.mktemp("tried")
+    (folder / "test_tried.py").write_text(BROKEN)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={folder}/results.xml", folder]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    found: dict[str, dict[str, bool]] = {}
+    for case in ElementTree.parse(folder / "results.xml").iter("testcase"):
+        provider = case.get("classname", "").rpartition(".Test")[2]
+        found.setdefault(provider, {})[case.get("name", "")] = case.find("failure") is None
+    assert set(found) == set(NOTICED_BY), done.stdout
+    return found
+
+
 @pytest.mark.parametrize("provider", NOTICED_BY)
-def test_a_lock_that_breaks_a_promise_is_noticed_by_the_test_of_that_promise(provider: str, tmp_path: Path) -> None:
-    (tmp_path / "test_tried.py").write_text(BROKEN)
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\nprovider_class = {provider}\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={tmp_path}/results.xml", tmp_path]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
-    cases = list(ElementTree.parse(tmp_path / "results.xml").iter("testcase"))
-    failed = {case.get("name") for case in cases if case.find("failure") is not None}
-    assert len(cases) >= 15, done.stdout
-    assert failed >= NOTICED_BY[provider], done.stdout
-    assert bool(failed) == (provider != "Right"), done.stdout
+def test_a_lock_that_breaks_a_promise_is_noticed_by_the_test_of_that_promise(
+    provider: str, tried: dict[str, dict[str, bool]]
+) -> None:
+    failed = {name for name, passed in tried[provider].items() if not passed}
+    assert len(tried[provider]) >= 15
+    assert failed >= NOTICED_BY[provider]
+    assert bool(failed) == (provider != "Right"), failed
 
 
 def test_the_overlap_detectors_notice_a_lock_that_keeps_nobody_out(tmp_path: Path) -> None:

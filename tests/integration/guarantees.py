@@ -67,7 +67,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ("memory", "fairness"): Shown(THREADS),
     ("memory", "cost"): Shown((), "it sends nothing"),
     ("dynamodb", "exclusion"): Shown(
-        (*EXCLUSION, f"{IN}/test_dynamodb_processes.py::test_a_client_with_javas_protocol_and_ours_exclude_each_other")
+        (*EXCLUSION, f"{IN}/test_java_providers.py::test_java_and_python_never_hold_the_lock_at_once")
     ),
     ("dynamodb", "token"): Shown(
         (
@@ -131,9 +131,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
             f"{IN}/test_zookeeper.py::test_tokens_are_transaction_numbers_and_grow_across_release_and_lost_sessions",
         )
     ),
-    ("zookeeper", "crash_release"): Shown(
-        (*CRASH, f"{IN}/test_zookeeper.py::test_a_killed_holder_is_replaced_after_its_session_and_not_before")
-    ),
+    ("zookeeper", "crash_release"): Shown(CRASH),
     ("zookeeper", "failover"): Shown((f"{IN}/test_zookeeper_faults.py::test_a_held_lock_survives_the_loss_of_the_leader",)),
     ("zookeeper", "clock_assumption"): Shown(CLOCK, RATES),
     ("zookeeper", "fairness"): Shown(

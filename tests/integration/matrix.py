@@ -1,10 +1,17 @@
-"""The table of the lock matrix: provider x property -> passed, made from the reports of its tests."""
+"""The table of the lock matrix: provider x property -> passed, made from the results of all passes of the tests.
+
+`python -m tests.integration.matrix FILE...` reads JUnit files, prints the table, and writes it to `docs/lock-matrix.md` when
+every cell was shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 import pytest
 
@@ -12,8 +19,8 @@ from lakelock.testing.lock_suite import COLUMNS, NOT_FOR_THIS
 from lakelock.testing.servers import SERVICES, Service
 from lakelock.testing.servers.s3_storage import s3_storage_service
 
-MARK = "lock_matrix"
-"""The user property of a report that says which cell it is: [provider, property]."""
+_PROPERTY = "lock_matrix"
+_BETWEEN = ": "
 
 IN_PROCESS = "memory"
 SERVICES_OF_ROWS: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
@@ -21,15 +28,19 @@ SERVICES_OF_ROWS: dict[str, Callable[[Path], AbstractContextManager[Service]]] =
     "storage on S3": s3_storage_service,
     **SERVICES,
 }
+Services = Callable[[str], Service]
+"""A running service by its row: the fixture `services`."""
+
 ROWS = (IN_PROCESS, *SERVICES_OF_ROWS)
 PAGE = Path(__file__).parents[2] / "docs" / "lock-matrix.md"
 
-_SAME_STORAGE = "the same requests as on a local disk, where it is shown"
+_NO_HADOOP = "Spark itself reads S3 by hadoop-aws, which PySpark does not ship; the engine without Spark is shown there"
 _ONE_PROCESS = "the lock reaches no other process, and no server stands behind it"
 
-SHOWN_ELSEWHERE = {
-    "S/X suite": {"storage on S3": _SAME_STORAGE},
-    "pulled away": {"memory": _ONE_PROCESS, "storage on S3": _SAME_STORAGE},
+SHOWN_ELSEWHERE: dict[str, dict[str, str]] = {
+    "S/X suite": {},
+    "pulled away": {IN_PROCESS: _ONE_PROCESS},
+    "Spark writers": {IN_PROCESS: _ONE_PROCESS, "storage on S3": _NO_HADOOP},
 }
 """Columns that other tests show, and the rows for which they do not, with the reason."""
 
@@ -39,32 +50,41 @@ COLUMNS_OF_ALL = (*COLUMNS, *SHOWN_ELSEWHERE)
 _RANK = ("-", "passed", "skipped", "FAILED")
 _INTRO = """# Lock matrix
 
-<!-- Written by the tests when all of the matrix ran and passed: `make tests`. Do not edit. -->
+<!-- Written when all of the matrix ran and passed: `make tests` or `tox -m integration`. Do not edit. -->
 
 What the tests show of every lock provider, each on its real service. A cell is one or more tests, up to fairness of
 [the suite that you can run on your own provider](howto-write-a-lock-provider.md). "S/X suite" is that of the data locks,
-"pulled away" what becomes of a commit whose lock service is gone or silent in the middle of it.
-That Spark jobs in processes of their own lose no update under any of them is shown with Spark, in a table of its own.
+"pulled away" what becomes of a commit whose lock service is gone or silent in the middle of it, "Spark writers" that Spark
+jobs in processes of their own lose no update.
 """
 
 Cell = tuple[str, str]
 
 
-def cells(reports: Iterable[pytest.TestReport]) -> dict[Cell, str]:
+def mark(test: pytest.Item, row: str, column: str) -> None:
+    """Say in the results of this test which cell of the matrix it is."""
+    test.user_properties.append((_PROPERTY, f"{row}{_BETWEEN}{column}"))
+
+
+def results(paths: Iterable[str]) -> Iterator[Element]:
+    """Every test in these JUnit files."""
+    for path in paths:
+        yield from ElementTree.parse(path).iter("testcase")
+
+
+def cells(tests: Iterable[Element]) -> dict[Cell, str]:
     """What happened in each cell. One failure in a cell is a failure, one test that could not run leaves it open."""
     found: dict[Cell, str] = {}
-    for report in reports:
-        cell = _cell(report)
-        if cell is None or (report.when != "call" and report.passed):
-            continue
-        outcome = "FAILED" if report.failed else "passed" if report.passed else "-" if _why(report) else "skipped"
-        found[cell] = max(found.get(cell, "-"), outcome, key=_RANK.index)
+    for test in tests:
+        cell = _cell(test)
+        if cell is not None:
+            found[cell] = max(found.get(cell, "-"), _outcome(test), key=_RANK.index)
     return found
 
 
-def reasons(reports: Iterable[pytest.TestReport]) -> dict[Cell, str]:
+def reasons(tests: Iterable[Element]) -> dict[Cell, str]:
     """Why a test of a cell does not apply to its provider."""
-    return {cell: why for report in reports if (cell := _cell(report)) and (why := _why(report))}
+    return {cell: why for test in tests if (cell := _cell(test)) and (why := _why(test))}
 
 
 def lines(found: Mapping[Cell, str]) -> list[str]:
@@ -108,15 +128,26 @@ def write(found: Mapping[Cell, str], why: Mapping[Cell, str]) -> bool:
     return True
 
 
-def _cell(report: pytest.TestReport) -> Cell | None:
-    told = next((value for name, value in getattr(report, "user_properties", ()) if name == MARK), None)
-    return None if told is None else (str(told[0]), str(told[1]))
+def _cell(test: Element) -> Cell | None:
+    told = next((each.get("value", "") for each in test.iter("property") if each.get("name") == _PROPERTY), None)
+    if told is None:
+        return None
+    row, _, column = told.partition(_BETWEEN)
+    return row, column
 
 
-def _why(report: pytest.TestReport) -> str:
+def _outcome(test: Element) -> str:
+    if test.find("failure") is not None or test.find("error") is not None:
+        return "FAILED"
+    if test.find("skipped") is not None:
+        return "-" if _why(test) else "skipped"
+    return "passed"
+
+
+def _why(test: Element) -> str:
     """Why its promise means nothing for this provider; empty for whatever else happened."""
-    reason = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
-    return reason.partition(NOT_FOR_THIS)[2]
+    skipped = test.find("skipped")
+    return "" if skipped is None else skipped.get("message", "").partition(NOT_FOR_THIS)[2]
 
 
 def _in_order(declared: Sequence[str], seen: Iterable[str]) -> list[str]:
@@ -129,3 +160,16 @@ def _markdown(rows: Iterable[str], columns: Iterable[str], cells: Mapping[Cell, 
     table = [["provider", *columns], ["---"] * (len(columns) + 1)]
     table += [[row, *(cells.get((row, column), "") for column in columns)] for row in rows]
     return [f"| {' | '.join(row)} |" for row in table]
+
+
+def main(paths: Sequence[str]) -> None:
+    tests = list(results(paths))
+    found = cells(tests)
+    if found:
+        print(" lock matrix ".center(80, "="), *lines(found), sep="\n")
+        if write(found, reasons(tests)):
+            print(f"wrote {PAGE}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

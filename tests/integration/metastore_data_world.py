@@ -22,8 +22,8 @@ from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers.service import Service
 from tests.behaviour.data_lock_suite import LEASE_S
 
-TIMEOUT_S = 40
-"""hive.txn.timeout of the server: above all leases, so that no lock is gone before its lease is over."""
+TIMEOUT_S = 60
+"""hive.txn.timeout of the service in the matrix: above all leases, so that no lock is gone before its lease is over."""
 
 _RUNTIME = SystemRuntime()
 _PROGRAM = Path(__file__).parents[1] / "behaviour" / "data_lock_worker.py"

@@ -1,4 +1,4 @@
-"""The promises of data locks on the real services that keep them as a document."""
+"""The promises of data locks on the real services that keep them as a document, S3 among them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
+from lakelock.storage import Storage
 from lakelock.storage_memory import MemoryStorage
-from lakelock.testing.servers import SERVICES, Service
+from lakelock.storage_open import open_storage
+from lakelock.testing.servers import Service
 from tests.behaviour.data_lock_suite import Writers
 from tests.behaviour.test_data_locks import DocumentSuite
-from tests.integration.matrix import MARK
+from tests.integration.matrix import Services, mark
 
 RUNTIME = SystemRuntime()
 tables = count()
@@ -32,20 +34,18 @@ def options(service: Service, table: str, lease_s: float, port: int = 0) -> dict
 
 def open_one(service: Service, table: str, name: str, lease_s: float, port: int = 0, **more: Any) -> DataLocks:
     settings = Settings.resolve({**options(service, table, lease_s, port), **more}).settings
-    storage = MemoryStorage(RUNTIME.now_ms, name=table)
+    storage: Storage = MemoryStorage(RUNTIME.now_ms, name=table)
+    if service.tables:
+        storage = open_storage(f"{service.tables}/{table}", service.table_options)
     return open_data_locks(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, name))
-
-
-@pytest.fixture(scope="class")
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One server for all tests of a class."""
-    name = request.cls.service_name
-    with SERVICES[name](tmp_path_factory.mktemp(name)) as running:
-        yield running
 
 
 class DocumentOnAService(DocumentSuite):
     service_name: ClassVar[str]
+
+    @pytest.fixture
+    def service(self, services: Services) -> Service:
+        return services(self.service_name)
 
     @pytest.fixture
     def writers(self, service: Service) -> Iterator[Writers]:
@@ -58,7 +58,7 @@ class DocumentOnAService(DocumentSuite):
     @pytest.fixture(autouse=True)
     def cell(self, request: pytest.FixtureRequest) -> None:
         """Says in the reports which cell of the lock matrix this is."""
-        request.node.user_properties.append((MARK, [self.service_name, "S/X suite"]))
+        mark(request.node, self.service_name, "S/X suite")
 
 
 class TestRedis(DocumentOnAService):
@@ -67,3 +67,7 @@ class TestRedis(DocumentOnAService):
 
 class TestDynamodb(DocumentOnAService):
     service_name = "dynamodb"
+
+
+class TestStorageOnS3(DocumentOnAService):
+    service_name = "storage on S3"

@@ -11,7 +11,7 @@ import pytest
 
 from lakelock.data_locks import DataLocks, Resource
 from lakelock.data_locks.zookeeper import ZooKeeperDataLocks
-from lakelock.testing.servers import SERVICES, Service
+from lakelock.testing.servers import Service
 from lakelock.testing.servers.dynamodb_proxy import proxy_to
 from lakelock.testing.servers.redis import RedisServer
 from tests.behaviour.data_lock_suite import P1, P2, Later, own
@@ -56,9 +56,9 @@ def test_a_request_to_redis_is_one_read_and_one_write(tmp_path: Path, opened: li
         check_costs(opened[0], scripts, acquire=2, renew=2, release=2)
 
 
-def test_a_request_to_dynamodb_is_one_read_and_one_write(tmp_path: Path, opened: list[DataLocks]) -> None:
-    with SERVICES["dynamodb"](tmp_path) as service, proxy_to(service.port) as proxy:
-        opened.append(open_one(service, f"data{next(tables)}", "one", 30.0, **{"dynamodb.endpoint_url": proxy.url}))
+def test_a_request_to_dynamodb_is_one_read_and_one_write(dynamodb: Service, opened: list[DataLocks]) -> None:
+    with proxy_to(dynamodb.port) as proxy:
+        opened.append(open_one(dynamodb, f"data{next(tables)}", "one", 30.0, **{"dynamodb.endpoint_url": proxy.url}))
         check_costs(opened[0], lambda: len(proxy.requests), acquire=2, renew=2, release=2)
 
 

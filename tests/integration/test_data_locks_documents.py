@@ -15,9 +15,11 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
-from lakelock.testing.servers import SERVICES, Service
-from lakelock.testing.servers.redis import RedisServer, free_port
+from lakelock.testing.servers import Service
+from lakelock.testing.servers.process import free_port
+from lakelock.testing.servers.redis import RedisServer
 from tests.behaviour.data_lock_suite import P1, TABLE, Later, eventually, granted, own, share
+from tests.integration.matrix import Services
 from tests.integration.test_data_locks import RUNTIME, open_one, options, tables
 
 SECRET = "hunter2"
@@ -25,9 +27,8 @@ Open = Callable[..., DataLocks]
 
 
 @pytest.fixture(scope="module", params=["redis", "dynamodb", "zookeeper"])
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with SERVICES[request.param](Path(tmp_path_factory.mktemp(request.param))) as running:
-        yield running
+def service(request: pytest.FixtureRequest, services: Services) -> Service:
+    return services(request.param)
 
 
 @pytest.fixture
@@ -56,12 +57,6 @@ def in_redis(redis: RedisServer, opened: list[DataLocks]) -> Open:
 
 def at(port: int, user: str = "") -> Service:
     return Service("redis", lambda table: f"redis://{user}127.0.0.1:{port}/0?key={table}", port)
-
-
-@pytest.fixture(scope="module")
-def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with SERVICES["dynamodb"](tmp_path_factory.mktemp("dynamodb")) as running:
-        yield running
 
 
 def test_the_commit_lock_and_the_data_locks_of_a_table_do_not_meet(service: Service) -> None:

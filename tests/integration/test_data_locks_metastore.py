@@ -29,7 +29,7 @@ from tests.behaviour.data_lock_suite import (
     own,
     share,
 )
-from tests.integration.matrix import MARK
+from tests.integration.matrix import mark
 from tests.integration.metastore_data_world import TIMEOUT_S, DataWorld, data_world
 
 RUNTIME = SystemRuntime()
@@ -44,7 +44,7 @@ def world(patient_metastore: Service) -> Iterator[DataWorld]:
 @pytest.fixture(autouse=True)
 def cell(request: pytest.FixtureRequest) -> None:
     """Says in the reports which cell of the lock matrix this is."""
-    request.node.user_properties.append((MARK, ["hive_metastore", "S/X suite"]))
+    mark(request.node, "hive_metastore", "S/X suite")
 
 
 class TestMetastore(DataLockSuite):
@@ -213,20 +213,6 @@ def test_locks_survive_a_restart_of_the_metastore(world: DataWorld, patient_meta
 # --- processes
 
 
-def test_a_killed_holder_is_replaced_after_its_lease(world: DataWorld) -> None:
-    first, second = world.worker(), world.worker()
-    assert second("ready")
-    token = first("take X month=1,month=2 5")["token"]
-    assert first("renew")
-    assert "kept by worker-" in second("take S month=1 0")["timeout"]
-    second.ask("take X month=1 30")
-    eventually(lambda: len({row.lock_id for row in world.rows()}) == 2)
-    first.signal(signal.SIGKILL)
-    killed_s = monotonic()
-    assert second.answer()["token"] > token
-    assert LEASE_S / 3 < monotonic() - killed_s < LEASE_S + SLACK_S, "not after the metastore's own time"
-
-
 def test_a_killed_waiter_keeps_nobody_waiting_for_longer_than_its_lease(world: DataWorld) -> None:
     holder, behind, dead = world.writer("holder", LEASE_S), world.writer("behind", LEASE_S), world.worker()
     lease = holder.acquire(share(P1), wait_s=5)
@@ -241,19 +227,3 @@ def test_a_killed_waiter_keeps_nobody_waiting_for_longer_than_its_lease(world: D
         lease.ensure_active()
     holder.release(lease)
     assert world.rows() == []
-
-
-def test_a_frozen_holder_finds_out_that_it_was_replaced_and_disturbs_nobody(world: DataWorld) -> None:
-    sleeper, other = world.worker(), world.writer("other", LEASE_S)
-    token = sleeper("take X month=1 5")["token"]
-    assert sleeper("renew")
-    sleeper.signal(signal.SIGSTOP)
-    lease = other.acquire(own(P1), wait_s=LEASE_S + 2 * SLACK_S)
-    assert lease.token > token
-    with renewing(other, lease, RUNTIME, LEASE_S / 3):
-        sleeper.signal(signal.SIGCONT)
-        eventually(lambda: sleeper("check")["active"] is False)
-        sleeper("release")
-        assert "timeout" in sleeper("take X month=1 0.1")
-        lease.ensure_active()
-    other.release(lease)

@@ -15,7 +15,7 @@ from lakelock.providers import renewing
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
 from lakelock.testing.servers.service import Service
 from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, Later, eventually, granted, own
-from tests.integration.matrix import MARK
+from tests.integration.matrix import mark
 from tests.integration.metastore_data_world import DataWorld, data_world
 
 RUNTIME = SystemRuntime()
@@ -36,7 +36,7 @@ def proxy(patient_metastore: Service) -> Iterator[MetastoreProxy]:
 @pytest.fixture(autouse=True)
 def cell(request: pytest.FixtureRequest) -> None:
     """Says in the reports which cell of the lock matrix this is."""
-    request.node.user_properties.append((MARK, ["hive_metastore", "S/X suite"]))
+    mark(request.node, "hive_metastore", "S/X suite")
 
 
 def test_a_request_costs_two_calls_and_its_release_one_however_many_partitions_it_names(

@@ -15,10 +15,10 @@ from lakelock.data_locks.register_redis import SWAP
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
 from lakelock.providers import renewing
 from lakelock.testing.lock_processes import Worker
-from lakelock.testing.servers import SERVICES, Service
+from lakelock.testing.servers import Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, eventually, granted, own, share
-from tests.integration.matrix import MARK
+from tests.integration.matrix import Services, mark
 from tests.integration.test_data_locks import RUNTIME, open_one, options, tables
 
 PROGRAM = Path(__file__).parents[1] / "behaviour" / "data_lock_worker.py"
@@ -47,14 +47,13 @@ class Arena:
 
 
 @pytest.fixture(scope="module", params=list(WRITES))
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Service]]:
-    with SERVICES[request.param](Path(tmp_path_factory.mktemp(request.param))) as running:
-        yield request.param, running
+def service(request: pytest.FixtureRequest, services: Services) -> tuple[str, Service]:
+    return request.param, services(request.param)
 
 
 @pytest.fixture
 def arena(service: tuple[str, Service], request: pytest.FixtureRequest) -> Iterator[Arena]:
-    request.node.user_properties.append((MARK, [service[0], "S/X suite"]))
+    mark(request.node, service[0], "S/X suite")
     made = Arena(*service)
     yield made
     for worker in made.workers:
@@ -67,22 +66,6 @@ def arena(service: tuple[str, Service], request: pytest.FixtureRequest) -> Itera
 def proxy(arena: Arena) -> Iterator[Proxy]:
     with Proxy(arena.service.port, severs=arena.service.sessions) as between:
         yield between
-
-
-def test_a_killed_holder_is_replaced_after_its_lease(arena: Arena) -> None:
-    first, second = arena.worker(), arena.worker()
-    assert second("ready")
-    token = first("take X month=1,month=2 5")["token"]
-    assert first("renew")
-    assert "kept by worker-" in second("take S month=1 0")["timeout"]
-    second.ask("take X month=1 20")
-    watcher = arena.writer("watcher")
-    eventually(lambda: len(watcher.inspect()) == 2)
-    first.signal(signal.SIGKILL)
-    killed_s = monotonic()
-    assert second.answer()["token"] > token
-    assert LEASE_S / 3 < monotonic() - killed_s < LEASE_S + SLACK_S
-    assert [shown.held for shown in watcher.inspect()] == [True]
 
 
 def test_a_killed_waiter_keeps_nobody_waiting_for_longer_than_its_lease(arena: Arena) -> None:
@@ -100,22 +83,6 @@ def test_a_killed_waiter_keeps_nobody_waiting_for_longer_than_its_lease(arena: A
         behind.release(after)
     holder.release(lease)
     assert holder.inspect() == ()
-
-
-def test_a_frozen_holder_finds_out_that_it_was_replaced_and_disturbs_nobody(arena: Arena) -> None:
-    sleeper, other = arena.worker(), arena.writer("other")
-    token = sleeper("take X month=1 5")["token"]
-    assert sleeper("renew")
-    sleeper.signal(signal.SIGSTOP)
-    lease = other.acquire(own(P1), wait_s=LEASE_S + 2 * SLACK_S)
-    assert lease.token > token
-    with renewing(other, lease, RUNTIME, LEASE_S / 3):
-        sleeper.signal(signal.SIGCONT)
-        eventually(lambda: sleeper("check")["active"] is False)
-        sleeper("release")
-        assert "timeout" in sleeper("take X month=1 0.1")
-        lease.ensure_active()
-    other.release(lease)
 
 
 def test_a_grant_and_a_release_whose_replies_got_lost_happen_once(arena: Arena, proxy: Proxy) -> None:

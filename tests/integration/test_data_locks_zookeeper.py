@@ -13,7 +13,7 @@ from lakelock.errors import LockError
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 from tests.behaviour.data_lock_suite import LEASE_S, DataLockSuite, Writers, eventually
-from tests.integration.matrix import MARK
+from tests.integration.matrix import mark
 from tests.integration.test_data_locks import open_one, tables
 
 
@@ -42,7 +42,7 @@ class TestZooKeeper(DataLockSuite):
     @pytest.fixture(autouse=True)
     def cell(self, request: pytest.FixtureRequest) -> None:
         """Says in the reports which cell of the lock matrix this is."""
-        request.node.user_properties.append((MARK, ["zookeeper", "S/X suite"]))
+        mark(request.node, "zookeeper", "S/X suite")
 
     def fall_silent(self, locks: DataLocks) -> None:
         self.cut[id(locks)]()

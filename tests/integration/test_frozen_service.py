@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
@@ -19,7 +18,8 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
-from lakelock.testing.servers import SERVICES, Service
+from lakelock.testing.servers import Service
+from tests.integration.matrix import Services
 
 LEASE_S = 6.0
 LATE_S = 0.75
@@ -37,10 +37,8 @@ tables = count()
 
 
 @pytest.fixture(scope="module", params=list(PATIENT))
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder: Path = tmp_path_factory.mktemp(request.param)
-    with SERVICES[request.param](folder) as running:
-        yield running
+def service(request: pytest.FixtureRequest, services: Services) -> Service:
+    return services(request.param)
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ from lakelock.settings import Settings
 from lakelock.storage_open import open_storage
 from lakelock.testing.servers import SERVICES, Service
 from tests.behaviour.hive_model_suite import HiveModelSuite, Warehouse
+from tests.integration.matrix import Services
 
 RUNTIME = SystemRuntime()
 warehouses = count()
 
 
 @pytest.fixture(scope="module", params=list(SERVICES))
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        yield running
+def service(request: pytest.FixtureRequest, services: Services) -> Service:
+    return services(request.param)
 
 
 class TestHiveModel(HiveModelSuite):

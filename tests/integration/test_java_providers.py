@@ -13,10 +13,8 @@ import pytest
 
 from lakelock.errors import LockTimeout
 from lakelock.storage_open import open_storage
-from lakelock.testing.servers.dynamodb import dynamodb_server
 from lakelock.testing.servers.hudi_jars import HUDI, HUDI_DYNAMODB
 from lakelock.testing.servers.jvm import jars
-from lakelock.testing.servers.service import Service
 from tests.integration.hudi_world import LEASE_S, World, compiled, new_world
 
 pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless")
@@ -37,12 +35,6 @@ def hudi_dynamodb(tmp_path_factory: pytest.TempPathFactory) -> str:
     return compiled(
         Path(__file__).with_name("HudiLock.java"), f"{HUDI_DYNAMODB.fetch()}/*", tmp_path_factory.mktemp("hudi-dynamodb")
     )
-
-
-@pytest.fixture(scope="module")
-def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with dynamodb_server(tmp_path_factory.mktemp("dynamodb")) as service:
-        yield service
 
 
 @pytest.fixture(params=["zookeeper", "metastore", "dynamodb"])

@@ -17,17 +17,17 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
 from lakelock.testing.servers import SERVICES, Service
+from tests.behaviour.command_line import Ended, run
 from tests.behaviour.data_lock_suite import eventually
 from tests.behaviour.tables import groups, insert, new_table, writer
-from tests.behaviour.test_cli import Ended, run
+from tests.integration.matrix import Services
 
 tables = count()
 
 
 @pytest.fixture(scope="module", params=list(SERVICES))
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        yield running
+def service(request: pytest.FixtureRequest, services: Services) -> Service:
+    return services(request.param)
 
 
 @dataclass

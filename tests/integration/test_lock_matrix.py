@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from lakelock.storage_memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, LockProviderSuite, OneProcessPromises, column_of
 from lakelock.testing.servers import Service
-from tests.integration.matrix import IN_PROCESS, MARK, SERVICES_OF_ROWS
+from tests.integration.matrix import IN_PROCESS, SERVICES_OF_ROWS, Services, mark
 
 
 @pytest.fixture(autouse=True)
@@ -19,13 +18,12 @@ def cell(request: pytest.FixtureRequest) -> None:
     """Says in the reports which cell of the matrix this is."""
     parameters = request.node.callspec.params if hasattr(request.node, "callspec") else {}
     name = parameters.get("service", IN_PROCESS)
-    request.node.user_properties.append((MARK, [name, column_of(request.function)]))
+    mark(request.node, name, column_of(request.function))
 
 
 @pytest.fixture(scope="module", params=list(SERVICES_OF_ROWS))
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with SERVICES_OF_ROWS[request.param](tmp_path_factory.mktemp("service")) as running:
-        yield running
+def service(request: pytest.FixtureRequest, services: Services) -> Service:
+    return services(request.param)
 
 
 class TestOnItsService(LockProviderSuite):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -16,14 +15,14 @@ from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
 from lakelock.testing.servers import SERVICES, Service
 from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
+from tests.integration.matrix import Services
 
 tables = count()
 
 
 @pytest.fixture(scope="module", params=list(SERVICES))
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        yield running
+def service(request: pytest.FixtureRequest, services: Services) -> Service:
+    return services(request.param)
 
 
 def rows(key: str, value: int, month: str) -> pa.Table:

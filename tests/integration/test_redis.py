@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator
-from time import monotonic
 
 import pytest
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import LeaseLost, LockError, LockTimeout
+from lakelock.errors import LockError, LockTimeout
 from lakelock.testing.servers.redis import RedisServer
 from tests.integration.redis_world import LEASE_S, World, eventually, take, waiting
 
@@ -44,14 +42,6 @@ def test_tokens_grow_over_release_crash_and_a_lost_counter(world: World) -> None
     assert tokens == sorted(set(tokens)) and len(tokens) == 6
 
 
-def test_a_dead_holder_is_replaced_after_its_lease_and_not_before(world: World) -> None:
-    dead = take(world.writer("dead"))
-    began_s = monotonic()
-    lease = take(world.writer("next"), wait_s=3 * LEASE_S)
-    assert LEASE_S - 0.1 < monotonic() - began_s < LEASE_S + 0.5
-    assert dead.lost is not None and dead.lost.reason == "expired" and lease.lost is None
-
-
 def test_inspect_shows_the_holder_its_time_left_and_who_waits(world: World) -> None:
     holder, looks = world.writer("holder"), world.writer("looks")
     assert looks.inspect().holder is None and looks.inspect().token == 0
@@ -68,55 +58,6 @@ def test_inspect_shows_the_holder_its_time_left_and_who_waits(world: World) -> N
     holder.release(lease)
     for thread in waiters:
         thread.join(10)
-
-
-def test_breaking_needs_the_current_token_and_force_while_the_lease_runs(world: World) -> None:
-    holder, operator = world.writer("holder"), world.writer("operator")
-    operator.break_lock(0)
-    lease = take(holder)
-    with pytest.raises(LockError, match="token"):
-        operator.break_lock(lease.token + 1, force=True)
-    with pytest.raises(LockError, match="holder"):
-        operator.break_lock(lease.token)
-    holder.renew(lease)
-    operator.break_lock(lease.token, force=True)
-    with pytest.raises(LeaseLost):
-        holder.renew(lease)
-    assert lease.lost is not None and lease.lost.reason == "taken-over"
-    after = take(world.writer("next"))
-    assert after.token > lease.token
-    with pytest.raises(LockError):
-        operator.break_lock(lease.token, force=True)
-    after.ensure_active()
-
-
-def test_a_forked_child_neither_holds_the_lock_nor_disturbs_its_parent(world: World) -> None:
-    provider = world.writer()
-    lease = take(provider)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        answers = []
-        try:
-            answers.append(lease.lost.reason if lease.lost else "holds")
-            provider.release(lease)
-            try:
-                provider.acquire(wait_s=0.1)
-                answers.append("took it")
-            except LockTimeout as error:
-                answers.append(type(error).__name__)
-            provider.close()
-        finally:
-            os.write(writing, ",".join(answers).encode())
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        told = pipe.read()
-    os.waitpid(child, 0)
-    assert told == "session-lost,LockTimeout"
-    provider.renew(lease)
-    provider.release(lease)
-    take(world.writer())
 
 
 def test_a_lock_that_something_else_put_there_is_respected_and_can_be_broken(world: World) -> None:

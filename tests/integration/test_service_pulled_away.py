@@ -1,14 +1,15 @@
 """A lock service that goes away in the middle of a commit: the writer tells the truth in time, and the next one proceeds.
 
 The writers are the Arrow engine, the services are real. The service goes away at a named moment of a commit: its connections
-are cut, or it is frozen. For the lock next to the table the writer's requests to the lock fail, or are carried out without an
-answer; in tests of their own, those to all of storage.
+are cut, or it is frozen. For the lock next to the table on local disk the writer's requests to the lock fail, or are carried
+out without an answer; in tests of their own, those to all of storage. On S3 all of storage goes away: the writer's connections
+are cut, or carry no answers.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
@@ -28,11 +29,12 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage_faulty import Fault, FaultyStorage, Rule
 from lakelock.storage_local import LocalStorage
+from lakelock.storage_open import open_storage
 from lakelock.table import layout
 from lakelock.testing.servers import SERVICES, Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
-from tests.integration.matrix import MARK
+from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
 
 WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
 PATIENT_S = 40.0
@@ -68,7 +70,7 @@ tables = count(1)
 class Scene:
     """A table, its lock service, and the means to take that away from the writer `first`."""
 
-    direct: LocalStorage
+    direct: Storage
     storage: Storage
     settings: dict[str, Any]
     pull: Callable[[], None]
@@ -108,16 +110,15 @@ class Scene:
         return sorted(ArrowEngine(writer(self.direct)).read().column("id").to_pylist())
 
 
-@pytest.fixture(scope="module", params=list(SERVICES))
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        yield running
+@pytest.fixture(scope="module", params=list(SERVICES_OF_ROWS))
+def service(request: pytest.FixtureRequest, services: Services) -> Service:
+    return services(request.param)
 
 
 @pytest.fixture(autouse=True)
 def cell(request: pytest.FixtureRequest) -> None:
     """Says in the reports which cell of the lock matrix this is."""
-    request.node.user_properties.append((MARK, [request.node.callspec.params["service"], "pulled away"]))
+    mark(request.node, request.node.callspec.params["service"], "pulled away")
 
 
 @pytest.fixture(params=["gone", "silent"])
@@ -133,31 +134,50 @@ def reach() -> str:
 
 @pytest.fixture
 def scene(service: Service, way: str, reach: str, tmp_path: Path) -> Iterator[Scene]:
-    direct = LocalStorage(str(tmp_path / "table"))
-    new_table(direct)
+    name = f"pulled{next(tables)}"
     options = {
-        "lock.provider": service.url(f"pulled{next(tables)}"),
+        "lock.provider": service.url(name),
         **service.options,
         "lock.lease_s": LEASE_S,
         "lock.renew_s": LEASE_S / 3,
         "heartbeat.interval_s": 1,
+        "heartbeat.tolerable_misses": 4,
         "dynamodb.read_timeout_s": REQUEST_S,
         "retry.attempts": 1,
     }
     with ExitStack() as stack:
         if service.port:
             proxy = stack.enter_context(Proxy(service.port, severs=service.sessions))
-            changed = {key: str(value).replace(str(service.port), str(proxy.port)) for key, value in options.items()}
-            gone = (proxy.cut, proxy.heal) if way == "gone" else (service.pause, service.resume)
-            made = Scene(direct, direct, changed, *gone)
+            made = behind(proxy, service, way, name, tmp_path, options)
         else:
+            direct = LocalStorage(str(tmp_path / "table"))
             faulty = FaultyStorage(direct)
             away = (Rule(key=reach, nth=None, fault=Fault.FAIL if way == "gone" else Fault.LOST_REPLY),)
             made = Scene(direct, faulty, options, lambda: setattr(faulty, "plan", away), lambda: setattr(faulty, "plan", ()))
+        new_table(made.direct)
+        made.writer("early")
+        early = made.opened[0].table.provider
+        assert early is not None
+        early.release(early.acquire(wait_s=PATIENT_S))  # a service that has just come up may take its time
         yield made
         made.restore()
         for coordinator in made.opened:
             coordinator.close()
+
+
+def behind(proxy: Proxy, service: Service, way: str, name: str, folder: Path, options: dict[str, Any]) -> Scene:
+    """A table whose lock, and its storage where that is the service, the first writer reaches through the proxy."""
+
+    def through(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: str(value).replace(str(service.port), str(proxy.port)) for key, value in values.items()}
+
+    if service.tables:
+        uri, ways = f"{service.tables}/{name}", {**service.table_options, "timeout": f"{REQUEST_S}s"}
+        gone = (proxy.cut if way == "gone" else proxy.drop_replies, lambda: proxy.heal(reconnect=True))
+        return Scene(open_storage(uri, ways), open_storage(uri, through(ways)), options, *gone)
+    direct = LocalStorage(str(folder / "table"))
+    gone = (proxy.cut, proxy.heal) if way == "gone" else (service.pause, service.resume)
+    return Scene(direct, direct, through(options), *gone)
 
 
 def rows(key: str) -> pa.Table:
@@ -231,8 +251,8 @@ def check_without_the_service(scene: Scene, moment: str, allowed: tuple[str, ...
 
 
 @pytest.mark.parametrize("moment", list(MOMENTS))
-def test_a_service_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene, moment: str) -> None:
-    check_without_the_service(scene, moment, TOLD[moment])
+def test_a_service_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene, service: Service, moment: str) -> None:
+    check_without_the_service(scene, moment, (TOLD_WITHOUT_STORAGE if service.tables else TOLD)[moment])
 
 
 @pytest.mark.parametrize("service", ["storage"], indirect=True)
@@ -242,6 +262,8 @@ def test_storage_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene, 
     check_without_the_service(scene, moment, TOLD_WITHOUT_STORAGE[moment])
 
 
+# What storage that comes back costs is told in tests/faults/test_object_store.py.
+@pytest.mark.parametrize("service", list(SERVICES), indirect=True)
 @pytest.mark.parametrize("moment", ["before the lock", "lock held", "lock lost"])
 def test_a_service_that_comes_back_in_time_costs_time_only(scene: Scene, moment: str) -> None:
     back = threading.Timer(BACK_SOON_S, scene.restore)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from lakelock.errors import LeaseLost, LockError, LockTimeout
+from lakelock.errors import LeaseLost, LockTimeout
 from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
 from lakelock.testing.servers.service import Service
-from tests.integration.zookeeper_world import LEASE_S, World, expire, nodes, take, until, workers
+from tests.integration.zookeeper_world import LEASE_S, World, expire, nodes, take, until
 
 
 @pytest.fixture
@@ -25,22 +21,6 @@ def world(zookeeper: Service) -> Iterator[World]:
     world = World(zookeeper)
     yield world
     world.close()
-
-
-def test_one_holds_the_lock_and_the_other_is_told_who_within_its_wait(world: World) -> None:
-    first, second = world.writer("stream"), world.writer("backfill")
-    lease = take(first)
-    lease.ensure_active()
-    began_s = time.monotonic()
-    with pytest.raises(LockTimeout, match="stream") as refused:
-        take(second, wait_s=1.3)
-    assert 1.3 <= time.monotonic() - began_s < 1.3 + 1.0
-    holder = refused.value.details["holder"]
-    assert isinstance(holder, dict) and holder["writer"]["application"] == "stream"
-    waits = [event for event in world.seen if event.kind is EventKind.WAITING_FOR_LOCK]
-    assert 1 <= len(waits) <= 2
-    first.release(lease)
-    take(second).ensure_active()
 
 
 def test_tokens_are_transaction_numbers_and_grow_across_release_and_lost_sessions(world: World) -> None:
@@ -56,21 +36,6 @@ def test_tokens_are_transaction_numbers_and_grow_across_release_and_lost_session
     expire(crashed)
     tokens.append(take(world.writer("after"), wait_s=5).token)
     assert tokens == sorted(set(tokens)) and len(tokens) == 5
-
-
-def test_a_holder_that_renews_is_never_replaced_and_one_that_does_not_loses_its_lease(world: World) -> None:
-    holder, rival = world.writer("holder"), world.writer("rival")
-    lease = take(holder)
-    with renewing(holder, lease, world.runtime, LEASE_S / 3), pytest.raises(LockTimeout):
-        take(rival, wait_s=2 * LEASE_S)
-    lease.ensure_active()
-    until(lambda: lease.lost)
-    assert lease.lost is not None and lease.lost.reason == "expired"
-    with pytest.raises(LeaseLost):
-        holder.renew(lease)
-    assert lease.remaining_s() == 0
-    holder.release(lease)
-    assert take(rival).token > lease.token
 
 
 def test_release_may_be_called_twice_and_frees_nobody_elses_lock(world: World) -> None:
@@ -103,26 +68,6 @@ def test_a_session_that_ended_is_a_loss_that_is_told_once_and_the_writer_can_go_
     assert [event.kind for event in world.seen].count(EventKind.LEASE_LOST) == 1
     again = take(holder, wait_s=5)
     assert again.token > lease.token and lease.lost.reason == "session-lost"
-
-
-def test_breaking_needs_the_current_token_and_force_while_the_session_lives(world: World) -> None:
-    holder, operator = world.writer("holder"), world.writer("operator")
-    operator.break_lock(0)
-    lease = take(holder)
-    with pytest.raises(LockError, match="token"):
-        operator.break_lock(lease.token + 1, force=True)
-    with pytest.raises(LockError, match="holder"):
-        operator.break_lock(lease.token)
-    holder.renew(lease)
-    operator.break_lock(lease.token, force=True)
-    with pytest.raises(LeaseLost):
-        holder.renew(lease)
-    assert lease.lost is not None and lease.lost.reason == "taken-over"
-    after = take(world.writer("next"))
-    assert after.token > lease.token
-    with pytest.raises(LockError):
-        operator.break_lock(lease.token, force=True)
-    after.ensure_active()
 
 
 def test_inspect_shows_the_holder_and_the_queue_in_order(world: World) -> None:
@@ -219,75 +164,3 @@ def test_the_requests_of_waiters_grow_linearly_and_not_with_time(world: World) -
     few, many = requests(5), requests(25)
     # To be woken and to leave is sync, list and delete, and whatever pings fell into the time. A herd would cost 25 * 25 / 2.
     assert few <= 3 * 5 + 30 and many <= 3 * 25 + 60
-
-
-def test_four_processes_never_hold_the_lock_at_once(world: World, tmp_path: Path) -> None:
-    with workers(world, tmp_path) as (python, _):
-        hammering = [python(lease_s=15.0) for _ in range(4)]
-        assert all(worker("ready") for worker in hammering)
-        for worker in hammering:
-            worker.ask("hammer 40")
-        assert [worker.answer() for worker in hammering] == [{"overlaps": 0}] * 4
-    assert (tmp_path / "count").read_text() == str(4 * 40)
-    grants = [line.split() for line in (tmp_path / "tokens").read_text().splitlines()]
-    tokens = [int(token) for token, _ in grants]
-    assert tokens == sorted(set(tokens)) and len(tokens) == 4 * 40
-    assert sum(before[1] != after[1] for before, after in pairwise(grants)) > len(tokens) / 2, "they did not take turns"
-
-
-def test_a_killed_holder_is_replaced_after_its_session_and_not_before(world: World, tmp_path: Path) -> None:
-    with workers(world, tmp_path) as (python, _):
-        first, second = python(), python()
-        assert second("ready")
-        token = first("take 5")["token"]
-        assert first("renew") and "held by worker-" in second("take 0.2")["timeout"]
-        first.signal(signal.SIGKILL)
-        took = second("take 20")
-        assert took["token"] > token
-        assert LEASE_S / 3 < took["took_s"] < 2 * LEASE_S + 5
-
-
-def test_a_holder_that_was_paused_beyond_its_lease_finds_out_that_it_lost_it(world: World, tmp_path: Path) -> None:
-    with workers(world, tmp_path) as (python, _):
-        sleeper, other = python(), python()
-        sleeper("take 5")
-        sleeper("renew")
-        sleeper.signal(signal.SIGSTOP)
-        assert "token" in other("take 20")
-        other("renew")
-        sleeper.signal(signal.SIGCONT)
-        assert sleeper("check")["active"] is False
-        sleeper("release")
-        assert other("check") == {"active": True}, "the sleeper's release must not free the lock of its successor"
-        assert "timeout" in sleeper("take 0.2")
-
-
-def test_a_forked_child_does_not_hold_the_lock_and_leaves_the_parents_session_alone(world: World) -> None:
-    provider = world.writer("parent")
-    lease = take(provider, 5)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:  # only plain calls here: a failure must end this process, not run the rest of the suite
-        answers = []
-        try:
-            answers.append("holds" if lease.lost is None else lease.lost.reason)
-            provider.release(lease)
-            provider.close()
-            try:
-                provider.acquire(wait_s=0.1)
-                answers.append("took it")
-            except LockTimeout as error:
-                answers.append(type(error).__name__)
-            provider.close()
-        finally:
-            os.write(writing, ",".join(answers).encode())
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        told = pipe.read()
-    os.waitpid(child, 0)
-    assert told == "session-lost,LockTimeout"
-    provider.renew(lease)
-    lease.ensure_active()
-    assert nodes(provider) == [lease.grant]
-    provider.release(lease)

@@ -70,23 +70,6 @@ def test_a_connection_that_kazoo_has_given_up_is_replaced(world: World) -> None:
     again.ensure_active()
 
 
-def test_a_server_that_is_frozen_costs_no_more_than_the_wait_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    with zookeeper_server(tmp_path, own=True) as server:
-        world = World(server)
-        provider, looking = world.writer("one"), world.writer("looks")
-        provider.probe()
-        assert nodes(looking) == []
-        server.pause()
-        began_s = time.monotonic()
-        with pytest.raises(ProviderUnavailable):
-            take(provider, wait_s=0.3)
-        assert time.monotonic() - began_s < 0.3 + 2 * 1.0 + 0.5
-        server.resume()
-        until(lambda: nodes(looking) == [])
-        take(world.writer("two"), wait_s=3 * LEASE_S).ensure_active()
-        world.close()
-
-
 def test_a_grant_whose_reply_was_lost_is_found_again_and_not_taken_twice(world: World, proxy: Proxy) -> None:
     provider, looking = world.writer("one", lease_s=6.0, port=proxy.port), world.writer("looks")
     provider.probe()

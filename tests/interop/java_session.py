@@ -1,4 +1,4 @@
-"""Java Hudi at the other end of a pipe: `python java_session.py JAR`, run by the environment with PySpark 3.5.
+"""Java Hudi at the other end of a pipe: `python java_session.py JARS`, run by the environment with PySpark 3.5.
 
 Reads commands from stdin, one JSON object a line: `number`, `do` and what the command takes. Each runs in a thread of its
 own, so that several writers can be at it in one JVM, and is answered by one line of JSON on stdout. Rows go both ways as
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 # A gate that opens with content in it ends the job.
 WAIT = "until [ -e 'GATE' ]; do sleep 0.02; done; [ ! -s 'GATE' ] || exit 1; cat"
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC -Daws.region=us-east-1"
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name"]
 
 answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -23,13 +24,13 @@ os.dup2(2, 1)  # whatever else writes to stdout must not look like an answer
 answering = threading.Lock()
 
 
-def session(jar):
+def session(jars):
     return (
         SparkSession.builder.master("local[2]")
         .appName("java-hudi")
-        .config("spark.jars", jar)
+        .config("spark.jars", jars)
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC")
+        .config("spark.driver.extraJavaOptions", JVM)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.default.parallelism", "2")

@@ -1,8 +1,8 @@
 """A lakelock writer as a process of its own: `python -m tests.interop.lakelock_writer ORDER`, prints one line of JSON last.
 
 ORDER is JSON: `table`, `file` (the Hudi properties file that the Java writers have, too), `rows` (lists in the order of the
-table's columns) to upsert; or `counts`, to count up in the shared counter so many times. Steps at which it dies or stops
-come in by `LAKELOCK_CRASH_AT` and `LAKELOCK_STOP_AT`.
+table's columns) to upsert; or `counts`, to count up in the shared counter so many times, `pause_s` apart. Steps at which it
+dies or stops come in by `LAKELOCK_CRASH_AT` and `LAKELOCK_STOP_AT`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from lakelock.storage_open import StorageLocation
 from tests.interop.shared import rows
 
 COUNTER = "counter"
-PAUSE_S = 0.3
-"""Between two counts, so that writers that take longer for a commit have their turn, too."""
 
 
 def count(coordinator: Coordinator, name: str, number: int) -> Committed:
@@ -56,7 +54,7 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
         conflicts = []
         for number in range(1, order["counts"] + 1):
             conflicts += [str(c) for c in count(coordinator, order["name"], number).conflicts]
-            time.sleep(PAUSE_S)
+            time.sleep(order["pause_s"])
         return {"conflicts": conflicts, "alerts": told}
 
 

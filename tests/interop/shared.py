@@ -23,6 +23,8 @@ from lakelock.storage_local import LocalStorage
 from lakelock.storage_open import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+from lakelock.testing.servers import dynamodb
+from lakelock.testing.servers.hudi_jars import HUDI_DYNAMODB
 from lakelock.testing.servers.service import Service
 from tests.interop.witness import Pending, Witness
 
@@ -90,6 +92,7 @@ ASKED = {
     "hoodie.write.auto.upgrade": "false",
     "hoodie.client.heartbeat.interval_in_ms": "60000",
     "hoodie.client.heartbeat.tolerable.misses": "2",
+    "hoodie.rollback.avoid.duplicate.plan": "true",
 }
 EARLY = {
     "hoodie.write.concurrency.early.conflict.detection.enable": "true",
@@ -109,6 +112,9 @@ QUICK = {
     "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
     "hoodie.write.lock.wait_time_ms": "20000",
 }
+
+
+DYNAMODB = "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider"
 
 
 @dataclass
@@ -143,6 +149,10 @@ class Shared:
         """Options of one Java write; `more` replaces, with `__` for each dot."""
         told = dict(line.split("=", 1) for line in self.hudi_file.read_text().splitlines())
         told |= {"hoodie.table.name": self.name, "hoodie.datasource.write.operation": operation, **QUICK}
+        if told["hoodie.write.lock.provider"] == DYNAMODB:
+            # Its last release on Maven Central is 0.15, which does not fit the classes of 1.2.
+            told |= {"older.provider": DYNAMODB, "older.jars": str(HUDI_DYNAMODB.fetch())}
+            told["hoodie.write.lock.provider"] = "OlderLock"
         return {**told, **self.layout.options(), **{key.replace("__", "."): value for key, value in more.items()}}
 
     def create(self) -> Shared:
@@ -255,3 +265,18 @@ def zookeeper_lock(service: Service, table: str) -> dict[str, str]:
         "hoodie.write.lock.zookeeper.lock_key": key,
         "hoodie.write.lock.zookeeper.session_timeout_ms": "20000",
     }
+
+
+def dynamodb_lock(service: Service, table: str) -> dict[str, str]:
+    """The keys of a Java writer's file for one table's lock in DynamoDB."""
+    return {
+        "hoodie.write.lock.provider": DYNAMODB,
+        "hoodie.write.lock.dynamodb.table": dynamodb.TABLE,
+        "hoodie.write.lock.dynamodb.partition_key": table,
+        "hoodie.write.lock.dynamodb.region": dynamodb.REGION,
+        "hoodie.write.lock.dynamodb.endpoint_url": service.options["dynamodb.endpoint_url"],
+    }
+
+
+LOCKS = {"zookeeper": zookeeper_lock, "hive_metastore": metastore_lock, "dynamodb": dynamodb_lock}
+"""What a Java writer's file says of the lock, by lock service."""

@@ -26,8 +26,8 @@ def table(share: Share) -> Shared:
     return found
 
 
-def age(table: Shared, instant: str, by_s: float = 300.0) -> None:
-    """Let a heartbeat be as old as if its writer had died so long ago."""
+def age(table: Shared, instant: str, by_s: float = 900.0) -> None:
+    """Let a heartbeat be as old as if its writer had died so long ago that even lakelock does not leave it to Java."""
     beat = Path(table.path) / ".hoodie" / ".heartbeat" / instant
     then = beat.stat().st_mtime - by_s
     os.utime(beat, (then, then))

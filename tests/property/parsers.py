@@ -38,13 +38,13 @@ from lakelock.storage_memory import MemoryStorage
 from lakelock.storage_open import canonical_uri
 from lakelock.table import layout
 from lakelock.table.avro import encode
-from lakelock.table.avro_schemas import REQUESTED_REPLACE
+from lakelock.table.avro_schemas import CLEANER_PLAN, REQUESTED_REPLACE
 from lakelock.table.bloom import DYNAMIC, SIMPLE, BloomFilter
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat, requested_replace_bytes
 from lakelock.table.instants import as_of_time, parse_file_name, parse_instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.services import RollbackMetadata, RollbackPlan, pending_clustering_groups
+from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups
 from lakelock.table.snapshot import DataFile
 
 CRASHES = Path(__file__).parent / "crashes"
@@ -113,6 +113,11 @@ def _clustering(data: bytes) -> None:
     for group in pending_clustering_groups(data):
         layout.checked_partition(group.partition, "x")
         layout.checked_file_name(group.file_id, "x")
+
+
+def _cleaning(data: bytes) -> None:
+    for partition in partitions_to_clean(data):
+        layout.checked_partition(partition, "x")
 
 
 def _timeline_name(data: bytes) -> None:
@@ -216,6 +221,7 @@ PARSERS: dict[str, Parser] = {
         Parser("rollback", lambda data: _files(RollbackMetadata.from_bytes(data).files), _TORN, (
             RollbackMetadata(AT, 5, AT, "commit", {"p=1": ("a.parquet",)}).to_bytes(),)),
         Parser("clustering-plan", _clustering, _TORN, (requested_replace_bytes(), _PLAN)),
+        Parser("cleaner-plan", _cleaning, _TORN, (encode(CLEANER_PLAN, {"partitionsToBeDeleted": ["p=1"]}, b"s" * 16),)),
         Parser("timeline-name", _timeline_name, (), (f"{AT}_{AT}.commit".encode(), f"{AT}.clustering.inflight".encode())),
         Parser("instant", _instant, (InputError, CorruptTableError), (AT.encode(), b"2026-11-21T09:27:37.397+01:00")),
         Parser("data-file", _data_file, (), (f"p=1/a-0_0-0-0_{AT}.parquet".encode(),)),

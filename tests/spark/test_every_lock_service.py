@@ -10,7 +10,7 @@ from lakelock.spark_plugin import LakeTable
 from lakelock.storage_local import LocalStorage
 from lakelock.testing.servers import SERVICES
 from tests.behaviour.tables import leftovers
-from tests.integration.matrix import MARK
+from tests.integration.matrix import mark
 from tests.spark.processes import WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 
@@ -31,7 +31,7 @@ def service(request, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def cell(request):
     """Says in the reports which cell of the lock matrix this is."""
-    request.node.user_properties.append((MARK, [request.node.callspec.params["service"], "Spark writers"]))
+    mark(request.node, request.node.callspec.params["service"], "Spark writers")
 
 
 def test_two_jobs_that_count_one_row_up_and_a_third_beside_them_lose_nothing(spark, service, path):

@@ -2,45 +2,81 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any, Literal
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree.ElementTree import Element, SubElement
 
 import pytest
 
 from lakelock.providers import provider_names
 from lakelock.testing.lock_suite import NOT_FOR_THIS
-from tests.integration.matrix import COLUMNS_OF_ALL, IN_PROCESS, MARK, PAGE, ROWS, cells, lines, page, reasons
+from tests.integration.matrix import COLUMNS_OF_ALL, IN_PROCESS, PAGE, ROWS, cells, lines, page, reasons, results
 
-Outcome = Literal["passed", "failed", "skipped"]
 FULL = {(row, column): "passed" for row in ROWS for column in COLUMNS_OF_ALL}
+REAL = """
+import pytest
+from tests.integration.matrix import mark
+
+@pytest.mark.parametrize("row", ["a", "b"])
+def test_one(request, row):
+    mark(request.node, row, "x y")
+    assert row == "a"
+
+def test_two(request):
+    mark(request.node, "a", "z")
+    pytest.skip("needs a server")
+"""
 
 
-def report(cell: list[str], outcome: Outcome, *, when: Any = "call", line: int = 1, reason: str = "") -> pytest.TestReport:
-    told = ("file", line, reason) if outcome == "skipped" else None
-    place = ("file", line, "test")
-    return pytest.TestReport("test", place, {}, outcome, told, when, user_properties=[(MARK, cell)])
+def result(row: str, column: str, outcome: str, reason: str = "") -> Element:
+    """A test as a JUnit file tells of it; `outcome` is passed, failure, error or skipped."""
+    test = Element("testcase")
+    SubElement(SubElement(test, "properties"), "property", name="lock_matrix", value=f"{row}: {column}")
+    if outcome != "passed":
+        SubElement(test, outcome, message=reason)
+    return test
 
 
-def test_one_failure_makes_its_cell_failed_in_whatever_phase_and_order() -> None:
-    for when in ("setup", "call", "teardown"):
-        for reports in ([report(["a", "x"], "failed", when=when), report(["a", "x"], "passed")],) * 2:
-            assert cells(reports) == cells(reports[::-1]) == {("a", "x"): "FAILED"}
+def test_one_failure_makes_its_cell_failed_whatever_failed_and_in_whatever_order() -> None:
+    for outcome in ("failure", "error"):
+        tests = [result("a", "x", outcome), result("a", "x", "passed")]
+        assert cells(tests) == cells(tests[::-1]) == {("a", "x"): "FAILED"}
 
 
 def test_a_promise_that_means_nothing_leaves_its_cell_empty_and_one_that_could_not_be_shown_says_so() -> None:
-    nothing = report(["storage", "restart"], "skipped", reason=f"Skipped: {NOT_FOR_THIS}there is no server")
-    missing = report(["redis", "restart"], "skipped", when="setup", reason="Skipped: needs a Redis server")
+    nothing = result("storage", "restart", "skipped", f"{NOT_FOR_THIS}there is no server")
+    missing = result("redis", "restart", "skipped", "needs a Redis server")
     assert cells([nothing, missing]) == {("storage", "restart"): "-", ("redis", "restart"): "skipped"}
     assert reasons([nothing, missing]) == {("storage", "restart"): "there is no server"}
-    passed = report(["redis", "restart"], "passed")
+    passed = result("redis", "restart", "passed")
     assert cells([missing, passed]) == cells([passed, missing]) == {("redis", "restart"): "skipped"}
-    assert cells([nothing, report(["storage", "restart"], "passed")]) == {("storage", "restart"): "passed"}
+    assert cells([nothing, result("storage", "restart", "passed")]) == {("storage", "restart"): "passed"}
+
+
+def test_what_pytest_writes_is_understood(tmp_path: Path) -> None:
+    (tmp_path / "test_real.py").write_text(REAL)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={tmp_path}/found.xml",
+        str(tmp_path),
+    ]
+    path = os.pathsep.join([str(PAGE.parents[1]), *sys.path])
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=200, check=False)
+    found = cells(results([f"{tmp_path}/found.xml"]))
+    assert found == {("a", "x y"): "passed", ("b", "x y"): "FAILED", ("a", "z"): "skipped"}
 
 
 def test_rows_are_providers_and_columns_properties_those_that_are_declared_first() -> None:
-    found = cells(
-        [report(["new", "x"], "passed"), report(["redis", "crash"], "passed"), report(["redis", "exclusion"], "failed")]
-    )
+    found = cells([result("new", "x", "passed"), result("redis", "crash", "passed"), result("redis", "exclusion", "failure")])
     assert lines(found) == [
         "| provider | exclusion | crash | x |",
         "| --- | --- | --- | --- |",

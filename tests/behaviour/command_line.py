@@ -1,0 +1,61 @@
+"""The command line as tests run it, and a dead writer for it to find."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from lakelock.cli.main import app
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.transaction import Transaction
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage_local import LocalStorage
+from lakelock.table import layout
+from tests.behaviour import tables
+from tests.behaviour.tables import put_file
+
+
+@dataclass
+class Ended:
+    """How a command ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def run(*arguments: str, stdin: str | None = None) -> Ended:
+    result = CliRunner().invoke(app, [*arguments], input=stdin, env={"NO_COLOR": "1"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Ended(result.exit_code, result.stdout, result.stderr)
+
+
+def everything(storage: Storage) -> set[str]:
+    return {entry.key for prefix in ("", ".hoodie") for entry in storage.list(prefix)}
+
+
+def writer(storage: Storage, *, name: str = "w") -> Coordinator:
+    """A writer that a busy machine cannot take for dead."""
+    return tables.writer(storage, Settings(), name=name)
+
+
+def left_by_a_dead_writer(storage: LocalStorage) -> Transaction:
+    """A transaction whose process died ten minutes ago, after it had written a file."""
+    tx = writer(storage, name="gone").begin("INSERT")
+    put_file(tx, storage, "month=9", "dead")
+    tx._heartbeat.stop(delete=False)
+    beat = Path(storage.root) / layout.heartbeat(tx.instant)
+    long_ago = beat.stat().st_mtime - 600
+    os.utime(beat, (long_ago, long_ago))
+    return tx

@@ -1,0 +1,162 @@
+"""`lakelock doctor`, on real tables on local disk: what it looks at, what it finds, and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lakelock.cli.checks import broken_neighbours, examine
+from lakelock.cli.output import Exit
+from lakelock.cli.patient import Check, Patient
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage_faulty import Fault, FaultyStorage, Rule, Wrapped
+from lakelock.storage_local import LocalStorage
+from lakelock.storage_memory import MemoryStorage
+from lakelock.table import layout
+from lakelock.testing import ManualRuntime
+from tests.behaviour.command_line import everything, left_by_a_dead_writer, run, writer
+from tests.behaviour.tables import insert, new_table
+
+
+class TestDoctor:
+    def test_all_is_well(self, storage: LocalStorage, path: str) -> None:
+        insert(writer(storage), storage, "month=1", "a")
+        ended = run("doctor", path)
+        assert ended.code == Exit.OK
+        assert "refuses a second create" in ended.out
+        assert "1 commits in the timeline" in ended.out
+        names = [check["name"] for check in run("doctor", path, "--json").json["checks"]]
+        assert names == ["settings", "table", "storage", "clock", "lock", "writers", "decisions", "contents", "packages"]
+
+    def test_it_leaves_nothing_behind_but_the_locks_own_files(self, storage: LocalStorage, path: str) -> None:
+        insert(writer(storage), storage, "month=1", "a")
+        run("doctor", path)
+        before = everything(storage)
+        run("doctor", path)
+        assert everything(storage) == before
+        assert not [key for key in before if "probe" in key]
+
+    def test_a_path_without_a_table_is_refused_and_stays_as_it_was(self, tmp_path: Path) -> None:
+        ended = run("doctor", str(tmp_path / "nothing"))
+        assert (ended.code, ended.out) == (Exit.ERROR, "")
+        assert "is not a table" in ended.err
+        assert "next: check the path" in ended.err
+        assert list(tmp_path.iterdir()) == []
+
+    def test_another_lock_than_the_recorded_one_fails(self, storage: LocalStorage, path: str) -> None:
+        storage.put(layout.LOCK_IDENTITY, json.dumps({"provider": "redis://elsewhere"}).encode())
+        ended = run("doctor", path, "--json")
+        assert ended.code == Exit.ERROR
+        assert ended.json["ok"] is False
+        (lock,) = [check for check in ended.json["checks"] if check["name"] == "lock"]
+        assert lock["status"] == "failed"
+        assert "redis://elsewhere" in lock["found"]
+        assert "redis://elsewhere" in lock["hint"]
+
+    def test_a_held_lock_is_a_warning_that_names_the_holder(self, storage: LocalStorage, path: str) -> None:
+        holder = writer(storage, name="backfill").table.provider
+        assert holder is not None
+        lease = holder.acquire(wait_s=1)
+        ended = run("doctor", path, "--set", "lock.wait_s=0.1")
+        holder.release(lease)
+        assert ended.code == Exit.OK
+        assert "backfill" in ended.out
+        assert "lakelock locks ls" in ended.out
+
+    def test_a_dead_writer_is_a_warning_with_the_command_to_run(self, storage: LocalStorage, path: str) -> None:
+        left_by_a_dead_writer(storage)
+        ended = run("doctor", path)
+        assert ended.code == Exit.OK
+        assert "1 dead" in ended.out
+        assert f"lakelock markers reap {path}" in ended.out
+
+    def test_a_torn_decision_fails_and_is_named(self, storage: LocalStorage, path: str) -> None:
+        insert(writer(storage), storage, "month=1", "a")
+        storage.put(layout.decision(1), b"{")
+        ended = run("doctor", path)
+        assert ended.code == Exit.ERROR
+        assert layout.decision(1) in ended.out
+
+    def test_a_torn_commit_a_lost_file_and_a_short_one_fail_and_are_named(self, storage: LocalStorage, path: str) -> None:
+        torn, lost, short = (insert(writer(storage), storage, "month=1", name) for name in ("torn", "lost", "short"))
+        assert "3 commits can be read, and their 3 files are there" in run("doctor", path).out
+        commit = layout.timeline(f"{torn.instant}_{torn.completion}.commit")
+        metadata = storage.get(commit)
+        assert metadata is not None
+        storage.put(commit, metadata.data[:-20])
+        files = {entry.key for entry in storage.list("month=1")}
+        (gone,) = (key for key in files if lost.instant in key)
+        (cut,) = (key for key in files if short.instant in key)
+        storage.delete([gone])
+        storage.put(cut, b"P")
+        ended = run("doctor", path)
+        assert ended.code == Exit.ERROR
+        assert f"{torn.instant}_{torn.completion}.commit is cut off" in ended.out
+        assert f"{gone} is missing" in ended.out
+        assert f"{cut} has 1 bytes, but its commit wrote" in ended.out
+
+    def test_a_decided_commit_that_is_not_visible_is_a_warning(self, storage: LocalStorage, path: str) -> None:
+        done = insert(writer(storage), storage, "month=1", "a")
+        storage.delete([layout.timeline(f"{done.instant}_{done.completion}.commit")])
+        ended = run("doctor", path)
+        assert f"decision 1 commits {done.instant}, which is not visible yet" in ended.out
+
+    def test_a_table_that_is_only_read_is_a_warning_that_says_why(self, storage: LocalStorage, path: str) -> None:
+        found = storage.get(layout.PROPERTIES)
+        assert found is not None
+        storage.put(layout.PROPERTIES, found.data + b"hoodie.table.metadata.partitions=files\n")
+        ended = run("doctor", path, "--json")
+        (table,) = [check for check in ended.json["checks"] if check["name"] == "table"]
+        assert table["status"] == "warning"
+        assert "not written" in table["found"]
+        assert "hoodie.metadata.enable" in table["hint"]
+
+    def test_storage_that_ignores_conditions_fails(self) -> None:
+        (found,) = [check for check in self._examined(_Careless(self._table())) if check.name == "storage"]
+        assert found.status == "failed"
+        assert "ignores create-if-absent" in found.found
+
+    def test_one_broken_thing_does_not_hide_the_others(self) -> None:
+        broken = FaultyStorage(self._table(), [Rule(op="list", nth=None, fault=Fault.FAIL)])
+        checks = self._examined(broken)
+        assert {check.name for check in checks if check.status == "failed"} == {"clock", "writers", "decisions", "contents"}
+        assert {check.name for check in checks} >= {"settings", "table", "storage", "lock", "packages"}
+
+    @pytest.mark.parametrize(("skew_ms", "word"), [(3_600_000, "ahead of"), (-3_600_000, "behind")])
+    def test_a_wrong_clock_is_a_warning(self, skew_ms: int, word: str) -> None:
+        runtime = ManualRuntime()
+        storage = MemoryStorage(runtime.now_ms)
+        new_table(storage)
+        storage._now_ms = lambda: runtime.now_ms() - skew_ms
+        (found, *_) = [check for check in self._examined(storage, runtime) if check.name == "clock"]
+        assert (found.status, found.found) == ("warning", f"this machine's clock is 3600.0 s {word} the storage's")
+
+    def test_a_timeline_from_the_future_is_a_warning(self, storage: LocalStorage, path: str) -> None:
+        storage.put(layout.timeline("29990101000000000.commit.requested"), b"")
+        ended = run("doctor", path)
+        assert "the timeline has reached 29990101000000000" in ended.out
+
+    def test_a_neighbour_that_switches_off_spark_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "pyspark_broken_neighbour.py").write_text("import nothing_of_that_name")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        assert [name for name, _ in broken_neighbours()] == ["pyspark_broken_neighbour"]
+
+    def _table(self) -> MemoryStorage:
+        storage = MemoryStorage()
+        new_table(storage)
+        return storage
+
+    def _examined(self, storage: Storage, runtime: ManualRuntime | None = None) -> list[Check]:
+        return list(examine(Patient("t", Settings.resolve(), storage, runtime or ManualRuntime())))
+
+
+class _Careless(Wrapped):
+    """Storage as some S3-compatible services are: conditions are accepted and ignored."""
+
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
+        self.inner.put(key, data)
+        found = self.inner.get(key)
+        return found.etag if found else None

@@ -1,0 +1,67 @@
+import java.io.File;
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.util.Properties;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Lock;
+import org.apache.hudi.common.config.LockConfiguration;
+import org.apache.hudi.common.lock.LockProvider;
+import org.apache.hudi.storage.StorageConfiguration;
+
+/**
+ * A lock provider of an older Hudi release in a writer of this one, whose classes it does not fit: it is loaded with the jars of
+ * its own release, from the folder older.jars, and nothing else.
+ */
+public class OlderLock implements LockProvider<Object> {
+    private final Lock provider;
+
+    public OlderLock(LockConfiguration configuration, StorageConfiguration<?> storage) throws Exception {
+        Properties properties = new Properties();
+        configuration.getConfig().forEach((key, value) -> properties.setProperty(key.toString(), value.toString()));
+        File[] jars = new File(properties.getProperty("older.jars")).listFiles((folder, name) -> name.endsWith(".jar"));
+        URL[] urls = new URL[jars.length];
+        for (int i = 0; i < jars.length; i++) {
+            urls[i] = jars[i].toURI().toURL();
+        }
+        ClassLoader before = Thread.currentThread().getContextClassLoader();
+        ClassLoader loader = new URLClassLoader(urls, ClassLoader.getPlatformClassLoader());
+        Thread.currentThread().setContextClassLoader(loader);
+        try {
+            Class<?> settings = loader.loadClass("org.apache.hudi.common.config.LockConfiguration");
+            Class<?> unused = loader.loadClass("org.apache.hudi.storage.StorageConfiguration");
+            Class<?> type = loader.loadClass(properties.getProperty("older.provider"));
+            Object given = settings.getConstructor(Properties.class).newInstance(properties);
+            provider = (Lock) type.getConstructor(settings, unused).newInstance(given, null);
+        } finally {
+            Thread.currentThread().setContextClassLoader(before);
+        }
+    }
+
+    @Override
+    public boolean tryLock(long time, TimeUnit unit) {
+        try {
+            return provider.tryLock(time, unit);
+        } catch (InterruptedException error) {
+            throw new RuntimeException(error);
+        }
+    }
+
+    @Override
+    public void unlock() {
+        provider.unlock();
+    }
+
+    @Override
+    public Object getLock() {
+        return provider;
+    }
+
+    @Override
+    public void close() {
+        try {
+            ((AutoCloseable) provider).close();
+        } catch (Exception error) {
+            throw new RuntimeException(error);
+        }
+    }
+}
