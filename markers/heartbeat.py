@@ -86,10 +86,11 @@ class Heartbeat:
         Call it before the requested file exists: an instant of ours is never seen without a heartbeat.
         """
         record = record if record.write_id else replace(record, write_id=runtime.uuid())
+        data = record.to_bytes()
         for _ in range(START_ATTEMPTS):
             began_s = runtime.monotonic_s()
             # The same bytes again after a lost reply: whichever of the attempts lands, it is this one heartbeat.
-            made = create(storage, layout.heartbeat(record.instant), record.to_bytes(), durable=False)
+            made = create(storage, layout.heartbeat(record.instant), data, durable=False)
             if made is Created.THEIRS:
                 return None
             if made is Created.OURS:

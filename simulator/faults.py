@@ -84,10 +84,11 @@ class Faults:
             return delay, None
         if self.weather.hot and what.startswith(self.weather.hot):
             coin /= _HOTTER
-        for limit, kind in self._write if writes else self._read:
-            if coin < limit:
-                return delay, self._fault(task, kind, amount, what)
-        return delay, None
+        ladder = self._write if writes else self._read
+        if not ladder or coin >= ladder[-1][0]:
+            return delay, None
+        kind = next(kind for limit, kind in ladder if coin < limit)
+        return delay, self._fault(task, kind, amount, what)
 
     def _fault(self, task: Task, kind: FaultKind, amount: float, what: str) -> Fault | None:
         if self._only is not None and (task.label, task.requests) not in self._only:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -118,14 +119,10 @@ class CommitMetadata:
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "a commit's metadata") -> CommitMetadata:
         """The metadata in a timeline file; `source` names it in the `CorruptTableError` for torn or hostile content."""
-        schema, record = decode(data, source, COMMIT, REPLACE_COMMIT)
-        stats = {p: tuple(_from_avro(s) for s in found) for p, found in (record["partitionToWriteStats"] or {}).items()}
-        replaced = None
-        if schema is REPLACE_COMMIT:
-            replaced = {p: tuple(ids) for p, ids in (record["partitionToReplaceFileIds"] or {}).items()}
-        metadata = cls(stats, record["operationType"], record["extraMetadata"] or {}, replaced, record["compacted"])
-        metadata._check(source)
-        return metadata
+        if len(data) <= _SMALL_BYTES:
+            with suppress(CorruptTableError):  # which does not know the source: once more, below
+                return _small(data)
+        return _decoded(data, source)
 
     @property
     def schema_json(self) -> str | None:
@@ -167,6 +164,26 @@ class CommitMetadata:
             checked_partition(partition, source)
             for file_id in ids:
                 checked_file_name(file_id, source)
+
+
+def _decoded(data: bytes, source: str) -> CommitMetadata:
+    schema, record = decode(data, source, COMMIT, REPLACE_COMMIT)
+    stats = {p: tuple(_from_avro(s) for s in found) for p, found in (record["partitionToWriteStats"] or {}).items()}
+    replaced = None
+    if schema is REPLACE_COMMIT:
+        replaced = {p: tuple(ids) for p, ids in (record["partitionToReplaceFileIds"] or {}).items()}
+    metadata = CommitMetadata(stats, record["operationType"], record["extraMetadata"] or {}, replaced, record["compacted"])
+    metadata._check(source)
+    return metadata
+
+
+_SMALL_BYTES = 16_384
+
+
+@lru_cache(maxsize=128)
+def _small(data: bytes) -> CommitMetadata:
+    """Remembered: several steps of a transaction ask for the same commit (its schema, its window, its application)."""
+    return _decoded(data, "")
 
 
 def _check_stat(stat: WriteStat, partition: str, source: str) -> None:
