@@ -111,7 +111,7 @@ def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_an
     assert audit(mine.table, 100) == (2, [])
 
     # It landed after my look under the lock and before my decision: only a writer without the lock can do that.
-    theirs = foreign_commit(storage, old, after(done.instant, -1), after(done.completion, -1))
+    theirs = foreign_commit(storage, old, after(done.instant, -1), done.completion)
     mine.table.foreign_met.clear()
     alarm(table=mine.table, baseline=tx.baseline, decision=decision, known={})
     assert EventKind.ALERT.value not in told.kinds()  # no other engine was ever met: nobody looks
