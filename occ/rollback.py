@@ -124,6 +124,12 @@ def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
     return any(not judged[r.requested].is_mine_to_reap for r in rollbacks if r.requested in judged)
 
 
+def is_withdrawn(table: OpenTable, instant: str) -> bool:
+    """Whether others have rolled back this pending instant, or are at it: then its markers may be gone, and its files not."""
+    timeline = table.timeline()
+    return timeline.state_of(instant) is None or is_rolled_back(table, timeline, instant)
+
+
 def clean_up(table: OpenTable, victim: Victim, *, everywhere: bool = False) -> None:
     """Remove every trace of a rolled back instant and record the rollback. Idempotent; call it only after the decision.
 

@@ -46,7 +46,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.overlaps import alarm, newest_completion
 from lakelock.occ.planned_services import planned_clustering
 from lakelock.occ.reads import Read
-from lakelock.occ.rollback import RollbackOutcome, Victim, clean_up, roll_back
+from lakelock.occ.rollback import RollbackOutcome, Victim, clean_up, is_withdrawn, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
 from lakelock.table import layout
@@ -320,7 +320,7 @@ class Transaction:
             self._emit(EventKind.REJECTED, reason=victim.evidence)
         try:
             if not self.may_be_decided:
-                clean_up(self._table, victim, everywhere=disturbed)
+                clean_up(self._table, victim, everywhere=disturbed or is_withdrawn(self._table, self.instant))
             elif roll_back(self._table, victim) is RollbackOutcome.COMMITTED:
                 self.state = TransactionState.COMMITTED
                 self._emit(EventKind.COMMITTED)
