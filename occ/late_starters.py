@@ -1,8 +1,8 @@
 """Writers of another engine that have taken their instant, and not yet looked at the table.
 
 Java Hudi requests its instant first and only then notes what is committed (1.2.0: a few tenths of a second later, more on a
-busy machine). A commit in between, by an instant that is later than Java's, is one that Java has seen: it builds on it and finds
-no conflict, but readers take the slice with the greatest requested time, so what Java adds to it is never seen. Java's own
+busy machine). A commit in between, by an instant that is later than Java's, is one that Java has seen: it builds on it, finds
+no conflict, and readers, who take the slice with the greatest requested time, never see what Java added to it. Java's own
 writers take longer than that for a commit; lakelock does not, and so waits until Java has looked.
 """
 
