@@ -10,9 +10,10 @@ SEEDS  ?= 2000
 FIRST  ?= 0
 LOCK   ?=
 ARGS   ?=
-JOBS   ?= 3
+JOBS   ?= 4
 MINUTES ?= 30
 WRITERS ?= 8
+SECONDS ?= 60
 FULL   ?=
 
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
@@ -29,7 +30,7 @@ results  = --junitxml=$(RESULTS)/$(1).xml
 # 5 is pytest's "no test was selected", which is fine when only some are asked for.
 OR_NONE := || [ $$? -eq 5 ]
 
-.PHONY: help demo test lint types layers tests interop simulate soak docs format java clean
+.PHONY: help demo test lint types layers tests waiting-tests interop simulate soak fuzz docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -54,13 +55,17 @@ layers: $(VENV)/.test ## who may import whom
 
 tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 	@rm -f .coverage .coverage.* $(RESULTS)/*.xml
-	$(BIN)/pytest tests -m "not spark and not interop" --ignore=tests/simulation -n $(JOBS) --dist loadfile $(call results,alone) \
-		--cov --cov-report= $(ARGS) $(OR_NONE)
-	$(BIN)/pytest tests/simulation -n $(JOBS) $(call results,simulation) $(ARGS) $(OR_NONE)
-	$(BIN)/pytest tests -m interop $(call results,interop) --cov --cov-append --cov-report= $(ARGS) $(OR_NONE)
+	@$(BIN)/python .ci/beside $(RESULTS)/simulation.log \
+		$(BIN)/pytest tests/simulation -n 2 $(call results,simulation) $(ARGS) -- $(MAKE) --no-print-directory waiting-tests
 	$(BIN)/pytest tests -m spark $(call results,spark) --cov --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
 	@$(BIN)/python -m tests.integration.matrix $(RESULTS)/*.xml
 	@$(BIN)/python .ci/total $(RESULTS)/*.xml
+
+# These wait for leases, servers and Java more than they compute; the simulation, which only computes, runs beside them.
+waiting-tests:
+	$(BIN)/pytest tests -m "not spark and not interop" --ignore=tests/simulation -n $(JOBS) --dist loadfile $(call results,alone) \
+		--cov --cov-report= $(ARGS) $(OR_NONE)
+	$(BIN)/pytest tests -m interop $(call results,interop) --cov --cov-append --cov-report= $(ARGS) $(OR_NONE)
 
 interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
 	FULL=$(FULL) $(BIN)/pytest tests -m interop --durations=10 $(ARGS)
@@ -70,6 +75,9 @@ simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=
 
 soak: $(VENV)/.test ## processes of mixed load, killed and paused now and then; MINUTES=30, WRITERS=8
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --writers $(WRITERS)
+
+fuzz: $(VENV)/.test ## every parser with inputs that atheris makes, each for SECONDS=60; ARGS=decision for one of them
+	$(BIN)/python -m tests.property.fuzz $(ARGS) --seconds $(SECONDS) --corpus .fuzz
 
 docs: $(VENV)/.test ## write the reference pages from the code
 	$(BIN)/python docs/generate.py

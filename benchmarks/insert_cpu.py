@@ -6,6 +6,7 @@ CPU time is that of the whole process tree: JVM, Python workers, driver.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 
@@ -44,7 +45,7 @@ def compare(spark: SparkSession, folder: str, rows: int, repeat: int) -> dict[st
         frame = with_meta_columns(df) if meta else df
         frame.write.option("compression", codec).parquet(f"{folder}/native-{next(numbers)}")
 
-    variants = {
+    variants: dict[str, Callable[[], object]] = {
         "insert": partial(table.insert, df),
         "native": partial(native, "snappy", True),
         "native_zstd": partial(native, "zstd", True),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from lakelock.clock import SystemRuntime
@@ -17,6 +19,9 @@ from lakelock.providers.metastore_wire import Address, Wire
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
 from lakelock.storage_local import LocalStorage
 from lakelock.testing.servers import S3_OPTIONS
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
 
 LEASE_MS = 15_000
 REGION = "us-east-1"
@@ -28,8 +33,11 @@ Round = Callable[[], object]
 
 
 @contextmanager
-def zookeeper(port: int) -> Iterator[Round]:
-    """kazoo: create a contender with Curator's name, delete it. (A lock must also see that it is the first in the queue.)"""
+def zookeeper(port: int, lists: bool = False) -> Iterator[Round]:
+    """kazoo: create a contender with Curator's name, delete it; `lists`: and see in between whether it is the first.
+
+    The listing is sent behind the creation, without waiting for its answer, so both are the same round trip.
+    """
     from kazoo.client import KazooClient
 
     client = KazooClient(f"127.0.0.1:{port}", timeout=30.0)
@@ -37,7 +45,10 @@ def zookeeper(port: int) -> Iterator[Round]:
     client.ensure_path("/bare")
 
     def one() -> None:
-        client.delete(client.create(f"/bare/_c_{uuid4()}-lock-", b"", ephemeral=True, sequence=True))
+        made = client.create_async(f"/bare/_c_{uuid4()}-lock-", b"", ephemeral=True, sequence=True)
+        if lists:
+            client.get_children("/bare")
+        client.delete(made.get())
 
     try:
         yield one
@@ -117,7 +128,8 @@ def s3(port: int) -> Iterator[Round]:
     import obstore
     from obstore.store import S3Store
 
-    store = S3Store("lake", config={**S3_OPTIONS, "endpoint": f"http://127.0.0.1:{port}"}, client_options={"allow_http": True})
+    config = cast("S3Config", {**S3_OPTIONS, "endpoint": f"http://127.0.0.1:{port}"})
+    store = S3Store("lake", config=config, client_options={"allow_http": True})
     version = [obstore.put(store, "bare", b"{}", mode="overwrite")]
 
     def one() -> None:
@@ -148,3 +160,6 @@ BARE: dict[str, Callable[[int], AbstractContextManager[Round]]] = {
     "s3": s3,
 }
 """By service: given its port, one round with its own driver."""
+
+CORRECT: dict[str, Callable[[int], AbstractContextManager[Round]]] = {"zookeeper": partial(zookeeper, lists=True)}
+"""The same where the bare client does not learn whether it got the lock: the least that does."""

@@ -14,7 +14,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
-from lakelock.settings import Settings
+from lakelock.settings import LockSettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage_open import StorageLocation
 from lakelock.testing.servers import S3_OPTIONS, SERVICES, Service, containers, s3_server
@@ -22,8 +22,8 @@ from lakelock.testing.servers.hive_metastore import PATIENT_URL, hive_metastore_
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.zookeeper import ENVIRONMENT, zookeeper_server
 
-PATIENT = {"hive_metastore": {"hive_metastore.socket_timeout_s": "30"}}
-"""The metastore of the tests keeps its locks in Derby, which takes its time with many clients."""
+OPTIONS = {"hive_metastore": {"hive_metastore.socket_timeout_s": "30"}, "storage": {"lock.poll_s": str(LockSettings().poll_s)}}
+"""What is not as for the tests: the metastore has its locks in Derby, which is slow; nobody polls faster than usual."""
 
 _names = count()
 
@@ -38,11 +38,11 @@ class Place:
     options: dict[str, str] = field(default_factory=dict)
     opened: ExitStack = field(default_factory=ExitStack)
 
-    def writer(self, table: str, proxy: Proxy | None = None) -> LockProvider:
-        """A lock provider as a process of its own would have it."""
+    def writer(self, table: str, proxy: Proxy | None = None, storage: Storage | None = None) -> LockProvider:
+        """A lock provider as a process of its own would have it; with `storage` in place of the table's."""
         runtime = SystemRuntime()
-        settings, storage = self._of(table, proxy)
-        provider = open_provider(settings, storage, runtime, WriterIdentity.of_this_process(runtime, "benchmark"))
+        settings, own = self._of(table, proxy)
+        provider = open_provider(settings, storage or own, runtime, WriterIdentity.of_this_process(runtime, "benchmark"))
         self.opened.callback(provider.close)
         return provider
 
@@ -62,7 +62,7 @@ class Place:
 
     def _of(self, table: str, proxy: Proxy | None) -> tuple[Settings, Storage]:
         """The settings of a writer and the table's storage; what goes to the service goes through the proxy."""
-        values = {"lock.provider": self.service.url(table), **self.service.options, **PATIENT.get(self.name, {})}
+        values = {"lock.provider": self.service.url(table), **self.service.options, **OPTIONS.get(self.name, {})}
         options, lease_s = dict(self.options), LEASE_MS / 1000
         if proxy is not None:
             ports = str(self.service.port), str(proxy.port)
@@ -78,7 +78,7 @@ class Place:
 def s3(folder: Path) -> Iterator[Service]:
     """The storage provider on S3, as moto answers."""
     with s3_server() as endpoint:
-        yield Service("storage", lambda name: "storage:", int(endpoint.rpartition(":")[2]), options={"lock.poll_s": "0.1"})
+        yield Service("storage", lambda name: "storage:", int(endpoint.rpartition(":")[2]))
 
 
 HEAP = ("-Xmx1000m",)
@@ -86,7 +86,7 @@ HEAP = ("-Xmx1000m",)
 with the 128 MB that tests give it, it dies of them."""
 
 ROOM = {"hive.txn.timeout": "60s", "datanucleus.connectionPool.maxPoolSize": "64"}
-"""On Derby, and only there, more `lock` calls at once than there are connections (10) stop a metastore for half a minute each."""
+"""On Derby, and only there, more `lock` calls at once than it has connections (10) stop a metastore for half a minute each."""
 
 PLACES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
     **SERVICES,

@@ -3,26 +3,30 @@
 `python -m benchmarks.locks [--rounds 400] [--json]` starts every service itself. Needs Linux, no Spark.
 
 * cost: taking and giving back a lock that nobody else wants. Bare client and lakelock take turns round by round, so a slow
-  moment of the machine hits both; round trips are counted by a proxy, in a run of their own.
+  moment of the machine hits both; round trips are counted by a proxy, in a run of their own. Where the bare client is no lock
+  at all, a second one that is takes turns with them, too.
 * wake: a waiter behind a proxy that makes every round trip 20 ms long, so that trips can be told from work.
-* crowd: the round trips of 10, 25 and 50 writers that come at once, take the lock one after the other and go.
+* crowd: the requests of 10, 25 and 50 writers that come at once, take the lock one after the other and go.
 * data locks: a request for 1,000 partitions beside one for a single partition (`benchmarks.data_lock_requests`).
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
 
 from benchmarks.data_lock_requests import data_locks
-from benchmarks.lock_clients import BARE, Round, local
+from benchmarks.lock_clients import BARE, CORRECT, Round, local
 from benchmarks.lock_places import PLACES, Place, running
 from benchmarks.measuring import arguments, scratch, show, timed, verdict
 from lakelock.providers import LockProvider
+from lakelock.storage_faulty import CountingStorage
+from lakelock.storage_local import LocalStorage
 from lakelock.testing.servers.proxy import Proxy
 
 TRIPS, TIME = 1.1, 1.2
@@ -31,13 +35,15 @@ COUNTED = 40
 ROUND_TRIP_S = 0.02
 WAKES = 7
 CROWDS = (10, 25, 50)
+ROOM_TOLD, ROOM_LOOKING = 1.2, 1.5
+"""For chance; who looks again also looks more often the longer the crowd takes, by its logarithm."""
+
 WAIT_S = 300.0
+
+Seconds = Sequence[float]
 
 NOTIFIES = ("zookeeper", "redis")
 """The services that tell a waiter that it is its turn; with the others waiters look again."""
-
-CROWDED = ("redis", "zookeeper", "dynamodb", "s3")
-"""Not the metastore: with ten connections to Derby it stalls under 25 clients, whoever they are. And a disk has no requests."""
 
 
 def round_of(provider: LockProvider) -> Round:
@@ -47,37 +53,54 @@ def round_of(provider: LockProvider) -> Round:
 def cost(place: Place, rounds: int) -> dict[str, object]:
     """Time and round trips of lakelock, and those of the bare client that takes turns with it."""
     bare = BARE[place.name] if place.service.port else partial(local, place.folder)
-    with bare(place.service.port) as theirs:
+    correct = CORRECT.get(place.name)
+    with bare(place.service.port) as theirs, correct(place.service.port) if correct else nullcontext(theirs) as least:
         ours = round_of(place.writer(place.table()))
-        times = in_turns(theirs, ours, rounds)
-    # Round by round: both had the same machine at that moment.
-    ratios = [mine / other for other, mine in times]
-    size, ratio = rounds // BLOCKS, statistics.median(ratios)
-    blocks = [statistics.median(ratios[start : start + size]) for start in range(0, rounds - size + 1, size)]
-    found: dict[str, object] = {
-        "bare_ms": statistics.median(other for other, _ in times) * 1000,
-        "lakelock_ms": statistics.median(mine for _, mine in times) * 1000,
-        "time_ratio": ratio,
-        "time_ratio_of_parts": f"{min(blocks):.2f} to {max(blocks):.2f}",
-        "time_target": f"<= {TIME}: {verdict(ratio, TIME)}",
-    }
+        times = in_turns(rounds, ours, theirs, least) if correct else in_turns(rounds, ours, theirs)
+    mine, bare_s, *lock_s = zip(*times, strict=True)
+    found: dict[str, object] = {"bare_ms": statistics.median(bare_s) * 1000, "lakelock_ms": statistics.median(mine) * 1000}
+    found |= compared("time", mine, bare_s)
+    for other in lock_s:
+        found |= {"lock_ms": statistics.median(other) * 1000, "lock_beside_bare_ratio": in_median(other, bare_s)}
+        found |= compared("time_beside_a_lock", mine, other)
     if place.service.port:
         with bare((proxy := place.proxy()).port) as theirs:
-            least = trips(proxy, theirs)
-        mine = trips(proxy := place.proxy(), round_of(place.writer(place.table(), proxy)))
-        found |= {"bare_trips": least, "lakelock_trips": mine, "trips_target": f"<= {TRIPS}: {verdict(mine / least, TRIPS)}"}
+            fewest = trips(proxy, theirs)
+        asked = trips(proxy := place.proxy(), round_of(place.writer(place.table(), proxy)))
+        found |= {"bare_trips": fewest, "lakelock_trips": asked}
+        found |= {"trips_target": f"<= {TRIPS}: {verdict(asked / fewest, TRIPS)}"}
     return found
 
 
-def in_turns(theirs: Round, ours: Round, rounds: int) -> list[tuple[float, float]]:
-    """Seconds of each round, of both.
+def compared(name: str, mine: Seconds, theirs: Seconds) -> dict[str, object]:
+    """The ratio, that of parts of the run, and whether it is good enough."""
+    ratio, size = in_median(mine, theirs), len(mine) // BLOCKS
+    parts = [in_median(mine[start : start + size], theirs[start : start + size]) for start in range(0, size * BLOCKS, size)]
+    return {
+        f"{name}_ratio": ratio,
+        f"{name}_ratio_of_parts": f"{min(parts):.2f} to {max(parts):.2f}",
+        f"{name}_target": f"<= {TIME}: {verdict(ratio, TIME)}",
+    }
+
+
+def in_median(mine: Seconds, theirs: Seconds) -> float:
+    """Round by round: both had the same machine at that moment."""
+    return statistics.median(one / other for one, other in zip(mine, theirs, strict=True))
+
+
+def in_turns(rounds: int, ours: Round, *others: Round) -> list[tuple[float, ...]]:
+    """Seconds of each round, of all that take turns; the others forwards and backwards, as it matters whom one follows.
 
     Never two of ours in a row: where writers poll, one that has just held the lock stays away for a moment.
     """
     for _ in range(10):
-        theirs()
-        ours()
-    return [(timed(theirs), timed(ours)) for _ in range(rounds)]
+        for one in (ours, *others):
+            one()
+    found = []
+    for number in range(rounds):
+        mine, turn = timed(ours), -1 if number % 2 else 1
+        found.append((mine, *[timed(one) for one in others[::turn]][::turn]))
+    return found
 
 
 def trips(proxy: Proxy, one: Round) -> float:
@@ -127,33 +150,42 @@ def wake(place: Place, _: int) -> dict[str, object]:
     }
 
 
-def asked_by(place: Place, waiters: int) -> float:
-    """Round trips per writer when so many want the lock at once."""
-    table, proxy = place.table(), place.proxy()
-    holder, writers = place.writer(table), [place.writer(table, proxy) for _ in range(waiters)]
+def crowd_of(place: Place, table: str, waiters: int) -> tuple[list[LockProvider], Callable[[], int]]:
+    """So many writers, and how to count what they asked so far: round trips, or calls where there is no service."""
+    if place.service.port:
+        proxy = place.proxy()
+        return [place.writer(table, proxy) for _ in range(waiters)], lambda: proxy.round_trips
+    storage = CountingStorage(LocalStorage(place.folder / table))
+    return [place.writer(table, storage=storage) for _ in range(waiters)], lambda: storage.total
+
+
+def asked_by(place: Place, waiters: int) -> tuple[float, float]:
+    """Requests per writer when so many want the lock at once, and the seconds until all have had it."""
+    table = place.table()
+    holder, (writers, asked) = place.writer(table), crowd_of(place, table, waiters)
     with ThreadPoolExecutor(waiters) as pool:
         list(pool.map(lambda one: one.inspect(), writers))  # everybody is connected
-        lease, before = holder.acquire(wait_s=WAIT_S), proxy.round_trips
+        lease, before = holder.acquire(wait_s=WAIT_S), asked()
         work = [pool.submit(round_of(one)) for one in writers]
         sleep(1.0)
+        began_s = perf_counter()
         holder.release(lease)
         for each in work:
             each.result(WAIT_S)
+        took_s = perf_counter() - began_s
     for one in writers:
         one.close()
-    return (proxy.round_trips - before) / waiters
+    return (asked() - before) / waiters, took_s
 
 
 def crowd(place: Place, _: int) -> dict[str, object]:
-    """Round trips per writer of a growing crowd: the same where waiters are told, more where they look."""
-    if place.name not in CROWDED:
-        return {}
+    """Requests per writer of a growing crowd: the same where waiters are told, a few more where they look."""
     each = {number: asked_by(place, number) for number in CROWDS}
-    found: dict[str, object] = {f"trips_per_writer_of_{number}": asked for number, asked in each.items()}
-    if place.name in NOTIFIES:
-        ratio = each[CROWDS[-1]] / each[CROWDS[0]]
-        found["crowd_target"] = f"no more each in the largest (and 0.2 for chance): {verdict(ratio, 1.2)}"
-    return found
+    found: dict[str, object] = {}
+    for number, (asked, took_s) in each.items():
+        found |= {f"requests_per_writer_of_{number}": asked, f"seconds_of_{number}": took_s}
+    ratio, room = each[CROWDS[-1]][0] / each[CROWDS[0]][0], ROOM_TOLD if place.name in NOTIFIES else ROOM_LOOKING
+    return found | {"crowd_ratio": ratio, "crowd_target": f"<= {room} each, where 5 would be square: {verdict(ratio, room)}"}
 
 
 PARTS: tuple[Callable[[Place, int], dict[str, object]], ...] = (cost, wake, crowd, data_locks)

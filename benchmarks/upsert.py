@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import count
 
 import numpy as np
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.measuring import alternating, arguments, scratch, show, spark_session, verdict, write_rows
@@ -38,7 +38,7 @@ def joined(stored: DataFrame, changes: DataFrame, instant: str) -> DataFrame:
     columns = [name for name in stored.columns if name not in META_COLUMNS]
     old, new = stored.alias("old"), changes.alias("new")
     changed = F.col("new.id").isNotNull()
-    stamps: list[object] = []
+    stamps: list[Column] = []
     if RECORD_KEY in stored.columns:
         number = F.concat_ws("_", F.lit(instant), F.spark_partition_id(), F.monotonically_increasing_id())
         fresh = [F.lit(instant), number, F.col("new.id"), F.lit(""), F.lit(f"group-0_0-0-0_{instant}.parquet")]

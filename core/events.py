@@ -64,6 +64,8 @@ def log_event(event: Event) -> None:
     level = logging.WARNING if event.kind in _WARNINGS else logging.INFO if event.kind in _INFOS else logging.DEBUG
     if event.kind is EventKind.OUTCOME_UNKNOWN:
         level = logging.ERROR
+    if not _log.isEnabledFor(level):
+        return
     _log.log(level, "%s", event, extra={f"lakelock_{name}": value for name, value in event.facts.items()})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from lakelock.clock import Runtime, process_identity
 
@@ -28,15 +28,19 @@ class WriterIdentity:
         return cls(writer_id=runtime.uuid(), application=application or f"python-{pid}", host=host, pid=pid, user=user)
 
     def as_dict(self) -> dict[str, str | int]:
-        return asdict(self)
+        return {name: getattr(self, name) for name in _FIELDS}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> WriterIdentity:
         """Read what `as_dict` wrote; unknown fields are ignored, missing ones are empty."""
-        known = {f.name: values.get(f.name, "") for f in fields(cls)}
-        pid = known["pid"]
-        known["pid"] = pid if isinstance(pid, int) else 0
-        return cls(**{name: value if name == "pid" else str(value) for name, value in known.items()})  # type: ignore[arg-type]
+        writer_id, application, host, user = (
+            str(values.get(name, "")) for name in ("writer_id", "application", "host", "user")
+        )
+        pid = values.get("pid")
+        return cls(writer_id, application, host, pid if isinstance(pid, int) else 0, user)
 
     def __str__(self) -> str:
         return f"{self.application} ({self.user}@{self.host}, pid {self.pid})"
+
+
+_FIELDS = tuple(f.name for f in fields(WriterIdentity))

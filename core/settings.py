@@ -58,7 +58,7 @@ class LockSettings(Section):
     renew_s: float = setting(5.0, "How often a holder renews its lease", unit="s", at_least=0.1, at_most=1_200)
     poll_s: float = setting(
         0.5,
-        "Longest pause between two looks at a held lock, where the service cannot notify",
+        "Longest pause between two looks at a held lock, where nothing notifies; longer if answers are slow or many wait",
         unit="s",
         at_least=0.01,
         at_most=60,

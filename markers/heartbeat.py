@@ -8,9 +8,10 @@ up no later than anybody else can, and once it has given up it stays dead.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, replace
 
-from lakelock.clock import Repeating, Runtime, process_identity
+from lakelock.clock import Repeating, Runtime
 from lakelock.errors import LakelockError, RolledBackError, StorageUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
@@ -72,7 +73,7 @@ class Heartbeat:
         self.key = layout.heartbeat(record.instant)
         self._storage, self._runtime = storage, runtime
         self._data = record.to_bytes()
-        self._pid = process_identity()[1]
+        self._pid = os.getpid()
         self._beat_s = began_s
         self._died = self._stopped = False
         self._problem = ""
@@ -174,4 +175,4 @@ class Heartbeat:
             self._beat_s, self._problem = began_s, ""
 
     def _is_mine(self) -> bool:
-        return process_identity()[1] == self._pid
+        return os.getpid() == self._pid

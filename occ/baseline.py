@@ -53,7 +53,7 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         check_writable(properties)
         view = table.log.look()
         table.ensure_same_lock(view)
-        head = newest_commit(table, view)
+        head = newest_commit(view)
         instant = later_than(table.runtime.now_ms(), table.newest_seen[0] or None)
         heartbeat = _take_instant(table, instant, operation, action, view.head)
         if heartbeat is None:

@@ -101,18 +101,17 @@ class Commit:
     def _under_lock(self, lease: Lease | None, *, may_look: bool) -> Decision | list[Look]:
         table, baseline = self._table, self._baseline
         for _ in range(table.settings.decisions.slot_attempts):
-            check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
             timeline = table.timeline()
-            view = table.log.look(after=baseline.first)
+            view = table.log.look(after=baseline.first, newest=None)
             table.ensure_same_lock(view)
             if view.boundary > baseline.first:
                 return self._by_timeline(timeline)
-            decisions = table.log.read_all(view.numbers)
-            if decisions is None:
-                continue
+            decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
             if mine is not None and mine.kind is DecisionKind.COMMIT:
                 return self._publish(mine, timeline, lease)
+            # Not before this: a commit of mine whose reply got lost stands, whatever others have changed since.
+            check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
             finish_head(table, view, timeline)
             others = commits_since(table.storage, baseline, timeline, decisions, self._others)

@@ -55,17 +55,21 @@ class DataLocking:
             targets = (*targets, *(Resource.of(each) for each in existing if not targets or within(each, targets)))
         return locks_of(kind, targets, about=about, escalate_above=self._table.settings.data_locks.escalate_above)
 
+    def request_of_write(self, operation: str, targets: tuple[Resource, ...], *, tag: str = "") -> LockRequest:
+        """What a write of this name would lock; takes nothing."""
+        try:
+            kind = operation_named(operation)
+        except InputError:
+            kind = operation_named("UPSERT")  # a name of the caller's own for something that writes rows
+        return self.request(kind, targets, about=f"{operation} {tag}".strip())
+
     @contextmanager
     def writing(self, operation: str, targets: tuple[Resource, ...], *, tag: str = "") -> Iterator[DataLease | None]:
         """Hold what the write locks while the block runs, and nothing unless the mode is PESSIMISTIC."""
         if not self.for_writes:
             yield None
             return
-        try:
-            kind = operation_named(operation)
-        except InputError:
-            kind = operation_named("UPSERT")  # a name of the caller's own for something that writes rows
-        with self.holding(self.request(kind, targets, about=f"{operation} {tag}".strip())) as lease:
+        with self.holding(self.request_of_write(operation, targets, tag=tag)) as lease:
             yield lease
 
     @contextmanager
@@ -124,5 +128,10 @@ class _Alerting(Events):
     def emit(self, event: Event) -> None:
         self._inner.emit(event)
         if event.kind is EventKind.LEASE_LOST:
-            problem = f"data locks were lost ({event.facts.get('reason')}); the write goes on and is validated at its commit"
+            problem = lost_locks(event.facts.get("reason"))
             self._inner.emit(replace(event, kind=EventKind.ALERT, facts={"problem": problem, **event.facts}))
+
+
+def lost_locks(why: object) -> str:
+    """What follows from a lost data lease, in words."""
+    return f"data locks were lost ({why}); the write goes on and is validated at its commit"

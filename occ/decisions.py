@@ -5,7 +5,8 @@ creates number n+1. Whoever creates it has seen and judged everything up to n.
 
 Rules that all users of the log keep (DESIGN.md 4.4, `docs/adr/0003`):
 
-* The boundary is read *after* a listing, and numbers at or below it are ignored: they may be half collected.
+* The boundary is read *after* a listing and the records that it shows, and numbers at or below it are ignored: they may be half
+  collected, or created anew by a request that was under way for long.
 * Number n+1 is created only once the commit decided by n, if n is one, is published. So at any time at most the newest
   decision awaits publication, and finding it takes one read, however long the log is.
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -98,7 +99,7 @@ _RESTORE = "restore this file from a backup or an older version of the object; l
 
 @dataclass(frozen=True)
 class LogView:
-    """One consistent look at the log: the boundary read after the listing, and the numbers above it, dense and sorted.
+    """One consistent look at the log: the numbers above the boundary, dense and sorted, and the records that were asked for.
 
     `floor`: the number before the first that this look could show. `lock`: the lock that the table was moved to, if it was.
     """
@@ -106,6 +107,7 @@ class LogView:
     boundary: int
     floor: int
     numbers: tuple[int, ...]
+    decisions: tuple[Decision, ...] = ()
     lock: str = ""
 
     @property
@@ -122,28 +124,38 @@ class DecisionLog:
         self._known: dict[int, Decision] = {}
         self.known_boundary = 0
 
-    def look(self, *, after: int = 0) -> LogView:
-        """List the numbers above `after`, then read the boundary: two requests, in this order."""
-        listed = [
-            layout.decision_number(item.key)
-            for item in self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
-        ]
+    def look(self, *, after: int = 0, newest: int | None = 1) -> LogView:
+        """List the numbers above `after`, read the `newest` records (None: all), then the boundary, in this order."""
+        listed = self._numbers(after)
+        records = self._records(listed, newest)
         boundary, lock = self._read_boundary()
-        numbers = tuple(sorted(n for n in listed if n > boundary))
+        numbers = tuple(n for n in listed if n > boundary)
         floor = max(boundary, after)
-        if numbers and numbers != tuple(range(floor + 1, floor + 1 + len(numbers))):
-            missing = next(n for n in range(floor + 1, numbers[-1]) if n not in numbers)
-            raise CorruptTableError(
-                f"decision {missing} is missing although {numbers[-1]} exists and the boundary is {boundary}",
-                hint=_RESTORE,
-                file=layout.decision(missing),
-            )
-        return LogView(boundary, floor, numbers, lock)
+        if numbers:
+            # Above the boundary nothing was deleted before it was read, so whatever is listed has its record.
+            there = {n for n in numbers if records.get(n, n) is not None}
+            missing = next((n for n in range(floor + 1, numbers[-1] + 1) if n not in there), None)
+            if missing is not None:
+                raise CorruptTableError(
+                    f"decision {missing} is missing although {numbers[-1]} exists and the boundary is {boundary}",
+                    hint=_RESTORE,
+                    file=layout.decision(missing),
+                )
+        decisions = tuple(d for n, d in records.items() if d is not None and n > boundary)
+        return LogView(boundary, floor, numbers, decisions, lock)
+
+    def _numbers(self, after: int) -> list[int]:
+        """The numbers above `after`, sorted. One listing."""
+        listed = self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
+        return sorted(layout.decision_number(item.key) for item in listed)
+
+    def _records(self, numbers: Sequence[int], newest: int | None) -> dict[int, Decision | None]:
+        wanted = [n for n in numbers if n > self.known_boundary]
+        return {n: self.read(n) for n in (wanted if newest is None else wanted[max(0, len(wanted) - newest) :])}
 
     def peek(self, *, after: int) -> tuple[Decision, ...]:
         """The decisions above `after` that are there now: one listing, and a read for each. For advice, never for a commit."""
-        listed = self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
-        found = [self.read(layout.decision_number(item.key)) for item in listed]
+        found = [self.read(number) for number in self._numbers(after)]
         return tuple(d for d in found if d is not None)
 
     def boundary(self) -> int:
@@ -163,7 +175,7 @@ class DecisionLog:
         return next((d for d in self._known.values() if d.instant == instant and d.kind is DecisionKind.COMMIT), None)
 
     def read(self, number: int) -> Decision | None:
-        """The record, or None if it is not there (any more)."""
+        """The record, or None if it is not there (any more). Only a boundary read afterwards tells whether it counts."""
         known = self._known.get(number)
         if known is not None:
             return known
@@ -176,11 +188,6 @@ class DecisionLog:
             raise CorruptTableError(f"decision {key} says that it is number {decision.number}", hint=_RESTORE, file=key)
         self._known[number] = decision
         return decision
-
-    def read_all(self, numbers: Iterable[int]) -> tuple[Decision, ...] | None:
-        """The records, or None if one of them was collected meanwhile."""
-        found = [self.read(n) for n in numbers]
-        return None if any(d is None for d in found) else tuple(d for d in found if d is not None)
 
     def decide(self, decision: Decision) -> Created:
         """Create the record under its number, and tell truthfully whose record is there now."""

@@ -92,8 +92,7 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
     """
     state = table.timeline().state_of(instant)
     if state is not None and state is not State.COMPLETED:
-        decisions = table.log.read_all(table.log.look().numbers) or ()
-        decided = decided_for(instant, decisions)
+        decided = decided_for(instant, table.log.look(newest=None).decisions)
         if decided is None:
             return Outcome.PENDING
         if decided.kind is DecisionKind.ROLLBACK:

@@ -15,9 +15,10 @@ from lakelock.occ.recorded_lock import compare_locks
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 from lakelock.settings import Settings
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.storage_open import StorageLocation
-from lakelock.table.timeline import Timeline, read_timeline
+from lakelock.table import layout
+from lakelock.table.timeline import Timeline
 
 TORN_LOOKS, TORN_WAIT_S = 20, 0.05
 """How often a commit that looks torn is looked at again, for a second in all."""
@@ -40,22 +41,33 @@ class OpenTable:
     provider_checked: list[bool] = field(default_factory=list)
     foreign_met: list[bool] = field(default_factory=list)
     """Not empty once a writer or a commit of another engine was met; then a few more looks are taken."""
+    last_listed: list[tuple[list[Listed], Timeline]] = field(default_factory=list)
+    """The newest listing of the timeline, and what it showed."""
 
     def timeline(self) -> Timeline:
         """The timeline as it is now: one listing.
 
         Java creates a file of the timeline on a disk before it writes to it, so one that looks torn is looked at again.
         """
-        for _ in range(TORN_LOOKS):
+        for looks in range(TORN_LOOKS):
+            listed = list(self.storage.list(layout.TIMELINE))
             try:
-                timeline = read_timeline(self.storage)
+                timeline = self._known_or_new(listed)
                 break
             except CorruptTableError:
+                if looks + 1 == TORN_LOOKS:
+                    raise
                 self.runtime.sleep(TORN_WAIT_S)
-        else:
-            timeline = read_timeline(self.storage)
         self.newest_seen[0] = max(self.newest_seen[0], timeline.newest_time)
+        self.last_listed[:] = [(listed, timeline)]
         return timeline
+
+    def _known_or_new(self, listed: list[Listed]) -> Timeline:
+        """What a listing shows; a timeline that has not changed is taken apart once."""
+        for before, known in self.last_listed:
+            if before == listed:
+                return known
+        return Timeline.from_listing(listed)
 
     def ensure_same_lock(self, view: LogView) -> None:
         """`ProviderMismatch` if the table has moved to another lock since this process looked; costs no request."""

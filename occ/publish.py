@@ -69,18 +69,18 @@ def rollback_target(table: OpenTable, rollback: Instant) -> str | None:
     return table.rollback_targets[rollback.requested]
 
 
-def newest_commit(table: OpenTable, view: LogView) -> Decision | None:
+def newest_commit(view: LogView) -> Decision | None:
     """The head of the log if it is a commit: the only decision that can still await publication."""
-    decision = table.log.read(view.head) if view.numbers else None
+    decision = view.decisions[-1] if view.decisions else None
     return decision if decision is not None and decision.kind is DecisionKind.COMMIT else None
 
 
 def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> None:
     """Publish what the head of the log decided, if that is still to be done. Hold the table's lock."""
-    decision = newest_commit(table, view)
-    if decision is None or publication_of(decision, timeline) is not None:
+    decision = newest_commit(view)
+    if decision is None or publication_of(decision, timeline) is Publication.ALREADY:
         return
-    # The listing may be older than the decision: its writer may have published, or lost it to a rollback, in between.
+    # The listing may be older than the decision: its writer may have begun, published, or lost it to a rollback, in between.
     if publish(table, decision, table.timeline()) is Publication.PUBLISHED and decision.writer != table.writer:
         reached(Step.FINISHED_FOR_ANOTHER)
         table.emit(

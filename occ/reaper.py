@@ -10,9 +10,8 @@ from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
 from lakelock.occ.baseline import inflight_key, requested_key
-from lakelock.occ.decisions import DecisionKind
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.rollback import RollbackOutcome, Victim, finish_rollbacks, roll_back
+from lakelock.occ.rollback import RollbackOutcome, Victim, finish_rollbacks, record_gone, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.instants import Action, State
@@ -67,7 +66,8 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
         operation = record.operation if record else "write"
         who = str(record.writer) if record else "another Hudi writer"
         try:
-            outcome = _reap_one(table, instant, action, Victim(instant, action or Action.COMMIT, operation, liveness.evidence))
+            victim = Victim(instant, action or Action.COMMIT, operation, liveness.evidence)
+            outcome = _reap_one(table, instant, action, victim, ours=record is not None)
         except LakelockError as error:
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
             continue
@@ -80,7 +80,7 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
     return reaped
 
 
-def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Victim) -> RollbackOutcome:
+def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Victim, *, ours: bool) -> RollbackOutcome:
     """Roll back or finish one instant. `action` is None if it was not pending when the timeline was listed."""
     if action is None:
         now = table.timeline()
@@ -88,6 +88,8 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Vic
         action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
         victim = replace(victim, action=action or victim.action)
     outcome = roll_back(table, victim, yields=True) if action is not None else _finished(now, instant)
+    if action is None and outcome is RollbackOutcome.GONE and ours:
+        record_gone(table, victim, now)
     if outcome not in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
         tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
     if outcome is RollbackOutcome.COMMITTED and action is not None:
@@ -142,27 +144,19 @@ def tidy_up(table: OpenTable, instant: str, *, committed: bool) -> None:
 def collect(table: OpenTable) -> int:
     """Delete old decisions that nobody needs any more; how many.
 
-    Only a prefix in which each is finished, not beyond what a live transaction noted as its head, and never the head
-    itself. The boundary is raised before anything is deleted: whoever lists a hole reads the boundary afterwards.
+    Not beyond what a live transaction noted as its head, and never the head itself: only that can await publication. A rollback
+    need not be complete: its writer's window has a hole then, and whoever finds it pending decides once more.
+    The boundary is raised before anything is deleted: whoever lists a hole reads the boundary afterwards.
     """
-    timeline = table.timeline()
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending)
+    view = table.log.look(newest=0)
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, table.timeline().pending)
     needed = [
         liveness.record.first
         for liveness in judged.values()
         if liveness.state is LivenessState.ALIVE and liveness.record is not None
     ]
-    view = table.log.look()
-    limit = min([view.head - 1, *needed])
-    upto = view.boundary
-    for number in view.numbers:
-        decision = table.log.read(number) if number <= limit else None
-        if decision is None:
-            break
-        if decision.kind is DecisionKind.ROLLBACK and timeline.state_of(decision.instant) is not None:
-            break
-        upto = number
-    if upto == view.boundary or not table.log.raise_boundary(upto):
+    upto = min([view.head - 1, *needed])
+    if upto <= view.boundary or not table.log.raise_boundary(upto):
         return 0
     reached(Step.BOUNDARY_RAISED)
     deleted = table.log.delete_up_to(upto)

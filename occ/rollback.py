@@ -1,24 +1,25 @@
 """Rolling back: exactly one of commit and rollback wins for each instant, and only the winner's files survive.
 
-A rollback by somebody else first takes a decision in the log; only then are data files deleted, then markers, the
-pending timeline files and the heartbeat, and last the completed rollback is recorded. It can be killed anywhere and run
-again by anyone.
+A rollback by somebody else first takes a decision in the log; only then are data files deleted, then markers and the
+pending timeline files, then the completed rollback is recorded, and last the heartbeat goes. It can be killed anywhere and
+run again by anyone. Heartbeat and record keep others from the instant's time: what was told of it is true for ever.
 The instant's own transaction may skip the decision as long as it has never tried to decide: nobody else could commit it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from lakelock.errors import StorageUnavailable, TransactionError
 from lakelock.events import EventKind
-from lakelock.markers.leftovers import Leftovers, find_leftovers
+from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import Decision, DecisionKind, decided_for
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head, publish, rollback_target
+from lakelock.occ.publish import finish_head, is_rolled_back, publish, rollback_target
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created
 from lakelock.table import layout
@@ -77,13 +78,10 @@ def _decide(table: OpenTable, victim: Victim, *, yields: bool) -> RollbackOutcom
             return RollbackOutcome.COMMITTED
         if state is None:
             return RollbackOutcome.GONE
-        view = table.log.look()
+        view = table.log.look(newest=None)
         if view.boundary != before:
             continue
-        decisions = table.log.read_all(view.numbers)
-        if decisions is None:
-            continue
-        decided = decided_for(victim.instant, decisions)
+        decided = decided_for(victim.instant, view.decisions)
         if decided is not None and decided.kind is DecisionKind.COMMIT:
             publish(table, decided, timeline)
             return RollbackOutcome.COMMITTED
@@ -139,24 +137,31 @@ def clean_up(table: OpenTable, victim: Victim, *, everywhere: bool = False) -> N
     table.storage.delete([inflight_key(victim.instant, victim.action)])
     reached(Step.ROLLBACK_INFLIGHT_DELETED)
     table.storage.delete([requested_key(victim.instant, victim.action)])
-    # The heartbeat goes after the pending files: as long as it is there, the next writer sees at once who is dead.
-    table.storage.delete([left.heartbeat])
     reached(Step.ROLLBACK_PENDING_DELETED)
-    _record(table, victim, left)
+    _record(table, victim, left.by_partition)
     reached(Step.ROLLBACK_RECORDED)
+    # As long as the heartbeat is there, the next writer sees at once who is dead, and nobody takes the instant's time.
+    table.storage.delete([left.heartbeat])
     table.emit(EventKind.ROLLED_BACK, victim.instant, victim.operation, files=len(left.data_files), evidence=victim.evidence)
 
 
-def _record(table: OpenTable, victim: Victim, left: Leftovers) -> None:
+def record_gone(table: OpenTable, victim: Victim, timeline: Timeline) -> None:
+    """Record the rollback of an instant that is gone, unless it is recorded: whoever removed it died in between."""
+    if not is_rolled_back(table, timeline, victim.instant):
+        _record(table, victim, {})
+
+
+def _record(table: OpenTable, victim: Victim, files: Mapping[str, tuple[str, ...]]) -> None:
     """Write the rollback instant that tells Hudi's tools what happened: requested, inflight, completed.
 
-    It is written last and in one go, so a crash leaves the victim pending, which the next writer reaps, or at worst this
-    record half written, which `finish_rollbacks` completes.
+    It is written in one go when the victim's files are gone, so a crash leaves the victim pending or its heartbeat, which the
+    next writer reaps, or at worst this record half written, which `finish_rollbacks` completes.
+    It is later than the victim, whatever the clocks say: a later rollback in the timeline keeps others from the victim's time.
     """
     began_ms = table.runtime.now_ms()
-    plan = RollbackPlan(victim.instant, victim.action.value, left.by_partition, table.storage.uri)
+    plan = RollbackPlan(victim.instant, victim.action.value, files, table.storage.uri)
     for _ in range(table.settings.decisions.slot_attempts):
-        instant = later_than(table.runtime.now_ms(), table.timeline().newest_time)
+        instant = later_than(table.runtime.now_ms(), max(victim.instant, table.timeline().newest_time))
         requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
         # Java takes over a pending rollback, also one that is only being recorded, unless it has a fresh heartbeat.
         if table.foreign_met and table.storage.put_if_absent(layout.heartbeat(instant), b"") is None:

@@ -99,7 +99,7 @@ def looks(mine: Footprint, other: Other, before: Callable[[FileGroupId], DataFil
     for read in mine.reads:
         added = tuple(f for g, f in other.files.items() if g not in other.touched and read.concerns(g.partition))
         changed: list[DataFile] = []
-        for group in other.touched - mine.touched:
+        for group in sorted(other.touched - mine.touched):  # so that the same run asks the same requests
             if read.concerns(group.partition):
                 changed += [f for f in (before(group), other.files.get(group)) if f is not None]
         by_key = read.kind is ReadKind.KEYS

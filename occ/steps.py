@@ -2,7 +2,7 @@
 
 `reached(step)` does nothing unless the environment variable `LAKELOCK_CRASH_AT` names the step (`decided`, or `decided:2` for
 the second time it is reached): then the process dies by SIGKILL, or stops by SIGSTOP with `LAKELOCK_STOP_AT`. Only tests and
-the demo set them.
+the demo set them, before the process begins: they are read once.
 """
 
 from __future__ import annotations
@@ -46,17 +46,23 @@ class Step(str, Enum):
 
 
 _SIGNALS = {"LAKELOCK_CRASH_AT": signal.SIGKILL, "LAKELOCK_STOP_AT": signal.SIGSTOP}
+_WANTED: dict[str, tuple[str, str, str]] = {}
 _times_reached: Counter[str] = Counter()
+
+
+def read_environment() -> None:
+    """Read what the environment asks for: done at import, and again by a process that was forked and has another one."""
+    _WANTED.clear()
+    _WANTED.update({variable: os.environ[variable].partition(":") for variable in _SIGNALS if variable in os.environ})
+
+
+read_environment()
 
 
 def reached(step: Step) -> None:
     """Mark that this process has reached `step`; dies or stops here if a test asked for it."""
-    for variable, kill in _SIGNALS.items():
-        wanted = os.environ.get(variable)
-        if wanted is None:
-            continue
-        name, _, nth = wanted.partition(":")
+    for variable, (name, _, nth) in _WANTED.items():
         if name == step.value:
             _times_reached[variable] += 1
             if _times_reached[variable] == int(nth or 1):
-                os.kill(os.getpid(), kill)
+                os.kill(os.getpid(), _SIGNALS[variable])

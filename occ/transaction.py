@@ -47,7 +47,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.overlaps import alarm, newest_completion
 from lakelock.occ.planned_services import planned_clustering
 from lakelock.occ.reads import Read
-from lakelock.occ.rollback import Victim, clean_up, roll_back
+from lakelock.occ.rollback import RollbackOutcome, Victim, clean_up, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
 from lakelock.table import layout
@@ -247,7 +247,7 @@ class Transaction:
             else:
                 if isinstance(error, ConflictError):
                     self._tell(EventKind.CONFLICT, error.conflict)
-                self.abort(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed))
+                self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed), certain=True)
             raise
         self.state = TransactionState.COMMITTED
         self._tidy_up()
@@ -259,6 +259,8 @@ class Transaction:
     def _commit(
         self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
     ) -> tuple[Decision, Commit]:
+        # A job commits once: of an adopted transaction, too, nothing is decided before this.
+        self.may_be_decided = False
         self.check_alive()
         written = {*(stat.partition_path or "" for stat in stats), *(replaced or ())}
         ensure_within(written, self._targets, f"{self.operation} {self.instant}")
@@ -304,21 +306,30 @@ class Transaction:
     def abort(self, reason: str = "", *, disturbed: bool = False) -> None:
         """Withdraw the transaction and remove its files. Never raises for storage: what is left, the next writer removes.
 
+        An adopted transaction may have been committed by another process of its job: then it stays, and `state` says so.
         `disturbed`: others have rolled it back, and may have removed markers before the files that they announce were written.
         """
-        if self.state is not TransactionState.OPEN:
-            return
-        self.state = TransactionState.REJECTED
+        if self.state is TransactionState.OPEN:
+            self._withdraw(reason, disturbed=disturbed, certain=not self.may_be_decided)
+
+    def _withdraw(self, reason: str, *, disturbed: bool, certain: bool) -> None:
+        """Remove what was written. Unless it is `certain` that this is not committed, the log tells, and nobody before it."""
+        self.state = TransactionState.REJECTED if certain else TransactionState.UNKNOWN
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
         victim = Victim(self.instant, Action(self.baseline.action), self.operation, evidence)
-        self._emit(EventKind.REJECTED, reason=victim.evidence)
+        if certain:
+            self._emit(EventKind.REJECTED, reason=victim.evidence)
         try:
-            if self.may_be_decided:
-                roll_back(self._table, victim)
-            else:
+            if not self.may_be_decided:
                 clean_up(self._table, victim, everywhere=disturbed)
+            elif roll_back(self._table, victim) is RollbackOutcome.COMMITTED:
+                self.state = TransactionState.COMMITTED
+                self._emit(EventKind.COMMITTED)
+            elif not certain:
+                self.state = TransactionState.REJECTED
+                self._emit(EventKind.REJECTED, reason=victim.evidence)
         except LakelockError as error:
             self._emit(EventKind.ALERT, problem=f"could not remove the files of this transaction yet: {error.message}")
 

@@ -32,6 +32,9 @@ from lakelock.providers.base import Holder
 Attributes = Mapping[str, Mapping[str, Any]]
 """An item or part of one as DynamoDB's API has it: `{"ownerName": {"S": "..."}}`."""
 
+_MOST_DIGITS = 38
+"""As many as DynamoDB's numbers have."""
+
 _DRIFT = 0.01
 """Share of a lease that is waited on top of it: room for clocks that run at different rates."""
 
@@ -91,7 +94,7 @@ class LockItem:
 
 def _count(value: Mapping[str, str] | None) -> int:
     text = (value or {}).get("N", "")
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
 
 def _writer(value: Mapping[str, str] | None) -> WriterIdentity | None:

@@ -40,7 +40,7 @@ _LOOK_EVERY_S = 1.0
 class _Request:
     """Our place in the queue. `asked`: a request may have reached the metastore; `doubted`: perhaps more than one did.
 
-    `checked_s`: when the metastore last answered that we wait, which keeps the place; `call_s`: how long it took for that.
+    `checked_s`: when the metastore last answered that we wait, which keeps the place.
     """
 
     grant: str
@@ -50,7 +50,6 @@ class _Request:
     looked_s: float = float("-inf")
     holder: Holder | None = None
     checked_s: float = float("-inf")
-    call_s: float = 0.0
     watch: Watch = field(default_factory=Watch)
     progress: Progress = field(default_factory=Progress)
 
@@ -97,7 +96,6 @@ class HiveMetastoreLockProvider(PollingProvider):
             return request.holder
         if answer.state == WAITING:
             request.checked_s = self.runtime.monotonic_s()
-            request.call_s = request.checked_s - began_s
             if request.checked_s - request.looked_s < min(_LOOK_EVERY_S, self._look_in_s):
                 return request.holder
             return self._look(attempt, request, answer.lock_id)
@@ -140,13 +138,14 @@ class HiveMetastoreLockProvider(PollingProvider):
     def pause(self, attempt: Attempt, at_most_s: float) -> None:
         """Who is next asks again and again; the others see how the queue moves, and look the less often the longer it is."""
         request = self._request
-        wanted_s = 0.0 if request is None else request.progress.pause_s(request.call_s, self._settings.poll_s)
+        wanted_s = 0.0 if request is None else request.progress.pause_s(attempt.took_s, self._settings.poll_s)
         # A waiter that does not ask for a while is taken for dead, as a holder is.
+        at_most_s = min(at_most_s, self._settings.lease_s / 3)
         if wanted_s:
-            self.runtime.sleep(min(wanted_s, at_most_s, self._look_in_s))
+            self.runtime.sleep(min(wanted_s, at_most_s))
         else:
             attempt.in_crowd = False  # the queue says more
-            super().pause(attempt, min(at_most_s, self._settings.lease_s / 3))
+            super().pause(attempt, at_most_s)
 
     def abandon(self, attempt: Attempt) -> None:
         request, self._request = self._request, None
@@ -202,7 +201,7 @@ class HiveMetastoreLockProvider(PollingProvider):
 
     @property
     def _look_in_s(self) -> float:
-        """The longest that a waiter goes without a look at the queue, or without keeping its place."""
+        """How soon after the latest answer a waiter keeps its place, and looks at the queue again if it is next."""
         return self._settings.lease_s / 6
 
     def _start_afresh(self) -> None:

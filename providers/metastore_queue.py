@@ -114,7 +114,10 @@ class Watch:
 
 @dataclass
 class Progress:
-    """My place in the queue, and how long to stay away: for half of the turns before mine, at the pace seen last."""
+    """My place in the queue, and how long to stay away: half of the time until I am next, at the pace seen last.
+
+    Not more: the pace is that of waiters who stay away, and would become slower and slower.
+    """
 
     ahead: int = 0
     """How many requests were before mine at the latest look."""
@@ -131,9 +134,9 @@ class Progress:
         if ahead != before:
             self.ahead, self._moved_s = ahead, now_s
 
-    def pause_s(self, call_s: float, poll_s: float) -> float:
-        """0 for who is next. A turn counts as `poll_s` at most, and as two calls at least, of which each takes `call_s`."""
-        return self.ahead / 2 * max(min(self._turn_s, poll_s), 2 * call_s) if self.ahead > 1 else 0.0
+    def pause_s(self, look_s: float, poll_s: float) -> float:
+        """0 for who is next. A turn counts as `poll_s` at most, and as two calls at least, each like the `look_s` of a look."""
+        return (self.ahead - 1) / 2 * max(min(self._turn_s, poll_s), 2 * look_s) if self.ahead > 1 else 0.0
 
 
 def _short(identifier: str) -> str:

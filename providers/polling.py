@@ -16,8 +16,10 @@ _FIRST_POLL_S = 0.004
 _POLL_GROWTH = 1.6
 _GROWING_POLLS = 30
 _SHARE_IN_A_CROWD = 1 / 8
-"""Of the time waited so far and of the time left, whichever is less. So requests grow with the number of waiters and hardly with
-the time that a crowd takes, the last one finds the lock free an eighth too late, and who has little time left looks often again."""
+"""Of the time waited so far and of the time left, whichever is less. So requests grow with the number of waiters and hardly
+with the time that a crowd takes, the last one comes an eighth too late, and who has little time left looks often again."""
+_LOOKS_PER_PAUSE = 4
+"""A service that answers slowly is asked less: the longest pause is no shorter than so many answers took."""
 _SHORTEST_WAIT_S = 1e-6
 """Less than this a clock may not be able to tell, and a wait for it would never end."""
 _FIRST_TRY_S, _LAST_LOOK_S, _CLEAN_UP_S = 1.0, 0.5, 0.25
@@ -36,8 +38,9 @@ class Attempt:
     """One `acquire`: `grant` names it in the service, so that a grant whose reply got lost is recognised as ours.
 
     `until_s`: when it gives up, on the monotonic clock; `answer_by_s`: until when an answer is waited for. `sent` maps what
-    each request wrote (see the provider) to when it was about to be sent; `doubt`: one got no reply. `in_crowd`: the lock has
-    changed hands since `began_s`, and not to us.
+    each request wrote (see the provider) to when it was about to be sent; `doubt`: one got no reply. `took_s`: how long the
+    latest answer took, but for the first, which may have had to connect; `in_crowd`: the lock has changed hands since
+    `began_s`, and not to us.
     """
 
     grant: str
@@ -47,13 +50,18 @@ class Attempt:
     sent: dict[object, float] = field(default_factory=dict)
     doubt: bool = False
     pauses: int = 0
+    answers: int = 0
+    took_s: float = 0.0
     in_crowd: bool = False
     seen: str = ""
 
-    def saw(self, holder: Holder) -> None:
-        """Learn who holds the lock."""
-        self.in_crowd = self.in_crowd or self.seen not in ("", holder.owner)
-        self.seen = holder.owner
+    def saw(self, holder: Holder | None, took_s: float) -> None:
+        """Learn who holds the lock, where that is known."""
+        self.took_s = took_s if self.answers else 0.0
+        self.answers += 1
+        if holder is not None:
+            self.in_crowd = self.in_crowd or self.seen not in ("", holder.owner)
+            self.seen = holder.owner
 
 
 class PollingProvider(LockProvider):
@@ -80,10 +88,12 @@ class PollingProvider(LockProvider):
 
     def pause(self, attempt: Attempt, at_most_s: float) -> None:
         """Wait until it is worth trying again; a provider whose service notifies its waiters ends this early."""
-        now_s, longest_s = self.runtime.monotonic_s(), self._settings.poll_s
+        now_s, poll_s = self.runtime.monotonic_s(), self._settings.poll_s
+        longest_s = max(poll_s, _LOOKS_PER_PAUSE * min(attempt.took_s, poll_s))
         if attempt.in_crowd:
             longest_s = max(longest_s, _SHARE_IN_A_CROWD * min(now_s - attempt.began_s, attempt.until_s - now_s))
-        pause_s = min(longest_s, _FIRST_POLL_S * _POLL_GROWTH ** min(attempt.pauses, _GROWING_POLLS))
+        first_s = max(_FIRST_POLL_S, attempt.took_s)
+        pause_s = min(longest_s, first_s * _POLL_GROWTH ** min(attempt.pauses, _GROWING_POLLS))
         attempt.pauses += 1
         self.runtime.sleep(min(pause_s * (0.5 + 0.5 * self.runtime.random()), at_most_s))
 
@@ -171,12 +181,12 @@ class PollingProvider(LockProvider):
         told_s, failure = began_s - _TELL_EVERY_S, None
         while True:
             try:
+                tried_s = self.runtime.monotonic_s()
                 result = self.attempt(attempt)
                 if isinstance(result, Lease):
                     return result
                 holder, failure = result or holder, None
-                if result is not None:
-                    attempt.saw(result)
+                attempt.saw(result, self.runtime.monotonic_s() - tried_s)
             except NO_ANSWER as error:
                 if error.details.get("final"):  # a wrong password does not become right by waiting
                     raise

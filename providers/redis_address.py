@@ -26,6 +26,7 @@ _EXAMPLES: dict[Kind, str] = {
     "sentinel": "redis+sentinel://host1:26379,host2:26379/service/0",
     "cluster": "redis+cluster://host1:6379,host2:6379",
 }
+_MOST_DIGITS = 9
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::([0-9]{1,5}))?")
 
 
@@ -47,6 +48,8 @@ class RedisAddress:
         """The address that `uri` names; `SettingsError` shows what is wrong with it, without passwords."""
         scheme, _, rest = uri.strip().partition(":")
         scheme = scheme.lower().replace("valkey", "redis", 1)
+        if scheme not in _SCHEMES:
+            raise _bad(uri, "server", "is not the URI of a Redis or Valkey server")
         kind, tls = _SCHEMES[scheme]
         place, _, query = rest.removeprefix("//").partition("?")
         authority, _, path = place.partition("/")
@@ -99,7 +102,7 @@ def _service(uri: str, kind: Kind, names: list[str]) -> str:
 def _db(uri: str, kind: Kind, names: list[str]) -> int:
     if not names:
         return 0
-    if len(names) > 1 or not names[0].isdecimal():
+    if len(names) > 1 or not names[0].isdecimal() or len(names[0]) > _MOST_DIGITS:
         raise _bad(uri, kind, f"has {'/'.join(names)!r} where the number of a database belongs")
     if kind == "cluster" and int(names[0]):
         raise _bad(uri, kind, "names a database, but a cluster has only 0")

@@ -78,7 +78,7 @@ class Contender:
             writer, lease_ms = WriterIdentity.from_dict(fields.child("writer").fields), fields.get("leaseMs")
         except ValueError:
             return Holder(self._foreign_name(), token=self.token, since_ms=self.created_ms)
-        lease_s = lease_ms / 1000 if type(lease_ms) is int and lease_ms > 0 else None
+        lease_s = lease_ms / 1000 if type(lease_ms) is int and 0 < lease_ms < 2**63 else None
         return Holder(self.name, writer, self.token, lease_s, since_ms=self.created_ms)
 
     def _foreign_name(self) -> str:

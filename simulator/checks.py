@@ -66,7 +66,6 @@ class Checker:
         self._visible: dict[FileGroupId, str] = {}
         self._twins: dict[tuple[FileGroupId, str], set[str]] = {}
         self._completed: dict[str, str] = {}
-        self._rows: dict[str, list[Row]] = {}
         self._owners: dict[str, Process] = {}
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
@@ -110,11 +109,9 @@ class Checker:
             if number > self.boundary:
                 self.fail("a decision is deleted only below the boundary", f"{process} deletes {number}, not covered")
 
-    def rows(self, key: str) -> list[Row]:
-        """The rows of a data file, decoded once: files never change."""
-        if key not in self._rows:
-            self._rows[key] = rows_of(key, self._server.objects[key].data)
-        return self._rows[key]
+    def rows(self, key: str) -> tuple[Row, ...]:
+        """The rows of a data file."""
+        return rows_of(key, self._server.objects[key].data)
 
     def visible_state(self) -> State:
         """The table by Hudi's rule: of each file group the newest file of a completed instant, unless it was replaced."""

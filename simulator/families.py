@@ -10,8 +10,10 @@ from dataclasses import replace
 from random import Random
 
 from lakelock.simulator.faults import FaultKind, Weather
+from lakelock.simulator.late_families import belated, doubtful, overtaken, sleepy, twinned
 from lakelock.simulator.locks import LockKind
-from lakelock.simulator.operations import Collect, Reap
+from lakelock.simulator.operations import Collect, Insert, Look, Operation, Overwrite, Reap
+from lakelock.simulator.rows import Row
 from lakelock.simulator.scenario import BUSIEST, ActorPlan, Scenario
 
 _HOT_REQUESTS = (
@@ -19,6 +21,7 @@ _HOT_REQUESTS = (
     "list .hoodie/.lakelock/decisions",
     "get .hoodie/.lakelock/decisions.boundary",
 )
+_HOUR_BEHIND_MS = -3_600_000
 
 
 def stormy(scenario: Scenario, random: Random) -> Scenario:
@@ -45,7 +48,105 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
     )
 
 
-FAMILIES: tuple[Callable[[Scenario, Random], Scenario], ...] = (stormy,)
+def slow_reapers(scenario: Scenario, random: Random) -> Scenario:
+    """Writers stand still where they decide, and so does who rolls them back, while the log goes on and is collected."""
+    rates = {FaultKind.PAUSE: 0.03, FaultKind.PAUSE_AFTER: random.choice([0.0, 0.01]), FaultKind.CRASH: 0.002}
+    decide = _HOT_REQUESTS[0]
+    hot = (decide, random.choice([decide, decide, "get .hoodie/.lakelock/decisions/"]))
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=random.choice([16.0, 24.0]), hot=hot)
+    return _reaped(scenario, weather, random.choice([LockKind.GENEROUS, LockKind.GENEROUS, LockKind.STORAGE]), reapers=1)
+
+
+def blind_reapers(scenario: Scenario, random: Random) -> Scenario:
+    """The same, with several who roll back, and who stand still between the timeline and the log."""
+    rates = {FaultKind.PAUSE: 0.02, FaultKind.CRASH: 0.001}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=16.0, hot=_HOT_REQUESTS[:2])
+    return _reaped(scenario, weather, random.choice([LockKind.FORGETFUL, LockKind.GENEROUS]), reapers=random.randint(2, 3))
+
+
+def dying_writers(scenario: Scenario, random: Random) -> Scenario:
+    """Writers die anywhere, above all once they have decided, and several roll them back under a lock that excludes nobody."""
+    rates = {FaultKind.PAUSE: 0.005, FaultKind.PAUSE_AFTER: 0.01, FaultKind.CRASH: 0.01, FaultKind.CRASH_AFTER: 0.005}
+    pause_s = random.choice([8.0, 16.0])
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=pause_s, crashes_at_most=20, hot=_HOT_REQUESTS[0])
+    return _reaped(scenario, weather, random.choice([LockKind.GENEROUS, LockKind.GENEROUS, LockKind.FORGETFUL]), reapers=2)
+
+
+def crowded_opening(scenario: Scenario, random: Random) -> Scenario:
+    """The first moments of a table, over and over: writers that stand still or die at their files while others come first."""
+    rates = {FaultKind.PAUSE: 0.03, FaultKind.PAUSE_AFTER: 0.01, FaultKind.CRASH_AFTER: 0.005, FaultKind.SLOW: 0.01}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=12.0, crashes_at_most=3, hot=("upload ", "list part="))
+    writers = [
+        ActorPlan(
+            f"writer-{number}",
+            tuple(_insert(random, 10 * number + one) for one in range(random.randint(1, 3))),
+            skew_ms=random.choice([0, 0, 40, 3_600_000]),
+            think_s=0.1,
+        )
+        for number in range(random.randint(2, 4))
+    ]
+    reader = ActorPlan("reader", tuple(Look(BUSIEST + 900 + number) for number in range(30)), think_s=0.4)
+    chores = _chores("reaper", 0, 6, Reap, 1.0)
+    return replace(scenario, actors=(*writers, reader, chores), weather=weather)
+
+
+def same_moment(scenario: Scenario, random: Random) -> Scenario:
+    """Everybody's clock is behind the table's times, so that all take the next one, and what they take back stays."""
+    rates = {FaultKind.UNAVAILABLE: 0.03, FaultKind.CRASH: 0.003, FaultKind.PAUSE: random.choice([0.0, 0.01])}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=4.0, hot="delete .hoodie/timeline/")
+    slow = tuple(replace(plan, skew_ms=_HOUR_BEHIND_MS, think_s=0.05) for plan in scenario.actors)
+    fast = ActorPlan("fast", (Insert(BUSIEST + 900, (Row("0", "fast", 50, (BUSIEST + 900,)),)),), think_s=0.01)
+    work = {part: tuple(_overwrite(random, part, 10 * int(part) + one) for one in range(6)) for part in "12"}
+    overwriters = [ActorPlan(f"overwriter-{part}", work[part], skew_ms=_HOUR_BEHIND_MS, think_s=0.05) for part in work]
+    return replace(scenario, actors=(*slow, fast, *overwriters), weather=weather)
+
+
+def late_reapers(scenario: Scenario, random: Random) -> Scenario:
+    """Those who reap stand still between the timeline and the heartbeats, and writers before they commit what they wrote."""
+    rates = {FaultKind.PAUSE: random.choice([0.02, 0.04]), FaultKind.CRASH: 0.001}
+    hot = ("list .hoodie/.heartbeat", "list .hoodie/.temp/")
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=random.choice([12.0, 24.0]), hot=hot)
+    reapers = [_chores(f"reaper-{number}", number, 12, Reap, 0.3) for number in range(random.randint(1, 3))]
+    return replace(scenario, actors=(*scenario.actors, *reapers), weather=weather, lease_s=3.0)
+
+
+def _reaped(scenario: Scenario, weather: Weather, lock: LockKind, *, reapers: int) -> Scenario:
+    """The scenario with some who reap and one who collects, again and again."""
+    keepers = [_chores(f"reaper-{number}", number, 20, Reap, 0.3) for number in range(reapers)]
+    keepers.append(_chores("collector", reapers, 40, Collect, 0.2))
+    actors = (*scenario.actors, *keepers)
+    return replace(scenario, actors=actors, weather=weather, lock=lock, lease_s=3.0, collect_above=2)
+
+
+def _chores(name: str, number: int, count: int, kind: type[Operation], think_s: float) -> ActorPlan:
+    first = BUSIEST * (number + 2)
+    return ActorPlan(name, tuple(kind(first + one) for one in range(count)), think_s=think_s)
+
+
+def _insert(random: Random, number: int) -> Operation:
+    first = BUSIEST + 500 + number
+    return Insert(first, tuple(Row(part, f"e{number}", 50, (first,)) for part in random.sample("012", random.randint(1, 3))))
+
+
+def _overwrite(random: Random, part: str, number: int) -> Operation:
+    first = BUSIEST + 500 + number
+    return Overwrite(first, (Row(part, f"w{number}", random.randrange(100), (first,)),))
+
+
+FAMILIES: tuple[Callable[[Scenario, Random], Scenario], ...] = (
+    stormy,
+    slow_reapers,
+    blind_reapers,
+    dying_writers,
+    crowded_opening,
+    same_moment,
+    late_reapers,
+    twinned,
+    belated,
+    sleepy,
+    doubtful,
+    overtaken,
+)
 ONE_IN = 8
 
 

@@ -58,8 +58,8 @@ class Weather:
     longest_pause_s: float = 6.0
     longest_late_s: float = 6.0
     crashes_at_most: int = 3
-    hot: str = ""
-    """Requests that begin so meet faults far more often than others."""
+    hot: str | tuple[str, ...] = ""
+    """Requests that begin so, or with one of these, meet faults far more often than others."""
 
 
 class Faults:

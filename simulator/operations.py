@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from lakelock.errors import LakelockError
 from lakelock.occ.committed import Committed
 from lakelock.occ.footprint import AppTransaction
 from lakelock.simulator.rows import Row, Rows
@@ -56,12 +58,13 @@ class Operation:
 
 @dataclass(frozen=True)
 class Insert(Operation):
-    """Append rows; keys are not looked up."""
+    """Append rows; keys are not looked up. With an application it is a micro-batch, as an upsert can be."""
 
     rows: tuple[Row, ...]
+    application: AppTransaction | None = None
 
     def run(self, engine: Rows) -> Committed | None:
-        return engine.insert(self.rows, self.tag)
+        return engine.insert(self.rows, self.tag, self.application)
 
     def apply(self, state: State) -> None:
         for row in self.rows:
@@ -83,6 +86,26 @@ class Upsert(Operation):
         for row in self.rows:
             place = row.part, row.key
             state[place] = tuple((row.value, row.trail) for _ in state.get(place, (None,)))
+
+
+@dataclass(frozen=True)
+class Relay(Operation):
+    """Append rows as Spark's data source does: one process begins, others commit, and abort when the commit failed."""
+
+    rows: tuple[Row, ...]
+
+    def run(self, engine: Rows) -> Committed | None:
+        begun, stats = engine.insert_detached(self.rows, self.tag)
+        try:
+            with engine.coordinator.adopt(begun) as tx:
+                return tx.commit(stats)
+        except LakelockError:
+            with suppress(LakelockError):
+                engine.coordinator.adopt(begun).abort("the job failed")
+            raise
+
+    def apply(self, state: State) -> None:
+        Insert(self.id, self.rows).apply(state)
 
 
 @dataclass(frozen=True)

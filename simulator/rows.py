@@ -1,30 +1,29 @@
-"""Rows of simulated tables, and the two engines that write them through the same transactions.
+"""Rows of simulated tables, and the engine that most seeds write them with.
 
-`ArrowRows` is the production engine with Parquet files. `LightRows` does what it does with a line of JSON per file: encoding
-Parquet takes longer than everything else in a transaction together, so most seeds leave it out. Both go through the same
-`Coordinator`, `Transaction`, markers, claims and commit.
+`LightRows` does what `ArrowRows`, the production engine, does with Parquet, with a line of JSON per file: encoding Parquet
+takes longer than everything else in a transaction together. Both go through the same `Coordinator`, `Transaction`, markers,
+claims and commit.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from io import BytesIO
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakelock.errors import StorageError
 from lakelock.markers.direct import place
 from lakelock.markers.names import MarkerKind
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.engine import ArrowEngine
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.reads import ReadKind
 from lakelock.occ.retrying import with_retries
-from lakelock.occ.transaction import Transaction
+from lakelock.occ.transaction import Detached, Transaction
 from lakelock.storage import Storage
 from lakelock.table.base_reader import BaseFile
 from lakelock.table.commit_metadata import WriteStat
@@ -48,14 +47,15 @@ def partition_of(part: str) -> str:
     return f"part={part}"
 
 
-def rows_of(key: str, data: bytes) -> list[Row]:
+@lru_cache(maxsize=1024)  # a file of a run is read many times, by the engine and by the checks, and never changes
+def rows_of(key: str, data: bytes) -> tuple[Row, ...]:
     """The rows of a data file of either engine."""
     if data[:4] == b"PAR1":
         with BaseFile(BytesIO(data), key) as base:
             found = [row for batch in base.batches(TABLE_SCHEMA) for row in batch.to_pylist()]
-        return [Row(row["part"], row["id"], row["v"], tuple(json.loads(row["trail"]))) for row in found]
+        return tuple(Row(row["part"], row["id"], row["v"], tuple(json.loads(row["trail"]))) for row in found)
     part = key.split("/", 1)[0].partition("=")[2]
-    return [Row(part, name, value, tuple(trail)) for name, value, trail in json.loads(data)]
+    return tuple(Row(part, name, value, tuple(trail)) for name, value, trail in json.loads(data))
 
 
 Chosen = Callable[[Row], bool]
@@ -66,7 +66,11 @@ class Rows(Protocol):
 
     coordinator: Coordinator
 
-    def insert(self, rows: Sequence[Row], tag: str) -> Committed: ...
+    def insert(self, rows: Sequence[Row], tag: str, application: AppTransaction | None = None) -> Committed: ...
+
+    def insert_detached(self, rows: Sequence[Row], tag: str) -> tuple[Detached, list[WriteStat]]:
+        """Write the files of an insert that another process is to commit."""
+        ...
 
     def upsert(self, rows: Sequence[Row], tag: str, application: AppTransaction | None = None) -> Committed: ...
 
@@ -115,8 +119,13 @@ class LightRows:
         self.coordinator = coordinator
         self._storage, self._runtime = coordinator.table.storage, coordinator.table.runtime
 
-    def insert(self, rows: Sequence[Row], tag: str) -> Committed:
-        return self._run("INSERT", tag, lambda tx: tx.commit(self._new_files(tx, rows)))
+    def insert(self, rows: Sequence[Row], tag: str, application: AppTransaction | None = None) -> Committed:
+        return self._run("INSERT", tag, lambda tx: tx.commit(self._new_files(tx, rows)), application)
+
+    def insert_detached(self, rows: Sequence[Row], tag: str) -> tuple[Detached, list[WriteStat]]:
+        with self.coordinator.begin("INSERT", tag=tag) as tx:
+            stats = self._new_files(tx, rows)
+            return tx.detach(), stats
 
     def upsert(self, rows: Sequence[Row], tag: str, application: AppTransaction | None = None) -> Committed:
         return self._run("UPSERT", tag, lambda tx: self.upsert_in(tx, rows), application)
@@ -187,7 +196,7 @@ class LightRows:
     def _keys_read(self, keys: Mapping[str, frozenset[str]]) -> LightRead:
         return LightRead(self._storage, lambda row: row.key in keys[partition_of(row.part)], frozenset(keys), ReadKind.KEYS)
 
-    def _holding(self, tx: Transaction, partition: str | None, chosen: Chosen) -> list[tuple[DataFile, list[Row]]]:
+    def _holding(self, tx: Transaction, partition: str | None, chosen: Chosen) -> list[tuple[DataFile, tuple[Row, ...]]]:
         """The files of the snapshot that hold such rows, with all their rows."""
         snapshot = tx.snapshot()
         files = snapshot.files if partition is None else snapshot.in_partition(partition)
@@ -197,7 +206,7 @@ class LightRows:
     def _all_rows(self, snapshot: Snapshot) -> list[Row]:
         return [row for file in snapshot.files for row in self._file_rows(file)]
 
-    def _file_rows(self, file: DataFile) -> list[Row]:
+    def _file_rows(self, file: DataFile) -> tuple[Row, ...]:
         with self._storage.open_input(file.key) as opened:
             return rows_of(file.key, opened.read())
 
@@ -233,39 +242,6 @@ class LightRows:
         return len(data)
 
 
-class ArrowRows:
-    """The production engine."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self.coordinator = coordinator
-        self._engine = ArrowEngine(coordinator)
-
-    def insert(self, rows: Sequence[Row], tag: str) -> Committed:
-        return self._engine.insert(_table(rows), tag=tag)
-
-    def upsert(self, rows: Sequence[Row], tag: str, application: AppTransaction | None = None) -> Committed:
-        return self._engine.upsert(_table(rows), application=application, tag=tag)
-
-    def delete_keys(self, part: str, keys: Sequence[str], tag: str) -> Committed:
-        return self._engine.delete(_table([Row(part, key, 0, ()) for key in keys]), tag=tag)
-
-    def delete_below(self, value: int, tag: str) -> Committed:
-        return self._engine.delete(pc.field("v") < value, tag=tag)
-
-    def overwrite(self, rows: Sequence[Row], tag: str) -> Committed:
-        return self._engine.overwrite_partitions(_table(rows), tag=tag)
-
-    def read(self) -> list[Row]:
-        return _from_table(self._engine.read())
-
-    def read_in(self, tx: Transaction, part: str | None, keys: frozenset[str] | None) -> list[Row]:
-        where = pc.field("part") == part if keys is None else pc.field("id").isin(sorted(keys))
-        return _from_table(self._engine.read_in(tx, where))
-
-    def upsert_in(self, tx: Transaction, rows: Sequence[Row]) -> Committed:
-        return self._engine.upsert_in(tx, _table(rows))
-
-
 def _created(file: DataFile, size: int, rows: int) -> WriteStat:
     return WriteStat(
         file_id=file.file_id,
@@ -282,13 +258,4 @@ def _chooser(part: str | None, keys: frozenset[str] | None) -> Chosen:
     return lambda row: (part is None or row.part == part) and (keys is None or row.key in keys)
 
 
-def _table(rows: Sequence[Row]) -> pa.Table:
-    columns = [[r.key for r in rows], [r.value for r in rows], [json.dumps(r.trail) for r in rows], [r.part for r in rows]]
-    return pa.table(columns, schema=SCHEMA)
-
-
-def _from_table(table: pa.Table) -> list[Row]:
-    return [Row(row["part"], row["id"], row["v"], tuple(json.loads(row["trail"]))) for row in table.to_pylist()]
-
-
-__all__ = ["ArrowRows", "LightRows", "Row", "Rows", "partition_of", "rows_of"]
+__all__ = ["LightRows", "Row", "Rows", "partition_of", "rows_of"]

@@ -137,6 +137,8 @@ def _check_answers(world: World, outcome_of: object) -> None:
         if told.answer is Answer.REJECTED and told.operation in applied - told_committed - doubtful:
             operation = world.scenario.operations[told.operation]
             checker.fail("what is rejected is nowhere", f"{operation} was told {told.detail!r} and is visible")
+    for instant in sorted(world.trace.rejected & visible.keys()):
+        checker.fail("what is rejected is nowhere", f"an event called {instant} rejected, and it is visible")
 
 
 def _check_tidy(world: World) -> None:

@@ -12,7 +12,7 @@ from lakelock.simulator.operations import Operation
 ACCOUNTS = (("0", "a0"), ("0", "a1"), ("1", "a2"), ("1", "a3"))
 HOT = (("0", "h0"), ("1", "h1"), ("2", "h2"))
 BUSIEST = 1_000
-"""More operations than any scenario has: numbers above it are the collector's."""
+"""More operations than any scenario has: numbers above it are those of the families' own actors."""
 
 Foreign = Literal["none", "lazy", "eager"]
 

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 
 _AFTER_METADATA = ".hoodie0"
+_ANY_FOLDER = "folder"
 
 
 class Observer(Protocol):
@@ -43,6 +44,7 @@ class SimServer:
         self.objects: dict[str, Stored] = {}
         self.keys: list[str] = []
         self._listed: dict[str, Listed] = {}
+        self._hidden: set[str] = set()
         self.observer: Observer | None = None
         self._versions = 0
 
@@ -56,6 +58,8 @@ class SimServer:
         etag = f"v{self._versions}"
         if key not in self.objects:
             insort(self.keys, key)
+            if not is_shown(key, _ANY_FOLDER):
+                self._hidden.add(key)
         stored = self.objects[key] = Stored(data, etag, START_MS + round(self.hub.now_s * 1000))
         self._listed[key] = Listed(key, len(data), stored.modified_ms)
         return etag
@@ -73,6 +77,7 @@ class SimServer:
                 if self.observer is not None:
                     self.observer.deletes(key, process)
                 del self.objects[key], self._listed[key]
+                self._hidden.discard(key)
                 del self.keys[bisect_left(self.keys, key)]
 
     def page(self, prefix: str, start_after: str, most: int) -> tuple[list[Listed], bool]:
@@ -83,7 +88,8 @@ class SimServer:
         last = bisect_left(self.keys, end)
         cut = min(last, first + most)
         found = self.keys[first:cut]
-        shown = [self._listed[key] for key in found if is_shown(key, prefix)]
+        listed, hidden = self._listed, self._hidden
+        shown = [listed[key] for key in found if key not in hidden] if hidden else [listed[key] for key in found]
         if cut < last and found:
             return [*shown, Listed(found[-1], -1, 0)], True
         return shown, False
@@ -122,11 +128,9 @@ class SimStorage:
         while more:
             after = start_after
             page, more = self._read("list", prefix, lambda after=after: self._server.page(prefix, after, self._page_keys))  # type: ignore[misc]
-            for item in page:
-                if item.size_bytes < 0:
-                    start_after = item.key
-                else:
-                    yield item
+            if more:  # its last item only says where to go on
+                start_after = page.pop().key
+            yield from page
 
     def delete(self, keys: Iterable[str]) -> None:
         gone = list(keys)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
+from typing import Literal
 
 from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, LakelockError
 from lakelock.events import Event, EventKind, Events
@@ -23,11 +25,12 @@ from lakelock.settings import (
     Settings,
     WriteSettings,
 )
+from lakelock.simulator.arrow_rows import ArrowRows
 from lakelock.simulator.checks import Checker
 from lakelock.simulator.faults import Faults
 from lakelock.simulator.locks import LockRoom, open_lock
-from lakelock.simulator.operations import Operation, State, Upsert, state_of
-from lakelock.simulator.rows import SCHEMA, ArrowRows, LightRows, Rows
+from lakelock.simulator.operations import Insert, Operation, State, Upsert, state_of
+from lakelock.simulator.rows import SCHEMA, LightRows, Rows
 from lakelock.simulator.runtime import SimRuntime
 from lakelock.simulator.scenario import ActorPlan, Scenario
 from lakelock.simulator.scheduler import Hub, Process
@@ -74,6 +77,8 @@ class Trace:
     events: list[tuple[float, str, Event]] = field(default_factory=list)
     reads: dict[int, State] = field(default_factory=dict)
     begun: int = 0
+    rejected: set[str] = field(default_factory=set)
+    """Instants of which an event said so."""
 
 
 class World:
@@ -94,11 +99,9 @@ class World:
         self.room = LockRoom(self.hub, scenario.lock)
         self.trace = Trace()
         self.network = Process("network", 0)
-        self.settings = _settings(scenario)
+        self.settings = _settings(scenario.profile, scenario.early, scenario.lease_s, scenario.collect_above)
         self.location = StorageLocation(self.server.uri)
-        self.properties = TableProperties.new(
-            "t", record_keys=("id",), partition_fields=("part",), create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("t")
-        )
+        self.properties = _PROPERTIES
         self._processes = 0
         self._births: dict[int, Callable[[], None]] = {}
         self.hub.on_death = self._died
@@ -141,6 +144,8 @@ class World:
             self.checker.owns(event.instant, process)
         elif event.kind in (EventKind.REJECTED, EventKind.COMMITTED):
             self.checker.ended(event.instant)
+            if event.kind is EventKind.REJECTED:
+                self.trace.rejected.add(event.instant)
         elif event.kind is EventKind.ALERT:
             self.checker.could_not_tidy(event.instant)
         if self._keep_events:
@@ -193,7 +198,7 @@ class Actor:
             self._done_with(operation, again=again)
 
     def _done_with(self, operation: Operation, *, again: bool) -> None:
-        batch = isinstance(operation, Upsert) and operation.application is not None
+        batch = isinstance(operation, Insert | Upsert) and operation.application is not None
         if again and batch and self._tries < REPLAYS:
             self._tries += 1
             return
@@ -258,14 +263,18 @@ def _matches(instant: str, committed: Committed) -> bool:
     return instant == committed.instant or committed.already_applied
 
 
-def _settings(scenario: Scenario) -> Settings:
+_PROPERTIES = TableProperties.new(
+    "t", record_keys=("id",), partition_fields=("part",), create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("t")
+)
+
+
+@lru_cache(maxsize=256)
+def _settings(profile: Literal["strict", "hudi"], early: bool, lease_s: float, collect_above: int) -> Settings:
     return Settings(
-        concurrency=ConcurrencySettings(profile=scenario.profile, early_conflict_detection=scenario.early),
-        lock=LockSettings(
-            wait_s=max(8.0, scenario.lease_s / 2), lease_s=scenario.lease_s, renew_s=scenario.lease_s / 4, poll_s=0.1
-        ),
+        concurrency=ConcurrencySettings(profile=profile, early_conflict_detection=early),
+        lock=LockSettings(wait_s=max(8.0, lease_s / 2), lease_s=lease_s, renew_s=lease_s / 4, poll_s=0.1),
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
         retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
-        decisions=DecisionSettings(slot_attempts=20, collect_above=scenario.collect_above),
+        decisions=DecisionSettings(slot_attempts=20, collect_above=collect_above),
         write=WriteSettings(bloom_entries=1, compression="none"),
     )

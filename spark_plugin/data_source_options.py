@@ -64,16 +64,6 @@ class SourceOptions:
             partition=given.get("partition") or None,
         )
 
-    def require_optimistic(self) -> None:
-        """`SettingsError` for a write in PESSIMISTIC mode: no process of a data source lives as long as its write."""
-        if self.settings.concurrency.mode == "PESSIMISTIC":
-            raise SettingsError(
-                'a write through format("lakelock") cannot hold data locks: no process of Spark lives as long as the write',
-                hint="use insert, overwrite_partitions or insert_batch of LakeTable.for_path(spark, path); or hold locks in "
-                'the driver, `with table.locked("INSERT", partition=...)`, and set concurrency.mode=OPTIMISTIC for the write',
-                key="concurrency.mode",
-            )
-
     def open(self) -> Coordinator:
         """Open the table, in whatever process this is."""
         location = StorageLocation.of(self.path, self.settings.storage)

@@ -21,7 +21,7 @@ class LakelockDataSource(DataSource):
 
     Name: `lakelock`. Options: `path` (required); `as_of` and `include_meta` for reads; `overwrite` (`table`, the default, or
     `partitions`) for mode overwrite; `partition` (`month=1`), outside of which no row is written; `application`, `config` (a
-    file), and every setting, such as `lock.provider`.
+    file), and every setting, such as `lock.provider` or `concurrency.mode`.
     Spark confs do not reach data sources in Python: give settings as options or in a file.
 
     Upsert and delete need the driver: `LakeTable.for_path(spark, path).upsert(df)`.

@@ -12,6 +12,7 @@ from pyspark.sql import Column
 
 from lakelock.occ.file_tasks import WriteContext, rewrite_group
 from lakelock.spark_plugin.attempt import Attempt, Written
+from lakelock.spark_plugin.late_tasks import while_wanted
 from lakelock.spark_plugin.parcels import ROUTE
 from lakelock.spark_plugin.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.spark_plugin.routing import FileTarget, plan_routes
@@ -59,6 +60,7 @@ def remove_stage(plan: RemovePlan, batches: Iterator[pa.RecordBatch]) -> Iterato
         columns = batch.select([ROUTE, POSITIONS]).to_pydict()
         for number, positions in zip(columns[ROUTE], columns[POSITIONS], strict=True):
             packed.setdefault(number, []).append(positions)
-    for number, parts in sorted(packed.items()):
-        doomed = AtPositions(np.frombuffer(b"".join(parts), "<i8"))
-        yield rewrite_group(plan.context, plan.files[number], this_task(), doomed=doomed)
+    task = this_task()
+    doomed = {number: AtPositions(np.frombuffer(b"".join(parts), "<i8")) for number, parts in sorted(packed.items())}
+    written = (rewrite_group(plan.context, plan.files[number], task, doomed=rows) for number, rows in doomed.items())
+    yield from while_wanted(plan.context, written)

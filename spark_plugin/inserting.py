@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from lakelock.errors import SchemaError
 from lakelock.occ.file_tasks import WriteContext, write_new_files
 from lakelock.spark_plugin.attempt import Attempt, Written, column, prepared
+from lakelock.spark_plugin.late_tasks import while_wanted
 from lakelock.spark_plugin.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.fitting import conform
@@ -54,8 +55,9 @@ def insert_stage(context: WriteContext, batches: Iterator[pa.RecordBatch], *, in
     rows: Iterator[pa.Table] = (conform(_checked(batch), context.schema.arrow) for batch in batches if batch.num_rows)
     if not in_order and context.properties.partition_fields:
         rows = gathered(rows, context.properties)
-    for partition, pieces in groupby(by_partition(rows, context.properties), key=lambda piece: piece[0]):
-        yield from write_new_files(context, partition, (piece for _, piece in pieces), task)
+    partitions = groupby(by_partition(rows, context.properties), key=lambda piece: piece[0])
+    files = (write_new_files(context, partition, (piece for _, piece in pieces), task) for partition, pieces in partitions)
+    yield from while_wanted(context, chain.from_iterable(files))
 
 
 def by_partition(rows: Iterator[pa.Table], properties: TableProperties) -> Iterator[tuple[str, pa.Table]]:

@@ -47,9 +47,10 @@ class LockedReads:
 
     @contextmanager
     def locked(self, operation: str = "INSERT", *, partition: Targets = None) -> Iterator[None]:
-        """Hold the data locks of an operation for several steps of your own, such as writes through `format("lakelock")`.
+        """Hold the data locks of an operation for several steps of your own.
 
         Writes inside the block that need no more than these locks do not wait; those that need more are refused at once.
+        A write through `format("lakelock")` is another writer to this one: give it `concurrency.mode=OPTIMISTIC`.
         """
         coordinator = self._coordinator
         targets = resources_of(partition, coordinator.properties)

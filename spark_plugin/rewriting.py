@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakelock.occ.file_tasks import WriteContext, rewrite_group, write_new_files
+from lakelock.spark_plugin.late_tasks import while_wanted
 from lakelock.spark_plugin.parcels import Parcels
 from lakelock.spark_plugin.reports import this_task
 from lakelock.spark_plugin.routing import Routes
@@ -42,6 +43,10 @@ class RewritePlan:
 
 def rewrite_stage(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
     """Write every file group whose rows came to this task, one after the other, and report the files."""
+    yield from while_wanted(plan.context, _rewritten(plan, batches))
+
+
+def _rewritten(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
     found: dict[Target, list[pa.Table]] = {}
     for route, rows in plan.parcels.unpacked(batches):
         for target, mine in _by_target(plan, route, rows):

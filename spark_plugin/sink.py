@@ -2,12 +2,14 @@
 
 Spark makes the writer in one process, runs its tasks in others and commits in yet another, none of them the driver. The
 transaction therefore travels with the writer, detached: it is begun when Spark ships the writer to the tasks (the only moment
-that a writer which will really write goes through), every task keeps its heartbeat up, and the commit adopts it.
+that a writer which will really write goes through), every task keeps its heartbeat up, and the commit adopts it. Its data
+locks, in PESSIMISTIC mode, are taken before it begins, held by a process of their own, and given back when it has ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from lakelock.clock import SystemRuntime
+from lakelock.data_locks.keeping import KeptLocks
 from lakelock.errors import RolledBackError, SchemaError
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.coordinator import Coordinator
@@ -27,6 +30,7 @@ from lakelock.occ.transaction import Detached, Transaction
 from lakelock.spark_plugin.data_source_options import SourceOptions
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.inserting import insert_stage
+from lakelock.spark_plugin.kept_locks import given_back, locked, sign_of_life
 from lakelock.spark_plugin.streaming import QUERY_ID, application_of
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema, check_write
@@ -43,10 +47,16 @@ class TaskDone(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Begun:
-    """A transaction on its way between the processes of one write."""
+    """A transaction on its way between the processes of one write, with the data locks that are kept for it."""
 
     detached: Detached
     context: WriteContext
+    locks: KeptLocks | None = None
+
+    def with_locks(self) -> AbstractContextManager[None]:
+        """Gives the data locks back when the block, which ends the transaction, is left."""
+        baseline = self.detached.baseline
+        return given_back(self.locks, self.context.location.uri, baseline.instant, baseline.operation)
 
 
 class Sink:
@@ -55,7 +65,6 @@ class Sink:
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.options, self.schema, self.overwrite = dict(options), schema, overwrite
         self.parsed = SourceOptions.parse(options)
-        self.parsed.require_optimistic()
         self.begun: Begun | None = None
         with self.parsed.open() as table:
             self.targets = resources_of(self.parsed.partition, table.properties)
@@ -64,10 +73,16 @@ class Sink:
     def __getstate__(self) -> dict[str, object]:
         if self.begun is None:
             with self.parsed.open() as table:
-                tx = table.begin(self.operation, tag=self.parsed.tag)
-                context = tx.write_context(self.after)
-                self.begun = Begun(tx.detach(), context)
+                self.begun = self._begin(table)
         return self.__dict__
+
+    def _begin(self, table: Coordinator) -> Begun:
+        with locked(table, self.operation, self.targets, tag=self.parsed.tag) as kept:
+            tx = table.begin(self.operation, tag=self.parsed.tag)
+            context = tx.write_context(self.after)
+            detached = tx.detach()
+            locks = kept.handed_over(sign_of_life(detached.heartbeat)) if kept is not None else None
+            return Begun(detached, context, locks)
 
     @property
     def operation(self) -> str:
@@ -95,7 +110,8 @@ class Sink:
 
     def finish(self, begun: Begun, stats: Sequence[WriteStat], application: AppTransaction | None = None) -> None:
         """Commit what the tasks wrote, unless the application did so before."""
-        with self.parsed.open() as table, table.adopt(replace(begun.detached, application=application)) as tx:
+        detached = replace(begun.detached, application=application)
+        with begun.with_locks(), self.parsed.open() as table, table.adopt(detached) as tx:
             if application is not None and table.already_applied(application):
                 tx.abort(f"batch {application.version} was applied before")
                 return
@@ -110,6 +126,10 @@ class Sink:
                 table.adopt(begun.detached).abort("the Spark job failed")
         except RolledBackError:
             return
+        finally:
+            # After a commit that failed they are back already.
+            if begun.locks is not None:
+                begun.locks.release()
 
 
 class BatchSink(Sink, DataSourceArrowWriter):

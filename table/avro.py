@@ -61,11 +61,12 @@ def decode(data: bytes, source: str, *expected: AvroSchema) -> tuple[AvroSchema,
     if not data:
         _refuse(source, "is empty")
     text, body = _open(data, source)
-    written = _writer_schema(text, source)
-    name = str(written.get("name", "")).rpartition(".")[2]
-    schema = next((known for known in expected if known.name == name), None)
+    written = _writer_schema(text)
+    if written.trouble is not None:
+        _refuse(source, f"cannot be decoded: {written.trouble}")
+    schema = next((known for known in expected if known.name == written.name), None)
     if schema is None:
-        _refuse(source, f"holds a {name[:80]} where {' or '.join(known.name for known in expected)} belongs")
+        _refuse(source, f"holds a {written.name[:80]} where {' or '.join(known.name for known in expected)} belongs")
     # fastavro takes what is left when a length promises more: behind the guard, the position gives that away.
     stream = io.BytesIO(body + _GUARD)
     # fastavro raises whatever the bytes make it stumble over, so this is the one place that catches everything.
@@ -73,7 +74,7 @@ def decode(data: bytes, source: str, *expected: AvroSchema) -> tuple[AvroSchema,
         if text == schema.text:
             record = fastavro.schemaless_reader(stream, schema.parsed, None)
         else:
-            record = fastavro.schemaless_reader(stream, fastavro.parse_schema(written), schema.parsed)
+            record = fastavro.schemaless_reader(stream, fastavro.parse_schema(json.loads(text)), schema.parsed)
     except Exception as error:  # noqa: BLE001
         _refuse(source, f"does not hold what its schema says ({type(error).__name__}: {str(error)[:120]})")
     if stream.tell() != len(body) or not isinstance(record, dict):
@@ -126,25 +127,24 @@ def _header(data: bytes, source: str) -> tuple[int, dict[str, bytes]]:
             entries[key.decode("utf-8", "replace")] = value
 
 
+@dataclass(frozen=True)
+class _Written:
+    """What a writer schema says: the record's name without namespace, and why not to decode with it, if there is a reason."""
+
+    name: str
+    trouble: str | None
+
+
 @lru_cache(maxsize=64)
-def _checked_schema(text: str) -> str | None:
-    """What is wrong with a writer schema, None when it is safe to decode with."""
+def _writer_schema(text: str) -> _Written:
     try:
         definition = json.loads(text)
         if not isinstance(definition, dict) or definition.get("type") != "record":
-            return "its schema is no record"
+            return _Written("", "its schema is no record")
         _smallest_size(definition, {}, 0)
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
-        return f"its schema cannot be used: {type(error).__name__}: {str(error)[:120]}"
-    return None
-
-
-def _writer_schema(text: str, source: str) -> Record:
-    trouble = _checked_schema(text)
-    if trouble is not None:
-        _refuse(source, f"cannot be decoded: {trouble}")
-    definition: Record = json.loads(text)
-    return definition
+        return _Written("", f"its schema cannot be used: {type(error).__name__}: {str(error)[:120]}")
+    return _Written(str(definition.get("name", "")).rpartition(".")[2], None)
 
 
 def _smallest_size(definition: Any, sizes: dict[str, int | None], depth: int) -> int:

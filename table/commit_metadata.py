@@ -176,7 +176,7 @@ def _check_stat(stat: WriteStat, partition: str, source: str) -> None:
         return
     folder, name = split_path(stat.path)
     checked_file_name(name, source)
-    if folder != partition or (stat.partition_path or "") != partition:
+    if stat.path.startswith("/") or folder != partition or (stat.partition_path or "") != partition:
         raise CorruptTableError(
             f"{source} has the file {stat.path!r} of the partition {stat.partition_path!r} under {partition!r}", file=source
         )

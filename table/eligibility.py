@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lakelock.errors import TableError
 from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TableProperties
@@ -31,6 +32,7 @@ def why_not_readable(properties: TableProperties) -> Refusal | None:
     return next(_read_refusals(properties), None)
 
 
+@lru_cache(maxsize=8)  # asked at each transaction, of the same value as long as the properties file does not change
 def why_not_writable(properties: TableProperties) -> Refusal | None:
     """Why lakelock does not write this table, None when it does."""
     return why_not_readable(properties) or next(_write_refusals(properties), None)

@@ -95,6 +95,11 @@ class Instant:
         return self.state is State.COMPLETED
 
     @property
+    def is_service(self) -> bool:
+        """Whether it is completed under another action's name."""
+        return self.action in _COMPLETES_AS
+
+    @property
     def is_write(self) -> bool:
         """Whether data files become visible when it completes."""
         return completes_as(self.action) in WRITES
@@ -133,7 +138,8 @@ def format_instant(ms: int) -> str:
     if not 0 <= ms <= _LAST_MS:
         raise ValueError(f"{ms} ms since 1970 is no instant time: it must lie between the years 1970 and 9999")
     at = _EPOCH + timedelta(milliseconds=ms)
-    return f"{at:%Y%m%d%H%M%S}{at.microsecond // 1000:03}"
+    # Half the time that strftime takes, for every instant is made here.
+    return f"{at.year:04}{at.month:02}{at.day:02}{at.hour:02}{at.minute:02}{at.second:02}{at.microsecond // 1000:03}"
 
 
 def parse_instant(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
@@ -32,18 +32,7 @@ class TableProperties:
     @classmethod
     def parse(cls, data: bytes, source: str = PROPERTIES) -> TableProperties:
         """The properties in a file; one without a table name or with a wrong checksum is damaged, as for Java."""
-        values = parse_java_properties(data, source)
-        if not values.get(NAME):
-            raise CorruptTableError(f"{source} has no {NAME}: it is damaged or no table's properties file", file=source)
-        properties = cls(values)
-        stated = values.get(CHECKSUM)
-        if stated is not None and stated != str(properties.expected_checksum):
-            raise CorruptTableError(
-                f"{source}: {CHECKSUM} is {stated} where the name {properties.name!r} gives {properties.expected_checksum}",
-                hint=f"the file is damaged or was edited; compare it with {PROPERTIES_BACKUP} or a backup",
-                file=source,
-            )
-        return properties
+        return _parsed(data, source)
 
     @classmethod
     def new(
@@ -195,6 +184,8 @@ class TableProperties:
 
     def differences(self, other: TableProperties) -> frozenset[str]:
         """The Hudi keys that `other` has otherwise; an empty value is the same as none, and foreign keys do not count."""
+        if self.values == other.values:
+            return frozenset()
         keys = {key for key in (*self.values, *other.values) if key.startswith("hoodie.")}
         return frozenset(key for key in keys if self.text(key, "") != other.text(key, ""))
 
@@ -232,6 +223,22 @@ def _key_generator(record_keys: Sequence[str], partition_fields: Sequence[str]) 
     if not partition_fields:
         return "NON_PARTITION"
     return "SIMPLE" if len(record_keys) <= 1 and len(partition_fields) == 1 else "COMPLEX"
+
+
+@lru_cache(maxsize=8)  # every transaction reads the file, and it hardly ever changes
+def _parsed(data: bytes, source: str) -> TableProperties:
+    values = parse_java_properties(data, source)
+    if not values.get(NAME):
+        raise CorruptTableError(f"{source} has no {NAME}: it is damaged or no table's properties file", file=source)
+    properties = TableProperties(values)
+    stated = values.get(CHECKSUM)
+    if stated is not None and stated != str(properties.expected_checksum):
+        raise CorruptTableError(
+            f"{source}: {CHECKSUM} is {stated} where the name {properties.name!r} gives {properties.expected_checksum}",
+            hint=f"the file is damaged or was edited; compare it with {PROPERTIES_BACKUP} or a backup",
+            file=source,
+        )
+    return properties
 
 
 def read_properties(storage: Storage) -> TableProperties:

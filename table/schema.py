@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -59,14 +60,7 @@ class TableSchema:
     @classmethod
     def from_avro_json(cls, text: str, source: str = "the table's schema") -> TableSchema:
         """The schema in a commit, in hoodie.properties or in a file's footer."""
-        try:
-            record = json.loads(text)
-            fields = [field for field in arrow_fields(record, source) if field.name not in META_COLUMNS]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if isinstance(error, SchemaError):
-                raise
-            raise CorruptTableError(f"{source} is no Avro record schema: {type(error).__name__}: {str(error)[:200]}") from error
-        return cls(pa.schema(fields))
+        return _from_avro_json(text, source)
 
     def to_avro_json(self, table_name: str, *, null_first: bool = True) -> str:
         """The Avro JSON for commits (`null_first`) or for the property hoodie.table.create.schema (not)."""
@@ -105,6 +99,18 @@ class TableSchema:
         # Hudi replaces what Avro does not allow in names by an underscore.
         name = re.sub(r"[^A-Za-z0-9_]", "_", table_name)
         return avro_record(f"{name}_record", f"hoodie.{name}", fields, null_first=null_first)
+
+
+@lru_cache(maxsize=16)  # every transaction reads its table's schema, and it hardly ever changes
+def _from_avro_json(text: str, source: str) -> TableSchema:
+    try:
+        record = json.loads(text)
+        fields = [field for field in arrow_fields(record, source) if field.name not in META_COLUMNS]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, SchemaError):
+            raise
+        raise CorruptTableError(f"{source} is no Avro record schema: {type(error).__name__}: {str(error)[:200]}") from error
+    return TableSchema(pa.schema(fields))
 
 
 def check_write(table: TableSchema, incoming: pa.Schema, merge_schema: bool = False) -> TableSchema:

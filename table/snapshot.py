@@ -36,8 +36,8 @@ class DataFile(NamedTuple):
     @classmethod
     def parse(cls, path: str, size_bytes: int = 0) -> DataFile | None:
         """The base file that a relative path names, None for anything else."""
-        partition, _, name = path.rpartition("/")
-        match = _NAME(name)
+        partition, slash, name = path.rpartition("/")
+        match = _NAME(name) if partition or not slash else None
         return cls(partition, match[1], match[2], match[3], size_bytes) if match else None
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed, Storage
@@ -37,11 +37,11 @@ class Timeline:
             known = best.get(key)
             if known is None or instant.state > known.state or _completed_earlier(instant, known):
                 best[key] = instant
-        for service in [i for i in best.values() if completes_as(i.action) != i.action]:
+        for service in [i for i in best.values() if i.is_service]:
             done = best.get((service.requested, completes_as(service.action)))
             if done is not None and done.is_completed:
                 del best[service.requested, service.action]
-        ordered = tuple(sorted(best.values()))
+        ordered = tuple(best[key] for key in sorted(best))
         saved = {i.requested for i in ordered if i.action == Action.SAVEPOINT and i.is_completed}
         # A savepoint pins its commit while later ones are archived, so such a commit says nothing about where the rest starts.
         first = next((i.requested for i in ordered if i.is_write and i.requested not in saved), "")
@@ -57,9 +57,8 @@ class Timeline:
         An empty completed commit is a torn write: Java would read it as a commit of nothing, so it is refused.
         """
         instants, archived = [], False
-        start = len(layout.TIMELINE) + 1
         for file in files:
-            instant = parse_file_name(file.key[start:]) if file.key.startswith(layout.TIMELINE) else None
+            instant = _instant_at(file.key)
             if instant is None:
                 archived = archived or file.key.startswith(_HISTORY)
                 continue
@@ -146,6 +145,12 @@ class Timeline:
     def as_of(self, requested: str) -> Timeline:
         """The timeline without what was requested later."""
         return replace(self, instants=tuple(i for i in self.instants if i.requested <= requested), until=requested)
+
+
+@lru_cache(maxsize=16_384)
+def _instant_at(key: str) -> Instant | None:
+    folder, _, name = key.rpartition("/")
+    return parse_file_name(name) if folder == layout.TIMELINE else None
 
 
 def _completed_earlier(instant: Instant, known: Instant) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
+from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
 
 WISH = "LAKELOCK_TEST_DOCKER"
@@ -124,7 +125,7 @@ def container(image: Image) -> Iterator[Service]:
         from testcontainers.core.container import DockerContainer
     except ImportError as error:
         raise ServerMissing("needs testcontainers: pip install 'lakelock[containers]'") from error
-    port = _free_port()
+    port = free_port()
     made: Any = DockerContainer(image.name)
     for name, value in image.environment.items():
         made.with_env(name, value)
@@ -140,12 +141,6 @@ def container(image: Image) -> Iterator[Service]:
         _wait(port, image.name)
         service = image.service(port)
         yield replace(service, stop=wrapped.stop, start=start, pause=wrapped.pause, resume=wrapped.unpause)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait(port: int, name: str) -> None:

@@ -6,8 +6,6 @@ import fcntl
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
+from lakelock.testing.servers.process import ServerProcess, free_port
 from lakelock.testing.servers.s3 import OneAtATime
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
+from lakelock.testing.servers.service import ServerMissing, Service
 
 TABLE = "hudi_locks"
 REGION = "us-east-1"
@@ -32,7 +30,7 @@ FOLDER = Path(sys.prefix) / "lakelock-servers"
 _PROGRAM = FOLDER / "node_modules" / "dynalite" / "cli.js"
 _FAILED = FOLDER / "dynalite.failed"
 _OLDEST_NODE = 20
-_INSTALL_S, _START_S, _LOAD_S = 60.0, 20.0, 60.0
+_INSTALL_S, _LOAD_S = 60.0, 60.0
 _LIST_TABLES = {
     "X-Amz-Target": "DynamoDB_20120810.ListTables",
     "Content-Type": "application/x-amz-json-1.0",
@@ -81,12 +79,6 @@ def _service(kind: str, url: str, server: Dynalite | Moto | None = None) -> Serv
     return replace(service, stop=server.stop, start=server.start, pause=server.pause, resume=server.resume)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def dynalite_is_there() -> bool:
     """Whether dynalite can run here; installed into the virtual environment at the first time."""
     if os.environ.get("LAKELOCK_TEST_DYNAMODB") == "moto" or _node() < _OLDEST_NODE:
@@ -123,53 +115,19 @@ def _node() -> int:
     return int(found[1]) if found else 0
 
 
-class Dynalite:
-    """One process, with its data in `folder`."""
+class Dynalite(ServerProcess):
+    """One server, with its data in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
+    title = "dynalite"
+    up_within_s = 20.0
 
-    def start(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
         place = ["--host", "127.0.0.1", "--port", str(self.port), "--path", str(self.folder / "data")]
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(["node", str(_PROGRAM), *place, "--createTableMs", "0"], stdout=log, stderr=log)
-        until_s = monotonic() + _START_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                if self._process.poll() is not None or monotonic() > until_s:
-                    raise ServerFailed(f"dynalite did not start: {(self.folder / 'log').read_text()[-2000:]}") from None
-                sleep(0.02)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(10)
-            self._process = None
-
-    def pause(self) -> None:
-        assert self._process is not None
-        freeze(self._process)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def __enter__(self) -> Dynalite:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        return ["node", str(_PROGRAM), *place, "--createTableMs", "0"]
 
 
 class Moto:

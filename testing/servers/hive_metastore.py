@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +13,8 @@ from xml.sax.saxutils import escape
 
 from lakelock.testing.servers import jvm
 from lakelock.testing.servers.jvm import java
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
+from lakelock.testing.servers.process import ServerProcess
+from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
 
 LOCK_TIMEOUT_S = 4
 PATIENT_URL = "LAKELOCK_TEST_HIVE_METASTORE_60S"
@@ -27,7 +26,7 @@ ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
 _LEASE = {"data_locks.lease_s": str(LOCK_TIMEOUT_S), "data_locks.renew_s": str(LOCK_TIMEOUT_S / 4)}
 """Settings of a writer whose data locks are not to outlive the server's patience."""
 
-_UP_WITHIN_S = 60
+_UP_WITHIN_S = 120.0
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dderby.system.durability=test")
 
 # The metastore makes its other tables itself. These are the columns that the queries of its lock manager name.
@@ -87,68 +86,34 @@ def jars() -> str:
     return str(jvm.jars() / "*")
 
 
-class MetastoreProcess:
-    """One metastore on a port of its own; `extra` are properties of Hive and Hadoop on top of what it needs."""
+class MetastoreProcess(ServerProcess):
+    """One metastore; `extra` are properties of Hive and Hadoop on top of what it needs."""
+
+    title = "the metastore"
+    up_within_s = _UP_WITHIN_S
+    ends_by = signal.SIGTERM
 
     def __init__(self, folder: Path, extra: Mapping[str, str] | None = None, options: Sequence[str] = ()) -> None:
-        self._folder, self._options = folder, (*JAVA_OPTIONS, *options)
-        self.port = _free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(folder)
+        self._options = (*JAVA_OPTIONS, *options)
         self._configure(extra or {})
         self._make_lock_tables()
 
-    def start(self) -> None:
-        """Start and wait until it answers."""
+    def command(self) -> list[str]:
         main = "org.apache.hadoop.hive.metastore.HiveMetaStore"
-        with (self._folder / "console.log").open("ab") as console:
-            self._process = subprocess.Popen(
-                [java(), *self._options, "-cp", f"{self._folder}/conf:{jars()}", main, "-p", str(self.port)],
-                cwd=self._folder,
-                stdout=console,
-                stderr=console,
-            )
-        until_s = time.monotonic() + _UP_WITHIN_S
-        while not _listens(self.port):
-            if self._process.poll() is not None or time.monotonic() > until_s:
-                self.stop()
-                raise ServerFailed(f"the metastore did not start: {(self._folder / 'console.log').read_text()[-2000:]}")
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        """Stop it; what is on disk stays."""
-        if self._process is None:
-            return
-        self._signal(signal.SIGCONT)
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
-
-    def pause(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            freeze(self._process)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.kill(self._process.pid, number)
+        return [java(), *self._options, "-cp", f"{self.folder}/conf:{jars()}", main, "-p", str(self.port)]
 
     def _configure(self, extra: Mapping[str, str]) -> None:
-        conf = self._folder / "conf"
+        conf = self.folder / "conf"
         conf.mkdir(parents=True)
         properties = {
-            "javax.jdo.option.ConnectionURL": f"jdbc:derby:{self._folder}/db;create=true",
+            "javax.jdo.option.ConnectionURL": f"jdbc:derby:{self.folder}/db;create=true",
             "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
             "datanucleus.schema.autoCreateAll": "true",
             "hive.metastore.schema.verification": "false",
             "datanucleus.connectionPoolingType": "HikariCP",
             "hive.async.log.enabled": "false",
-            "hive.metastore.warehouse.dir": f"{self._folder}/warehouse",
+            "hive.metastore.warehouse.dir": f"{self.folder}/warehouse",
             # Without these four, locks never expire.
             "hive.compactor.initiator.on": "true",
             "hive.support.concurrency": "true",
@@ -163,14 +128,14 @@ class MetastoreProcess:
         # Hadoop, whose class for users decides on Kerberos, reads a file of its own.
         hadoop = "".join(row for key, row in rows.items() if key.startswith("hadoop."))
         (conf / "core-site.xml").write_text(f"<configuration>\n{hadoop}</configuration>\n")
-        (conf / "hive-log4j2.properties").write_text(_LOG.format(folder=self._folder))
+        (conf / "hive-log4j2.properties").write_text(_LOG.format(folder=self.folder))
 
     def _make_lock_tables(self) -> None:
-        script = self._folder / "lock-tables.sql"
-        script.write_text(f"connect 'jdbc:derby:{self._folder}/db;create=true';\n{_LOCK_TABLES}exit;\n")
+        script = self.folder / "lock-tables.sql"
+        script.write_text(f"connect 'jdbc:derby:{self.folder}/db;create=true';\n{_LOCK_TABLES}exit;\n")
         made = subprocess.run(
             [java(), *JAVA_OPTIONS, "-cp", jars(), "org.apache.derby.tools.ij", str(script)],
-            cwd=self._folder,
+            cwd=self.folder,
             capture_output=True,
             text=True,
             timeout=_UP_WITHIN_S,
@@ -187,9 +152,7 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
     if named and not extra:
         yield _given(named, _LEASE)
         return
-    server = MetastoreProcess(folder, extra)
-    try:
-        server.start()
+    with MetastoreProcess(folder, extra) as server:
         yield Service(
             name="hive_metastore",
             url=lambda table: f"hive_metastore://127.0.0.1:{server.port}/lakelock_test/{quote(table, safe='')}",
@@ -201,8 +164,6 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
             options={"hive_metastore.socket_timeout_s": "1", **({} if extra else _LEASE)},
             queues=True,
         )
-    finally:
-        server.stop()
 
 
 @contextmanager
@@ -233,18 +194,3 @@ def _given(named: str, options: Mapping[str, str]) -> Service:
 
 def _refuse() -> None:
     raise ServerMissing("the metastore that the environment names is not ours to stop")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True

@@ -12,15 +12,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
+from lakelock.testing.servers.process import ServerProcess
 from lakelock.testing.servers.service import ServerFailed, ServerMissing
-from lakelock.testing.servers.zookeeper import free_port
 
 REALM = "LAKELOCK.TEST"
 FOLDER = Path(sys.prefix) / "lakelock-servers"
@@ -62,16 +61,18 @@ _SERVER = """[kdcdefaults]
 """
 
 
-class Realm:
-    """The realm `LAKELOCK.TEST`; `environment` makes a process, C library or command, live in it."""
+class Realm(ServerProcess):
+    """The realm `LAKELOCK.TEST` and its KDC; `environment` makes a process, C library or command, live in it."""
+
+    title = "the KDC"
+    up_within_s = _ANSWER_S
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._port = folder, free_port()
-        self._running: subprocess.Popen[bytes] | None = None
-        places = {"realm": REALM, "port": self._port, "folder": folder}
-        self.configuration = folder / "krb5.conf"
+        super().__init__(folder)
+        places = {"realm": REALM, "port": self.port, "folder": self.folder}
+        self.configuration = self.folder / "krb5.conf"
         self.configuration.write_text(_CLIENT.format(**places))
-        (folder / "kdc.conf").write_text(_SERVER.format(**places))
+        (self.folder / "kdc.conf").write_text(_SERVER.format(**places))
         self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "a test's master key")
 
     @cached_property
@@ -92,22 +93,15 @@ class Realm:
         """Put a ticket into `cache`, as a user's `kinit` does."""
         self._run("kinit", "-k", "-t", str(keytab), "-c", str(cache), *options, name)
 
-    def start(self) -> None:
-        with (self.folder / "console.log").open("ab") as log:
-            command = [_program("krb5kdc") or "krb5kdc", "-n", "-r", REALM]
-            self._running = subprocess.Popen(command, env=os.environ | self.environment, stdout=log, stderr=log)
-        until_s = time.monotonic() + _ANSWER_S
-        while "commencing operation" not in self._said():
-            if self._running.poll() is not None or time.monotonic() > until_s:
-                raise ServerFailed(f"the KDC did not start: {self._said()[-2000:]}")
-            time.sleep(0.02)
+    def command(self) -> list[str]:
+        return [_program("krb5kdc") or "krb5kdc", "-n", "-r", REALM]
+
+    def is_up(self) -> bool:
+        return "commencing operation" in self._said()
 
     def stop(self) -> None:
-        if self._running is not None:
-            self._running.kill()
-            self._running.wait()
-            self._running = None
-            (self.folder / "kdc.log").unlink(missing_ok=True)
+        super().stop()
+        (self.folder / "kdc.log").unlink(missing_ok=True)
 
     def _said(self) -> str:
         log = self.folder / "kdc.log"
@@ -131,13 +125,8 @@ class Realm:
 def kerberos_realm(folder: Path) -> Iterator[Realm]:
     """A realm whose KDC runs; `ServerMissing` where it cannot be had."""
     require()
-    folder.mkdir(parents=True, exist_ok=True)
-    realm = Realm(folder)
-    try:
-        realm.start()
+    with Realm(folder) as realm:
         yield realm
-    finally:
-        realm.stop()
 
 
 def require() -> None:

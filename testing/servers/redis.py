@@ -5,19 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
-
-START_S = 10.0
+from lakelock.testing.servers.process import ServerProcess
+from lakelock.testing.servers.service import ServerMissing, Service
 
 
 def executable(prefer: str = "") -> str:
@@ -46,37 +41,26 @@ def executable(prefer: str = "") -> str:
     return next(iter(found.values()))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+class RedisServer(ServerProcess):
+    """One server; over a restart it has its data where `arguments` say that it is kept."""
 
+    title = "the Redis server"
+    up_within_s = 10.0
+    ends_by = signal.SIGTERM
 
-@dataclass
-class RedisServer:
-    """One server process; `stop` and `start` restart it, with its data where `arguments` say that it is kept."""
+    def __init__(
+        self, folder: Path, arguments: tuple[str, ...] = (), program: str = "", port: int = 0, password: str = ""
+    ) -> None:
+        super().__init__(folder, port)
+        self.arguments, self.program, self.password = arguments, program or executable(), password
 
-    folder: Path
-    arguments: tuple[str, ...] = ()
-    program: str = field(default_factory=executable)
-    port: int = field(default_factory=free_port)
-    password: str = ""
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def command(self) -> list[str]:
         command = [self.program, *self.arguments]
         if "--sentinel" not in self.arguments:
             command += ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        until_s = monotonic() + START_S
-        while not self._answers():
-            if self.process.poll() is not None or monotonic() > until_s:
-                raise ServerFailed(f"the Redis server did not start: {(self.folder / 'log').read_text()[-2000:]}")
-            sleep(0.01)
+        return command
 
-    def _answers(self) -> bool:
+    def is_up(self) -> bool:
         from redis.exceptions import AuthenticationError, RedisError
 
         try:
@@ -95,32 +79,6 @@ class RedisServer:
 
         retry = Retry(NoBackoff(), 0)
         return Redis("127.0.0.1", self.port, password=self.password or None, socket_timeout=5, protocol=2, retry=retry)
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-            self.process.wait(10)
-            self.process = None
-
-    def pause(self) -> None:
-        assert self.process is not None
-        freeze(self.process)
-
-    def resume(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
-
-    def __enter__(self) -> RedisServer:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 @contextmanager

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakelock.testing.servers.jvm import jars, java
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service, freeze
+from lakelock.testing.servers.process import ServerProcess, free_port
+from lakelock.testing.servers.service import ServerMissing, Service
 
 ENVIRONMENT = "LAKELOCK_TEST_ZOOKEEPER"
 """`host:port,host:port/base` of a server that is there already; tests that must restart it are skipped then."""
 
 JVM = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 _TICK_MS = 200
-_START_WITHIN_S = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def mode(port: int) -> str:
@@ -41,19 +31,21 @@ def mode(port: int) -> str:
     return next((line.partition(": ")[2] for line in told.splitlines() if line.startswith("Mode")), "")
 
 
-class _Process:
-    """One server process that can be stopped and started again with its data; `number` is its own in an ensemble."""
+class _Process(ServerProcess):
+    """One server; `number` is its own in an ensemble."""
+
+    title = "ZooKeeper"
+    up_within_s = 30.0
 
     def __init__(
-        self, folder: Path, port: int, extra: Mapping[str, str], jvm: Sequence[str] = (), number: int | None = None
+        self, folder: Path, extra: Mapping[str, str], jvm: Sequence[str] = (), port: int = 0, number: int | None = None
     ) -> None:
-        self._folder, self._port, self._jvm = folder, port, jvm
+        super().__init__(folder, port)
+        self._jvm = jvm
         self._main = "ZooKeeperServerMain" if number is None else "quorum.QuorumPeerMain"
-        self._running: subprocess.Popen[bytes] | None = None
-        folder.mkdir(parents=True, exist_ok=True)
         config = {
-            "dataDir": str(folder / "data"),
-            "clientPort": str(port),
+            "dataDir": str(self.folder / "data"),
+            "clientPort": str(self.port),
             "clientPortAddress": "127.0.0.1",
             "admin.enableServer": "false",
             "tickTime": str(_TICK_MS),
@@ -63,47 +55,23 @@ class _Process:
             "4lw.commands.whitelist": "*",
             **extra,
         }
-        (folder / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-        (folder / "data").mkdir(exist_ok=True)
+        (self.folder / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        (self.folder / "data").mkdir(exist_ok=True)
         if number is not None:
-            (folder / "data" / "myid").write_text(str(number))
-        (folder / "log4j2.properties").write_text(
+            (self.folder / "data" / "myid").write_text(str(number))
+        (self.folder / "log4j2.properties").write_text(
             "rootLogger.level=warn\nrootLogger.appenderRef.out.ref=out\nappender.out.type=Console\nappender.out.name=out\n"
             "appender.out.layout.type=PatternLayout\nappender.out.layout.pattern=%d %p %c %m%n\n"
         )
 
-    def start(self) -> None:
-        self.launch()
-        self.wait_until_it_serves()
-
-    def launch(self) -> None:
+    def command(self) -> list[str]:
         # Without fsync: tests do not cut the power.
-        command = [java(), *JVM, "-Dzookeeper.forceSync=no", f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties"]
-        command += [*self._jvm, "-cp", f"{jars()}/*", f"org.apache.zookeeper.server.{self._main}"]
-        with (self._folder / "log").open("ab") as log:
-            self._running = subprocess.Popen([*command, str(self._folder / "zoo.cfg")], stdout=log, stderr=log)
+        options = [*JVM, "-Dzookeeper.forceSync=no", f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties", *self._jvm]
+        main = f"org.apache.zookeeper.server.{self._main}"
+        return [java(), *options, "-cp", f"{jars()}/*", main, str(self.folder / "zoo.cfg")]
 
-    def wait_until_it_serves(self) -> None:
-        assert self._running is not None
-        until_s = time.monotonic() + _START_WITHIN_S
-        while not mode(self._port):
-            if self._running.poll() is not None or time.monotonic() > until_s:
-                raise ServerFailed(f"ZooKeeper did not start: {(self._folder / 'log').read_text()[-2000:]}")
-            time.sleep(0.02)
-
-    def stop(self) -> None:
-        if self._running is not None:
-            self._running.kill()
-            self._running.wait()
-            self._running = None
-
-    def freeze(self) -> None:
-        assert self._running is not None
-        freeze(self._running)
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self._running is not None
-        self._running.send_signal(number)
+    def is_up(self) -> bool:
+        return bool(mode(self.port))
 
 
 @contextmanager
@@ -115,23 +83,18 @@ def zookeeper_server(
     if given and not own:
         yield _given(given)
         return
-    port = free_port()
-    process = _Process(folder, port, extra or {}, jvm)
-    try:
-        process.start()
+    with _Process(folder, extra or {}, jvm) as process:
         yield Service(
             name="zookeeper",
-            url=lambda table: f"zookeeper://127.0.0.1:{port}/lakelock/tests/{table}",
-            port=port,
+            url=lambda table: f"zookeeper://127.0.0.1:{process.port}/lakelock/tests/{table}",
+            port=process.port,
             stop=process.stop,
             start=process.start,
-            pause=process.freeze,
-            resume=lambda: process.signal(signal.SIGCONT),
+            pause=process.pause,
+            resume=process.resume,
             queues=True,
             sessions=True,
         )
-    finally:
-        process.stop()
 
 
 @dataclass(frozen=True)
@@ -148,7 +111,7 @@ def zookeeper_ensemble(folder: Path) -> Iterator[Ensemble]:
     ports = [free_port() for _ in range(3)]
     peers = {f"server.{number}": f"127.0.0.1:{free_port()}:{free_port()}" for number in (1, 2, 3)}
     extra = {"initLimit": "50", "syncLimit": "25", **peers}
-    processes = [_Process(folder / str(number), port, extra, number=number) for number, port in enumerate(ports, start=1)]
+    processes = [_Process(folder / str(number), extra, port=port, number=number) for number, port in enumerate(ports, start=1)]
 
     def stop_leader() -> None:
         next(process for process, port in zip(processes, ports, strict=True) if mode(port) == "leader").stop()

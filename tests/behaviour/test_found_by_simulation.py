@@ -6,20 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from lakelock.errors import StorageUnavailable
+from lakelock.errors import CommitOutcomeUnknown, InputError, RolledBackError, StorageUnavailable
 from lakelock.markers.claims import Claim
 from lakelock.occ import retrying
+from lakelock.occ.baseline import requested_key
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.history import Outcome
 from lakelock.occ.reaper import STALE_PROBE_S, reap
+from lakelock.occ.targets import resources_of
+from lakelock.occ.transaction import TransactionState
 from lakelock.storage_faulty import Wrapped
 from lakelock.storage_memory import MemoryStorage
 from lakelock.storage_open import StorageLocation
 from lakelock.table import layout
+from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
+from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, new_table, put_file
+from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
 
 
 @pytest.fixture
@@ -61,6 +67,35 @@ def test_an_instant_that_was_rolled_back_is_not_taken_again(storage, runtime):
     assert [i for i in read_timeline(storage).instants if i.requested == tx.instant] == []
     with writer(storage, slower).begin("INSERT") as again:
         assert again.instant > tx.instant
+
+
+def test_a_slow_clock_does_not_make_a_rollback_older_than_what_it_rolled_back(storage, runtime):
+    """The next one whose clock comes to that time takes another: a later rollback is in its timeline."""
+    ahead = ManualRuntime(seed=1)
+    ahead.skew_ms = 3_600_000
+    tx = writer(storage, ahead).begin("INSERT")
+    ahead._scheduled.clear()
+    runtime.advance(30)
+    writer(storage, runtime).reap()
+    (rollback,) = read_timeline(storage).rollbacks
+    assert rollback.requested > tx.instant
+    again = ManualRuntime(seed=2)
+    again.skew_ms = int(ahead.now_ms() - again.now_ms())
+    with writer(storage, again).begin("INSERT") as other:
+        assert other.instant > tx.instant
+
+
+def test_a_rollback_whose_writer_died_before_it_was_recorded_is_recorded_by_the_next(storage, runtime):
+    tx = writer(storage, runtime).begin("INSERT")
+    runtime._scheduled.clear()
+    storage.delete([requested_key(tx.instant, Action.COMMIT)])
+    assert storage.get(layout.heartbeat(tx.instant)) is not None, "it goes last"
+    runtime.advance(30)
+    writer(storage, runtime).reap()
+    (rollback,) = read_timeline(storage).rollbacks
+    assert rollback.is_completed and rollback.requested > tx.instant
+    assert storage.get(layout.heartbeat(tx.instant)) is None
+    assert writer(storage, runtime).reap() == [] and len(read_timeline(storage).rollbacks) == 1
 
 
 def test_a_batch_that_a_twin_committed_before_the_baseline_is_not_applied_again(storage, runtime):
@@ -158,20 +193,68 @@ def test_a_withdrawal_after_a_collection_means_nothing(storage, runtime):
     """Found by the exhaustive model: told rejected, although others had published and collected the commit."""
     settings = replace(QUICK, concurrency=replace(QUICK.concurrency, mode="SINGLE_WRITER"))
 
+    swallowing = Swallowing(storage, lambda: published_and_collected(storage, runtime, settings))
+    tx = writer(swallowing, runtime, settings).begin("INSERT")
+    done = tx.commit([put_file(tx, swallowing, "month=1", "a")])
+    assert done.instant == tx.instant
+    assert tx.instant in read_timeline(storage).completed_instants
+
+
+def published_and_collected(storage, runtime, settings) -> None:
+    """What others do while a writer waits for an answer to its decision."""
+    other = writer(storage, runtime, settings)
+    with other.begin("INSERT") as tx:
+        tx.commit([put_file(tx, storage, "month=2", "b")])
+    runtime._scheduled.clear()
+    runtime.advance(30)
+    other.collect()
+    assert other.table.log.boundary() == 1
+
+
+def test_a_commit_without_an_answer_stands_although_the_properties_changed_since(storage, runtime):
+    """Told as a conflict over the properties, although others had published and collected the commit."""
+    settings = replace(QUICK, concurrency=replace(QUICK.concurrency, mode="SINGLE_WRITER"))
+
     def meanwhile() -> None:
-        other = writer(storage, runtime, settings)
-        with other.begin("INSERT") as tx:
-            tx.commit([put_file(tx, storage, "month=2", "b")])
-        runtime._scheduled.clear()
-        runtime.advance(30)
-        other.collect()
-        assert other.table.log.boundary() == 1
+        published_and_collected(storage, runtime, settings)
+        properties = storage.get(layout.PROPERTIES)
+        found = TableProperties.parse(properties.data)
+        changed = replace(found, values={**found.values, "hoodie.table.precombine.field": "v"})
+        storage.put(layout.PROPERTIES, changed.serialize(runtime.now_ms()))
+        assert found.differences(read_properties(storage))
 
     swallowing = Swallowing(storage, meanwhile)
     tx = writer(swallowing, runtime, settings).begin("INSERT")
     done = tx.commit([put_file(tx, swallowing, "month=1", "a")])
     assert done.instant == tx.instant
-    assert tx.instant in read_timeline(storage).completed_instants
+
+
+def test_giving_up_what_another_process_of_the_job_has_committed_is_not_called_rejected(storage, runtime):
+    """As Spark does when the answer to a commit was lost: it lets another process abort."""
+    heard = Recorder()
+    begun = writer(storage, runtime).begin("INSERT")
+    stats = [put_file(begun, storage, "month=1", "a")]
+    moved = begun.detach()
+    swallowing = Swallowing(storage, lambda: None)
+    swallowing.lost = 12
+    with pytest.raises(CommitOutcomeUnknown):
+        writer(swallowing, runtime).adopt(moved).commit(stats)
+    last = Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=runtime, storage=storage, listeners=[heard])
+    tx = last.adopt(moved)
+    tx.abort("the job failed")
+    assert tx.state is TransactionState.COMMITTED and heard.kinds()[-1] == "committed" and "rejected" not in heard.kinds()
+    assert [file.instant for file in last.snapshot().files] == [tx.instant]
+
+
+def test_an_adopted_transaction_that_never_came_to_decide_is_rejected_and_not_unknown(storage, runtime):
+    begun = writer(storage, runtime).begin("INSERT")
+    stats = [put_file(begun, storage, "month=1", "a")]
+    coordinator = writer(storage, runtime)
+    tx = coordinator.adopt(begun.detach())
+    tx.keep_within(resources_of("month=2", coordinator.properties))
+    with pytest.raises(InputError, match="month=1"):
+        tx.commit(stats)
+    assert coordinator.outcome(tx.instant) is Outcome.REJECTED and storage.get(stats[0].path) is None
 
 
 def test_a_file_that_a_rolled_back_writer_wrote_on_is_not_taken_for_archived(storage, runtime):
@@ -186,3 +269,45 @@ def test_a_file_that_a_rolled_back_writer_wrote_on_is_not_taken_for_archived(sto
     with storage.open_output(f"month=1/late_0-0-0_{tx.instant}.parquet") as output:
         output.write(b"rows")
     assert [file.instant for file in writer(storage, runtime).snapshot().files] == [done.instant]
+
+
+class Interrupted(Wrapped):
+    """Once, just before the first request of this kind for this key, something else happens."""
+
+    def __init__(self, inner, op, key, happens) -> None:
+        super().__init__(inner)
+        self.op, self.key, self.happens = op, key, happens
+
+    def carry(self, op, key, request, *, weight=1):
+        if (op, key) == (self.op, self.key) and self.happens is not None:
+            happens, self.happens, self.resume = self.happens, None, request
+            happens()
+        return request()
+
+
+def test_a_record_that_arrived_under_a_collected_number_is_not_taken_for_the_one_that_was_listed(storage, runtime):
+    """A reaper lists the log and stands still; the number is collected, and a commit that was under way for long gets it."""
+    first = layout.decision(1)
+    others = [writer(storage, runtime).begin("INSERT") for _ in range(2)]
+
+    def others_go_on() -> None:
+        lock = writer(storage, runtime).table.provider
+        lock.break_lock(lock.inspect().token, force=True)
+        for number, other in enumerate(others):
+            other.commit([put_file(other, storage, "month=2", f"f{number}")])
+        runtime._scheduled.clear()
+        runtime.advance(30)
+        writer(reading, runtime).reap()
+
+    def collected_and_used_again() -> None:
+        assert writer(storage, runtime).collect() == 1
+        slow.resume()
+        assert tx.instant.encode() in storage.get(first).data
+
+    slow = Interrupted(storage, "put_if_absent", first, others_go_on)
+    reading = Interrupted(storage, "get", first, collected_and_used_again)
+    tx = writer(slow, runtime).begin("INSERT")
+    with pytest.raises(RolledBackError):
+        tx.commit([put_file(tx, slow, "month=1", "a")])
+    assert reading.happens is None
+    assert tx.instant not in read_timeline(storage).completed_instants

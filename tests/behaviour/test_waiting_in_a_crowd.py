@@ -1,4 +1,4 @@
-"""How often a waiter looks at a lock that cannot tell it: less often the longer others pass it on, and soon again at the end."""
+"""How often a waiter looks at a lock that cannot tell it: less often the longer others pass it on, and again at the end."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 """Writer processes that start at once: a process that has imported everything, and forks one for each order.
 
-`python -m tests.faults.nursery` reads one line of JSON per request on its standard input and answers with one line:
+`python -m tests.faults.nursery MODULE` reads one line of JSON per request on its standard input and answers with one line:
 `{"order": .., "steps": .., "out": .., "err": ..}` with the id of a new process, `{"poll": id}` with its exit status or null.
-Nothing has run in it before a fork but imports, so a child is like a process of its own.
+Nothing has run in it before a fork but imports, so a child is like a process of its own. What it does is `answer_of(order)` of
+the module.
 """
 
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import random
@@ -18,6 +20,9 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
+
+from lakelock.occ.steps import read_environment
 
 ROOT = Path(__file__).parents[2]
 POLL_S = 0.01
@@ -26,7 +31,8 @@ POLL_S = 0.01
 class Nursery:
     """The forking process of this test process; started when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
+        self._module = module
         self._process: subprocess.Popen[str] | None = None
         self._folder = tempfile.TemporaryDirectory()
         self._children = 0
@@ -35,7 +41,7 @@ class Nursery:
         if self._process is None:
             path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.nursery"], cwd=ROOT, env={**os.environ, "PYTHONPATH": path},
+                [sys.executable, "-m", "tests.faults.nursery", self._module], cwd=ROOT, env={**os.environ, "PYTHONPATH": path},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             atexit.register(self._process.kill)
@@ -78,10 +84,10 @@ class Child:
         return self.out.read_text(), self.err.read_text()
 
 
-NURSERY = Nursery()
+NURSERY = Nursery("tests.faults.worker")
 
 
-def _become_writer(request: dict[str, object], worker: object) -> None:
+def _become_writer(request: dict[str, object], worker: ModuleType) -> None:
     """Runs in the child; never returns."""
     status = 1
     try:
@@ -89,8 +95,9 @@ def _become_writer(request: dict[str, object], worker: object) -> None:
         for stream, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(str(request[name]), os.O_WRONLY | os.O_CREAT, 0o600), stream)
         os.environ.update(request["steps"])  # type: ignore[call-overload]
+        read_environment()
         random.seed()
-        print(json.dumps(worker.answer_of(request["order"]), default=str), flush=True)  # type: ignore[attr-defined]
+        print(json.dumps(worker.answer_of(request["order"]), default=str), flush=True)
         status = 0
     finally:
         if status:
@@ -100,8 +107,7 @@ def _become_writer(request: dict[str, object], worker: object) -> None:
 
 
 def main() -> None:
-    from tests.faults import worker
-
+    worker = importlib.import_module(sys.argv[1])
     for line in sys.stdin:
         request = json.loads(line)
         if "poll" in request:

@@ -14,7 +14,7 @@ from lakelock.storage_local import LocalStorage
 from tests.behaviour.tables import SCHEMA, leftovers, new_table
 from tests.faults.nursery import NURSERY
 from tests.faults.worker import open_engine, rows
-from tests.spark.processes import LIMIT_S, WriterProcess
+from tests.spark.processes import LIMIT_S, WriterProcess, named
 
 Row = tuple[str, int, str]
 
@@ -46,8 +46,7 @@ class ArrowWriter(WriterProcess):
             super().__init__(table, operation, argument, name=name, options=options, limits=limits, env=env, **steps)
             return
         order = {"table": table, "operation": operation, "argument": argument, "name": name, "options": options}
-        named = {f"LAKELOCK_{kind.upper()}": step for kind, step in steps.items()}
-        self._process = NURSERY.start({**order, "limits": limits or {}}, named)
+        self._process = NURSERY.start({**order, "limits": limits or {}}, named(steps))
 
 
 def make_table(folder: Path) -> str:

@@ -16,7 +16,8 @@ from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
 from lakelock.testing.servers import Service
-from lakelock.testing.servers.redis import RedisServer, free_port
+from lakelock.testing.servers.process import free_port
+from lakelock.testing.servers.redis import RedisServer
 from tests.behaviour.data_lock_suite import P1, TABLE, Later, eventually, granted, own, share
 from tests.integration.matrix import Services
 from tests.integration.test_data_locks import RUNTIME, open_one, options, tables

@@ -29,6 +29,7 @@ LEASE_S = 60.0
 ROUNDS, FEW = 40, 4
 CROWD = 12
 MOST_EACH = 10
+FEW_LOOK, MANY_LOOK = 5, 30
 
 tables = count()
 
@@ -129,3 +130,27 @@ def test_a_crowd_asks_no_more_for_each_waiter_than_a_few_do(
     many = asked_by_a_crowd(writer, proxy, opened, CROWD)
     # Ask, queue up, see that it is one's turn, give back; and a connection that listens, which takes some to make.
     assert few <= MOST_EACH * 3 and many <= MOST_EACH * CROWD, (few, many)
+
+
+def asked_by_those_who_look(opened: ExitStack, folder: Path, waiters: int) -> int:
+    """Storage requests of so many writers that all wait, take the lock in turn and give it back."""
+    storage, uri = CountingStorage(LocalStorage(folder)), {"lock.provider": "storage:"}
+    holder, crowd = open_writer(opened, uri, LocalStorage(folder)), [open_writer(opened, uri, storage) for _ in range(waiters)]
+    pool = opened.enter_context(ThreadPoolExecutor(waiters))
+    lease = holder.acquire(wait_s=30.0)
+    working = [pool.submit(take_and_give_back, provider) for provider in crowd]
+    end_s = monotonic() + 30
+    while storage.total < 5 * waiters:
+        assert monotonic() < end_s, "they did not all look"
+        sleep(0.02)
+    holder.release(lease)
+    for each in working:
+        each.result(60)
+    return storage.total
+
+
+def test_where_waiters_look_again_a_crowd_asks_little_more_for_each_than_a_few_do(opened: ExitStack, tmp_path: Path) -> None:
+    few = asked_by_those_who_look(opened, tmp_path / "few", FEW_LOOK)
+    many = asked_by_those_who_look(opened, tmp_path / "many", MANY_LOOK)
+    # Pauses that stayed as short as at the beginning would ask six times as often.
+    assert many / MANY_LOOK <= 2.5 * few / FEW_LOOK, (few, many)

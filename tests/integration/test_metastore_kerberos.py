@@ -38,22 +38,16 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         for name, value in realm.environment.items():
             patched.setenv(name, value)
         users, service = realm.keytab("etl", "audit"), realm.keytab("hive/localhost")
-        server = MetastoreProcess(
-            tmp_path_factory.mktemp("metastore"),
-            {
-                "hive.metastore.sasl.enabled": "true",
-                "hive.metastore.kerberos.keytab.file": str(service),
-                "hive.metastore.kerberos.principal": f"hive/localhost@{REALM}",
-                "hive.cluster.delegation.token.store.class": "org.apache.hadoop.hive.thrift.MemoryTokenStore",
-                "hadoop.security.authentication": "kerberos",
-            },
-            [f"-Djava.security.krb5.conf={realm.configuration}"],
-        )
-        server.start()
-        try:
+        properties = {
+            "hive.metastore.sasl.enabled": "true",
+            "hive.metastore.kerberos.keytab.file": str(service),
+            "hive.metastore.kerberos.principal": f"hive/localhost@{REALM}",
+            "hive.cluster.delegation.token.store.class": "org.apache.hadoop.hive.thrift.MemoryTokenStore",
+            "hadoop.security.authentication": "kerberos",
+        }
+        options = [f"-Djava.security.krb5.conf={realm.configuration}"]
+        with MetastoreProcess(tmp_path_factory.mktemp("metastore"), properties, options) as server:
             yield Secured(realm, server.port, users)
-        finally:
-            server.stop()
 
 
 @pytest.fixture

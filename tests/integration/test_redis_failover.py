@@ -23,8 +23,9 @@ from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
 from lakelock.storage_open import StorageLocation
+from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.redis import RedisServer, free_port
+from lakelock.testing.servers.redis import RedisServer
 from tests.behaviour.tables import SCHEMA, new_table
 
 SENTINEL = """port {sentinel}

@@ -20,8 +20,9 @@ from lakelock.providers.redis import key_of
 from lakelock.providers.redis_address import RedisAddress
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
+from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.redis import RedisServer, executable, free_port
+from lakelock.testing.servers.redis import RedisServer, executable
 
 SECRET = "open-sesame"
 

@@ -141,6 +141,7 @@ def scene(service: Service, way: str, reach: str, tmp_path: Path) -> Iterator[Sc
         "lock.lease_s": LEASE_S,
         "lock.renew_s": LEASE_S / 3,
         "heartbeat.interval_s": 1,
+        "heartbeat.tolerable_misses": 4,
         "dynamodb.read_timeout_s": REQUEST_S,
         "retry.attempts": 1,
     }
@@ -154,6 +155,10 @@ def scene(service: Service, way: str, reach: str, tmp_path: Path) -> Iterator[Sc
             away = (Rule(key=reach, nth=None, fault=Fault.FAIL if way == "gone" else Fault.LOST_REPLY),)
             made = Scene(direct, faulty, options, lambda: setattr(faulty, "plan", away), lambda: setattr(faulty, "plan", ()))
         new_table(made.direct)
+        made.writer("early")
+        early = made.opened[0].table.provider
+        assert early is not None
+        early.release(early.acquire(wait_s=PATIENT_S))  # a service that has just come up may take its time
         yield made
         made.restore()
         for coordinator in made.opened:

@@ -14,8 +14,9 @@ import pytest
 from lakelock.errors import LakelockError, LockError, ProviderUnavailable
 from lakelock.settings import Settings
 from lakelock.settings_zookeeper import ZooKeeperSettings
+from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.service import Service
-from lakelock.testing.servers.zookeeper import free_port, zookeeper_server
+from lakelock.testing.servers.zookeeper import zookeeper_server
 from tests.integration.zookeeper_world import World
 
 SECRET = "s3same-open"

@@ -39,7 +39,7 @@ BESIDE_THE_TABLE = ("storage:", "memory:")
 """Locks that are where the table is."""
 
 NOBODY = {"access_key_id": "id", "secret_access_key": "key", "region": "us-east-1"}
-FEW = 20
+FEW = 10
 """Each example opens a client; the spelling itself has many examples in `test_canonical_uri`."""
 
 _runtime = SystemRuntime()

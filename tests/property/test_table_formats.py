@@ -30,7 +30,6 @@ from lakelock.table.instants import (
 from lakelock.table.layout import FileGroupId
 from lakelock.table.partitions import DEFAULT_PARTITION, partition_path, partition_paths, partition_values
 from lakelock.table.properties import TableProperties
-from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.timeline import Timeline
 
@@ -148,48 +147,12 @@ def test_properties_survive_writing(entries: dict[str, str]) -> None:
     assert data.isascii() and parse_java_properties(data, "x") == entries
 
 
-@given(st.binary(max_size=200) | st.text("abu\\=: \t\r\n#!0\f", max_size=60).map(str.encode))
-def test_any_bytes_are_properties_or_refused(data: bytes) -> None:
-    assert reads_or_refuses(lambda: TableProperties.parse(data))
-
-
 @given(commits())
 @settings(max_examples=60)
 def test_commit_metadata_survives_writing(metadata: CommitMetadata) -> None:
     data = metadata.to_bytes()
     found = CommitMetadata.from_bytes(data)
     assert found == metadata and found.to_bytes(sync_marker(data, "x")) == data
-
-
-PARSERS: list[Callable[[bytes], object]] = [
-    CommitMetadata.from_bytes,
-    RollbackPlan.from_bytes,
-    RollbackMetadata.from_bytes,
-    pending_clustering_groups,
-    partitions_to_clean,
-]
-SAMPLES = [
-    CommitMetadata(
-        {"p=1": (WriteStat("a-0", "p=1/a-0_0-0-0_20261121092737397.parquet", partition_path="p=1", runtime=RuntimeStats()),)},
-        "INSERT",
-        {"schema": "{}"},
-        {"p=1": ("b-0",)},
-    ).to_bytes(),
-    RollbackPlan("20261121092737397", "commit", {"p=1": ("a.parquet",)}).to_bytes(),
-    RollbackMetadata("20261121092737397", 5, "20261121092737396", "commit", {"p=1": ("a.parquet",)}).to_bytes(),
-]
-
-
-@pytest.mark.parametrize("parser", PARSERS)
-@given(data=st.data())
-@settings(max_examples=150)
-def test_damaged_bytes_are_read_or_refused_by_name(parser: Callable[[bytes], object], data: st.DataObject) -> None:
-    sample = bytearray(data.draw(st.sampled_from(SAMPLES)))
-    for _ in range(data.draw(st.integers(0, 4))):
-        position = data.draw(st.integers(0, len(sample) - 1))
-        sample[position] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.just(len(sample)) | st.integers(0, len(sample)))
-    assert reads_or_refuses(lambda: parser(bytes(sample[:cut])))
 
 
 @given(st.binary(max_size=40))

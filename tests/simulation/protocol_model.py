@@ -26,6 +26,7 @@ class Rules:
     finish_at_begin: bool = True
     first_before_requested: bool = True
     boundary_after_listing: bool = True
+    boundary_after_reading: bool = True
     boundary_after_put: bool = True
     reaper_boundary_first: bool = True
     reaper_boundary_after_put: bool = True
@@ -71,7 +72,7 @@ class Model:
     rules: Rules = Rules()
 
     def start(self) -> World:
-        return World(agents=(Agent("look", 0), Agent("look", 1), Agent("r-boundary"), Agent("k-timeline")))
+        return World(agents=(Agent("look", 0), Agent("look", 1), Agent("r-boundary"), Agent("k-list")))
 
     def steps(self, world: World) -> Iterator[World]:
         """Every state that one request leads to."""
@@ -104,12 +105,17 @@ class Model:
         who = mine.who
         match mine.at:
             case "look" if rules.first_before_requested or who in world.pending:
-                yield _as(world, me, mine._replace(at="look-boundary", log=world.log))
+                after = "look-read" if rules.boundary_after_reading else "look-boundary"
+                yield _as(world, me, mine._replace(at=after, log=world.log))
             case "look":
                 yield _as(world._replace(pending=world.pending | {who}), me, mine)
+            case "look-read":
+                yield _as(world, me, mine._replace(at="look-boundary", log=_read(mine.log, world.log)))
             case "look-boundary":
                 after = "request" if rules.first_before_requested else "timeline"
-                yield _as(world, me, mine._replace(at=after, first=_head(mine.log, world.boundary)))
+                first = _head(mine.log, world.boundary)
+                log = mine.log if rules.boundary_after_reading else _read(mine.log, world.log)
+                yield _as(world, me, mine._replace(at=after, first=first, log=log))
             case "request":
                 yield _as(world._replace(pending=world.pending | {who}), me, mine._replace(at="timeline"))
             case "timeline":
@@ -120,9 +126,12 @@ class Model:
                 yield self._timeline_at_commit(world, me, mine)
             case "list":
                 if rules.boundary_after_listing:
-                    yield _as(world, me, mine._replace(at="boundary", log=world.log))
+                    after = "read" if rules.boundary_after_reading else "boundary"
+                    yield _as(world, me, mine._replace(at=after, log=world.log))
                 else:
                     yield _as(world, me, mine._replace(at="boundary", bound=world.boundary))
+            case "read":
+                yield _as(world, me, mine._replace(at="boundary", log=_read(mine.log, world.log)))
             case "boundary":
                 if rules.boundary_after_listing:
                     yield _as(world, me, mine._replace(at="judge", bound=world.boundary))
@@ -226,7 +235,7 @@ class Model:
             return False
         return entry[1] not in world.published and entry[1] in world.pending
 
-    def _reaper(self, world: World) -> Iterator[World]:
+    def _reaper(self, world: World) -> Iterator[World]:  # noqa: C901  one case for each request
         me, mine = 2, world.agents[2]
         victim = mine.who
         match mine.at:
@@ -239,14 +248,18 @@ class Model:
                 else:
                     yield _as(world, me, mine._replace(at="r-list"))
             case "r-list":
-                yield _as(world, me, mine._replace(at="r-boundary-2", log=world.log))
+                after = "r-read" if self.rules.boundary_after_reading else "r-boundary-2"
+                yield _as(world, me, mine._replace(at=after, log=world.log))
+            case "r-read":
+                yield _as(world, me, mine._replace(at="r-boundary-2", log=_read(mine.log, world.log)))
             case "r-boundary-2":
                 if self.rules.reaper_boundary_first and world.boundary != mine.first:
                     yield _as(world, me, Agent("r-boundary", victim, seen=frozenset({victim})))
                 else:
                     yield _as(world, me, mine._replace(at="r-judge", bound=world.boundary))
             case "r-judge":
-                yield from self._reaper_judges(world, mine)
+                log = mine.log if self.rules.boundary_after_reading else _read(mine.log, world.log)
+                yield from self._reaper_judges(world, mine._replace(log=log))
             case "r-check":
                 reused = self.rules.reaper_boundary_after_put and world.boundary >= mine.bound
                 yield _as(
@@ -254,6 +267,8 @@ class Model:
                 )
             case "r-delete":
                 yield _as(world._replace(files=world.files - {victim}), me, Agent("r-delete-2", victim))
+                # It dies, and somebody else finds the same victim: the decision may have been collected since.
+                yield _as(world, me, Agent("r-boundary", victim, seen=frozenset({victim})))
             case "r-delete-2":
                 yield _as(world._replace(pending=world.pending - {victim}), me, Agent("end"))
 
@@ -282,13 +297,11 @@ class Model:
     def _collector(self, world: World) -> Iterator[World]:
         me, mine = 3, world.agents[3]
         match mine.at:
-            case "k-timeline":
-                unfinished = frozenset(w for w in world.pending if w not in world.published)
-                yield _as(world, me, Agent("k-list", seen=unfinished))
             case "k-list":
                 yield _as(world, me, mine._replace(at="k-boundary", log=world.log))
             case "k-boundary":
-                upto = self._collectable(mine, world.boundary)
+                # All but the head, whether what was rolled back is gone or not. All writers may have been taken for dead.
+                upto = _head(mine.log, world.boundary) - 1
                 if upto > world.boundary:
                     after = "k-raise" if self.rules.boundary_before_deletion else "k-delete"
                     yield _as(world, me, Agent(after, first=world.boundary, bound=upto))
@@ -297,19 +310,8 @@ class Model:
                 yield _as(raised, me, Agent("k-delete" if self.rules.boundary_before_deletion else "end", bound=mine.bound))
             case "k-delete":
                 kept = tuple(None if number <= mine.bound else entry for number, entry in enumerate(world.log, 1))
-                after = "k-timeline" if self.rules.boundary_before_deletion else "k-raise"
-                again = Agent("end") if after == "k-timeline" else Agent(after, bound=mine.bound)
+                again = Agent("end") if self.rules.boundary_before_deletion else Agent("k-raise", bound=mine.bound)
                 yield _as(world._replace(log=kept), me, again)
-
-    def _collectable(self, mine: Agent, boundary: int) -> int:
-        """A prefix in which each decision is finished, without the head. Nobody counts as live: all may be taken for dead."""
-        upto = boundary
-        for number in range(boundary + 1, _head(mine.log, boundary)):
-            entry = mine.log[number - 1]
-            if entry is None or (entry[0] == ROLLBACK and entry[1] in mine.seen):
-                break
-            upto = number
-        return upto
 
 
 def explore(model: Model, *, most_states: int) -> tuple[int, str | None]:
@@ -354,6 +356,11 @@ def _publish(world: World, writer: int) -> World:
 
 def _entries(log: Log) -> list[tuple[int, tuple[str, int]]]:
     return [(number, entry) for number, entry in enumerate(log, 1) if entry is not None]
+
+
+def _read(listed: Log, log: Log) -> Log:
+    """The records whose numbers were listed, as they are now: one may have been deleted, and its number used again."""
+    return tuple(log[number - 1] if entry is not None else None for number, entry in enumerate(listed, 1))
 
 
 def _head(log: Log, floor: int) -> int:

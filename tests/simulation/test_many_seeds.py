@@ -39,7 +39,7 @@ def test_what_failed_once_does_not_fail_again(seed: int) -> None:
     assert run(scenario_of(seed)).violations == ()
 
 
-@pytest.mark.parametrize("seed", [1, 5, 56])
+@pytest.mark.parametrize("seed", [1, 5, 56, 500_133, 500_183])
 def test_one_seed_is_one_history_in_every_process(seed: int, tmp_path: Path) -> None:
     digests = set()
     for hash_seed in ("1", "2"):

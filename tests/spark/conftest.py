@@ -14,6 +14,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from tests.golden_tables import unpack
+from tests.spark.processes import short_lived_jvms
+
+short_lived_jvms()
 
 
 @pytest.fixture(scope="session")

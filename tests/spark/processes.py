@@ -11,6 +11,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.faults.nursery import Child, Nursery
+from tests.spark.writers_jvm import WRITERS_JVM
+
 ROOT = Path(__file__).parents[2]
 QUICK = {
     "heartbeat.interval_s": 1, "heartbeat.tolerable_misses": 2, "lock.lease_s": 3, "lock.renew_s": 1, "lock.poll_s": 0.05,
@@ -18,26 +21,50 @@ QUICK = {
 }  # fmt: skip
 PATIENT = {**QUICK, "heartbeat.interval_s": 60}
 LIMIT_S = 90
+SPARK_WRITERS = "tests.spark.writer_process"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_NURSERY = Nursery(SPARK_WRITERS)
+
+
+def named(steps: dict[str, str]) -> dict[str, str]:
+    """The environment that makes a process die (`crash_at`) or stop (`stop_at`) at a step."""
+    return {f"LAKELOCK_{kind.upper()}": step for kind, step in steps.items()}
+
+
+def short_lived_jvms() -> None:
+    """Have each JVM that is started from now on spend less on itself: it ends before thorough compilation would pay."""
+    given = os.environ.get("JDK_JAVA_OPTIONS", "")
+    if SHORT_LIVED not in given:
+        os.environ["JDK_JAVA_OPTIONS"] = f"{given} {SHORT_LIVED}".strip()
 
 
 class WriterProcess:
-    """One writer process. It is killed at the end of the `with` block if it still runs."""
+    """One writer process. It is killed at the end of the `with` block if it still runs.
 
-    module = "tests.spark.writer_process"
+    To start a JVM and to warm it up takes longer than any write here, so writers share that of `writers_jvm`, and are forks of
+    a process that has imported PySpark; what kills or stops a writer leaves the JVM alone. A writer with `own_jvm`, or with an
+    environment or limits of its own, starts from nothing.
+    """
+
+    module = SPARK_WRITERS
+    _process: subprocess.Popen[str] | Child
 
     def __init__(
         self, table: str, operation: str, argument, *, name="writer", options=QUICK, grants_everybody=False,
-        limits: dict | None = None, env: dict | None = None, **steps: str,
+        limits: dict | None = None, env: dict | None = None, own_jvm: bool = False, **steps: str,
     ):  # fmt: skip
         order = {"table": table, "operation": operation, "argument": argument, "name": name, "options": options}
         order.update(grants_everybody=grants_everybody, limits=limits or {})
+        if self.module == SPARK_WRITERS and not own_jvm and limits is None and env is None:
+            self._process = _NURSERY.start(order, {**WRITERS_JVM.env(), **named(steps)})
+            return
         self.start([sys.executable, "-m", self.module, json.dumps(order)], env, **steps)
 
     def start(self, command: list[str], env: dict | None = None, **steps: str) -> None:
         """Start the process; `crash_at` and `stop_at` name a step."""
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         ours = {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        ours.update({f"LAKELOCK_{kind.upper()}": step for kind, step in steps.items()})
+        ours.update(named(steps))
         self._process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, **(env or {}), **ours}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, start_new_session=True,

@@ -78,7 +78,8 @@ def check_settled(spark, path: str, expected: list[tuple]) -> None:
 
 @pytest.mark.parametrize(("step", "decided"), COMMIT_STEPS.items())
 def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_next(spark, path, step, decided):
-    with WriterProcess(path, "upsert", UPSERT, options=PATIENT, crash_at=step) as victim:
+    own_jvm = step == "decided"  # with the writer its JVM goes, once
+    with WriterProcess(path, "upsert", UPSERT, options=PATIENT, own_jvm=own_jvm, crash_at=step) as victim:
         assert victim.died()
     assert check_readers_agree(spark, path) in (with_rows(), DONE)
     next_writer(spark, path)
@@ -87,7 +88,7 @@ def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_n
 
 
 def test_an_executor_killed_while_it_writes_leaves_no_file(spark, path):
-    with WriterProcess(path, "upsert", UPSERT, options=PATIENT, crash_at="marked") as victim:
+    with WriterProcess(path, "upsert", UPSERT, options=PATIENT, own_jvm=True, crash_at="marked") as victim:
         answer = victim.answer()
     assert answer["outcome"] == "write-failed"
     next_writer(spark, path)

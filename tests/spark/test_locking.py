@@ -103,13 +103,11 @@ def test_the_locks_of_an_operation_are_explained_without_taking_them(table: Lake
     assert table.locks().count() == 0
 
 
-def test_a_data_source_write_keeps_to_its_partition_and_says_that_it_cannot_hold_locks(
+def test_a_data_source_write_keeps_to_its_partition_and_takes_part_in_a_block_that_holds_the_locks(
     spark: SparkSession, table: LakeTable
 ) -> None:
     spark.dataSource.register(LakelockDataSource)
     write = rows(spark, (5, "1", 1)).write.format("lakelock").mode("append")
-    with pytest.raises(Exception, match="cannot hold data locks"):
-        write.option("concurrency.mode", "PESSIMISTIC").save(table.path)
     with table.locked("INSERT", partition="month=1"):
         assert table.locks().count() == 1
         write.option("concurrency.mode", "OPTIMISTIC").option("partition", "month=1").save(table.path)

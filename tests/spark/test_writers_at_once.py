@@ -50,7 +50,10 @@ def with_rows(*changed: tuple) -> list[tuple]:
 
 
 def test_writers_of_disjoint_partitions_all_commit(spark, table, path):
-    with WriterProcess(path, "upsert", [["a", 10, "1"]]) as one, WriterProcess(path, "upsert", [["c", 30, "2"]]) as two:
+    """The writers of this test, each with a JVM of its own, are as separate as they can be on one machine."""
+    one = WriterProcess(path, "upsert", [["a", 10, "1"]], own_jvm=True)
+    two = WriterProcess(path, "upsert", [["c", 30, "2"]], own_jvm=True)
+    with one, two:
         table.upsert(frame(spark, [["d", 40, "3"]]))
         assert [one.answer()["outcome"], two.answer()["outcome"]] == ["committed", "committed"]
     check(table, with_rows(("a", 10, "1"), ("c", 30, "2"), ("d", 40, "3")))

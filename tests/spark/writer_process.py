@@ -1,4 +1,6 @@
-"""One writer as a process of its own, with its own Spark session: `python -m tests.spark.writer_process '<json>'`.
+"""One writer as a process of its own: `python -m tests.spark.writer_process '<json>'`.
+
+It starts a JVM, unless `PYSPARK_GATEWAY_PORT` names one that runs: then it is a driver in that one.
 
 Prints one line of JSON last: what became of the operation. Steps at which it dies or stops come in by `LAKELOCK_CRASH_AT`
 and `LAKELOCK_STOP_AT`.
@@ -7,22 +9,34 @@ and `LAKELOCK_STOP_AT`.
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from dataclasses import asdict
+from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import LakelockError
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakelockDataSource, LakeTable
 
 COLUMNS = "id string, v bigint, month string"
 ATTEMPTS = 20
+GATE_LIMIT_S = 120
 
 
 def session() -> SparkSession:
+    """A session in a JVM of its own, or in the one that runs."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        gateway = launch_gateway()
+        jsc = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+        conf = SparkConf(_jvm=gateway.jvm, _jconf=jsc.getConf())
+        return SparkSession(SparkContext(gateway=gateway, jsc=jsc, conf=conf)).newSession()
     made = (
-        SparkSession.builder.master("local[1]")
+        SparkSession.builder.master("local[2]")
         .appName("writer")
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
@@ -43,6 +57,8 @@ def run(spark: SparkSession, order: dict) -> dict:
 
 def perform(table: LakeTable, spark: SparkSession, operation: str, argument):
     """One write, named and with plain values, so that a test and a process can do the same."""
+    if operation == "save":
+        return save(spark, argument)
     if operation == "delete_where":
         return table.delete(argument)
     if operation == "count_up":
@@ -56,6 +72,26 @@ def perform(table: LakeTable, spark: SparkSession, operation: str, argument):
             tx.upsert(frame(spark, [[argument["to"], total + 1, argument["month"]]]))
         return tx.result
     return getattr(table, operation)(frame(spark, argument))
+
+
+def save(spark: SparkSession, order: dict):
+    """Append through `format("lakelock")`, in a task that says that it runs and waits until it may go on."""
+    spark.dataSource.register(LakelockDataSource)
+    rows = frame(spark, order["rows"]).coalesce(1).mapInArrow(gate(order["gate"]), COLUMNS)
+    rows.write.format("lakelock").mode("append").options(**order["options"]).save(order["path"])
+
+
+def gate(folder: str):
+    """For `mapInArrow`: makes the file `reached`, and passes the rows on once there is a file `open`."""
+
+    def wait(batches):
+        (Path(folder) / "reached").touch()
+        until_s = time.monotonic() + GATE_LIMIT_S
+        while not (Path(folder) / "open").exists() and time.monotonic() < until_s:
+            time.sleep(0.05)
+        yield from batches
+
+    return wait
 
 
 def _until_committed(write):
@@ -87,16 +123,18 @@ def _grant_everybody(table: LakeTable) -> None:
     OpenTable.locked = locked  # type: ignore[method-assign]
 
 
-def main() -> None:
-    order = json.loads(sys.argv[1])
+def answer_of(order: dict) -> dict[str, object]:
+    """What became of the operation."""
     spark = session()
     try:
-        answer = run(spark, order)
+        return run(spark, order)
     except LakelockError as error:
         conflict = error.details.get("conflict")
-        answer = {"outcome": error.code.value, "message": str(error), "conflict": conflict and asdict(conflict)}
-    print(json.dumps(answer, default=str), flush=True)
-    spark.stop()
+        return {"outcome": error.code.value, "message": str(error), "conflict": conflict and asdict(conflict)}
+
+
+def main() -> None:
+    print(json.dumps(answer_of(json.loads(sys.argv[1])), default=str), flush=True)
 
 
 if __name__ == "__main__":

@@ -146,27 +146,27 @@ def test_who_is_next_in_the_queue_is_not_told_to_stay_away() -> None:
     progress = Progress()
     for rows in (queue(9), queue(8, 9), queue(8, 9, 10)):
         progress.saw(rows, 9, 1.0)
-        assert progress.pause_s(call_s=0.1, poll_s=0.5) == 0.0
+        assert progress.pause_s(look_s=0.1, poll_s=0.5) == 0.0
 
 
-def test_the_others_stay_away_for_half_of_the_turns_before_theirs_at_the_pace_of_the_queue() -> None:
+def test_the_others_stay_away_for_half_of_the_time_until_they_are_next_at_the_pace_of_the_queue() -> None:
     progress = Progress()
     progress.saw(queue(*range(1, 22)), 21, 10.0)
-    assert progress.ahead == 20 and progress.pause_s(call_s=0.01, poll_s=0.5) == pytest.approx(10 * 0.02)
+    assert progress.ahead == 20 and progress.pause_s(look_s=0.01, poll_s=0.5) == pytest.approx(9.5 * 0.02)
     progress.saw(queue(*range(11, 22)), 21, 11.0)
-    assert progress.ahead == 10 and progress.pause_s(call_s=0.01, poll_s=0.5) == pytest.approx(5 * 0.1)
+    assert progress.ahead == 10 and progress.pause_s(look_s=0.01, poll_s=0.5) == pytest.approx(4.5 * 0.1)
     progress.saw(queue(*range(11, 22)), 21, 11.3)
-    assert progress.pause_s(call_s=0.01, poll_s=0.5) == pytest.approx(5 * 0.3), "it has become slower"
+    assert progress.pause_s(look_s=0.01, poll_s=0.5) == pytest.approx(4.5 * 0.3), "it has become slower"
     progress.saw(queue(*range(16, 22)), 21, 11.5)
-    assert progress.pause_s(call_s=0.01, poll_s=0.5) == pytest.approx(2.5 * 0.1), "and quicker again"
+    assert progress.pause_s(look_s=0.01, poll_s=0.5) == pytest.approx(2 * 0.1), "and quicker again"
 
 
 def test_a_turn_counts_as_one_pause_at_most_and_as_two_calls_at_least() -> None:
     progress = Progress()
     progress.saw(queue(1, 2, 3, 4, 5), 5, 0.0)
     progress.saw(queue(1, 2, 3, 4, 5), 5, 60.0)
-    assert progress.pause_s(call_s=0.01, poll_s=0.5) == pytest.approx(2 * 0.5)
-    assert progress.pause_s(call_s=1.0, poll_s=0.5) == pytest.approx(2 * 2.0), "a slow metastore is asked less"
+    assert progress.pause_s(look_s=0.01, poll_s=0.5) == pytest.approx(1.5 * 0.5)
+    assert progress.pause_s(look_s=1.0, poll_s=0.5) == pytest.approx(1.5 * 2.0), "a slow metastore is asked less"
 
 
 def test_a_holder_is_dead_after_its_lease_by_my_watch() -> None:

@@ -1,0 +1,121 @@
+"""Families about what comes late or twice: batches that run twice, claims, files of sleepers, answers to decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+
+from lakelock.occ.footprint import AppTransaction
+from lakelock.simulator.faults import FaultKind, Weather
+from lakelock.simulator.locks import LockKind
+from lakelock.simulator.operations import DeleteBelow, Insert, Operation, Reap, Relay, Tally, Transfer, Upsert
+from lakelock.simulator.rows import Row
+from lakelock.simulator.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Scenario
+
+_OWN = BUSIEST + 100
+"""The first number of the operations that a family adds."""
+
+Maker = Callable[[int, Random], Operation]
+
+_AROUND_A_DECISION = ("list .hoodie/.lakelock/decisions", "get .hoodie/.lakelock/decisions.boundary")
+_DECISIONS = ("put-if-absent .hoodie/.lakelock/decisions/", "get .hoodie/.lakelock/decisions/")
+
+
+def twinned(scenario: Scenario, random: Random) -> Scenario:
+    """Two runs of one query side by side, batch by batch, blind ones among them: where a batch may be applied twice."""
+    batches = tuple(_batch(_OWN + version, version, random) for version in range(1, random.randint(4, 8)))
+    think_s = random.choice([0.01, 0.1])
+    twins = tuple(ActorPlan(name, batches, think_s=think_s) for name in ("query", "query-twin"))
+    weather = replace(
+        scenario.weather,
+        rates={**scenario.weather.rates, FaultKind.SLOW: 0.02},
+        hot=random.choice(["get .hoodie/hoodie.properties", "put-if-absent .hoodie/.heartbeat/"]),
+    )
+    return replace(scenario, actors=(*scenario.actors[:2], *twins), weather=weather)
+
+
+def _batch(number: int, version: int, random: Random) -> Operation:
+    part, key = random.choice([*HOT, ("2", f"b{number}")])
+    row = Row(part, key, random.randrange(100), (number,))
+    application = AppTransaction("query", version)
+    return Insert(number, (row,), application) if random.random() < 0.5 else Upsert(number, (row,), application)
+
+
+def belated(scenario: Scenario, random: Random) -> Scenario:
+    """Claims that arrive when their owner has finished, on file groups that are rewritten all the time or never again."""
+    rates = {
+        FaultKind.LATE: random.choice([0.01, 0.03]),
+        FaultKind.CRASH_AFTER: random.choice([0.0, 0.003]),
+        FaultKind.SLOW: random.choice([0.0, 0.01]),
+    }
+    weather = Weather(rates, latency_s=0.01, longest_late_s=20.0, hot="put-if-absent .hoodie/.lakelock/claims/")
+    makers = (_transfer, _hot_rows, lambda number, _: Tally(number, "0"), lambda number, _: DeleteBelow(number, 30))
+    return replace(
+        scenario,
+        actors=(*_writers(scenario), _own("rewriter", random, 8, makers)),
+        weather=weather,
+        lock=LockKind.STORAGE,
+        early=True,
+        collect_above=random.choice([4, 64, 64]),
+    )
+
+
+def sleepy(scenario: Scenario, random: Random) -> Scenario:
+    """Writers that stand still between a marker and its file, are rolled back meanwhile, and then go on."""
+    rates = {FaultKind.PAUSE: random.choice([0.01, 0.03]), FaultKind.UNAVAILABLE: random.choice([0.0, 0.005])}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=12.0, hot="upload ")
+    reapers = ActorPlan("reaper", tuple(Reap(_OWN + 100 + number) for number in range(30)), think_s=1.0)
+    sleeper = _own("sleeper", random, 12, (_transfer, _hot_rows))
+    return replace(scenario, actors=(*_writers(scenario), sleeper, reapers), weather=weather)
+
+
+def doubtful(scenario: Scenario, random: Random) -> Scenario:
+    """Decisions whose answer does not come, also of writers whose commit is tried by one process and given up by another."""
+    rates = {
+        FaultKind.LOST_REPLY: random.choice([0.0, 0.01]),
+        FaultKind.UNAVAILABLE: random.choice([0.015, 0.025]),
+        FaultKind.LATE: random.choice([0.02, 0.03]),
+    }
+    late_s = random.choice([0.03, 0.06, 2.0])
+    weather = Weather(rates, latency_s=0.005, longest_late_s=late_s, hot=_DECISIONS)
+    jobs = _own("job", random, 16, (_relay,))
+    return replace(scenario, actors=(*_writers(scenario), jobs), weather=weather)
+
+
+def overtaken(scenario: Scenario, random: Random) -> Scenario:
+    """Writers that stand still for a moment between their two listings, and others between decision and publication."""
+    rates = {FaultKind.PAUSE: random.choice([0.02, 0.04]), FaultKind.CRASH: random.choice([0.001, 0.003])}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=3.0, hot=_AROUND_A_DECISION)
+    busy = tuple(
+        ActorPlan(f"busy-{actor}", tuple(_cold_row(_OWN + 20 * actor + one) for one in range(8)), think_s=0.1)
+        for actor in range(random.randint(2, 4))
+    )
+    return replace(scenario, actors=(*_writers(scenario)[:2], *busy), weather=weather, lock=LockKind.GENEROUS)
+
+
+def _writers(scenario: Scenario) -> tuple[ActorPlan, ...]:
+    """The actors of the scenario who have no chores."""
+    return tuple(actor for actor in scenario.actors if actor.name != "keeper")
+
+
+def _own(name: str, random: Random, most: int, makers: Sequence[Maker]) -> ActorPlan:
+    operations = [random.choice(makers)(_OWN + number, random) for number in range(random.randint(3, most))]
+    return ActorPlan(name, tuple(operations), think_s=random.choice([0.05, 0.3]))
+
+
+def _transfer(number: int, random: Random) -> Operation:
+    source, target = random.sample(ACCOUNTS, 2)
+    return Transfer(number, source, target, random.randint(1, 9))
+
+
+def _hot_rows(number: int, random: Random) -> Operation:
+    return Upsert(number, tuple(Row(*place, random.randrange(100), (number,)) for place in random.sample(HOT, 2)))
+
+
+def _cold_row(number: int) -> Operation:
+    return Insert(number, (Row("0", f"e{number}", 50, (number,)),))
+
+
+def _relay(number: int, random: Random) -> Operation:
+    return Relay(number, tuple(Row(part, f"r{number}", random.randrange(100), (number,)) for part in random.sample("012", 2)))

@@ -1,0 +1,121 @@
+"""Bugs of the decision log that the simulator found, each as small as it can be shown; the others are next door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from lakelock.errors import CommitOutcomeUnknown, StorageUnavailable
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.decisions import Decision, DecisionKind
+from lakelock.occ.rollback import RollbackOutcome, Victim, roll_back
+from lakelock.occ.transaction import Transaction
+from lakelock.storage_faulty import Wrapped
+from lakelock.storage_memory import MemoryStorage
+from lakelock.storage_open import StorageLocation
+from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Action, later_than
+from lakelock.table.timeline import read_timeline
+from lakelock.testing import ManualRuntime
+from tests.behaviour.tables import QUICK, new_table, put_file
+
+
+@pytest.fixture
+def runtime():
+    return ManualRuntime()
+
+
+@pytest.fixture
+def storage(runtime):
+    made = MemoryStorage(runtime.now_ms)
+    new_table(made)
+    return made
+
+
+def writer(storage, runtime) -> Coordinator:
+    return Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=runtime, storage=storage)
+
+
+def roll_back_without_lock(storage, runtime, tx: Transaction) -> RollbackOutcome:
+    """What the log promises, it promises whatever the lock does."""
+    table = replace(writer(storage, runtime).table, provider=None)
+    return roll_back(table, Victim(tx.instant, Action.COMMIT))
+
+
+class Before(Wrapped):
+    """Others do something just before one request is carried out, once."""
+
+    def __init__(self, inner, op: str, key: str, meanwhile: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self.op, self.key, self.meanwhile = op, key, meanwhile
+
+    def carry(self, op, key, request, *, weight=1):
+        if op == self.op and key == self.key and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return request()
+
+
+class NeverPublishes(Wrapped):
+    """The process ends between its decision and its publication."""
+
+    def carry(self, op, key, request, *, weight=1):
+        if key.startswith(layout.TIMELINE) and key.endswith(".commit"):
+            raise StorageUnavailable("it is gone", hint="")
+        return request()
+
+
+def commit(storage, runtime, name: str) -> str:
+    with writer(storage, runtime).begin("INSERT") as tx:
+        return tx.commit([put_file(tx, storage, "month=2", name)]).instant
+
+
+def test_a_rollback_publishes_what_was_decided_since_it_listed_the_timeline(storage, runtime):
+    """It took a commit that had begun and was decided meanwhile for one that somebody had rolled back."""
+    decided = []
+
+    def meanwhile() -> None:
+        tx = writer(NeverPublishes(storage), runtime).begin("INSERT")
+        decided.append(tx.instant)
+        with pytest.raises(CommitOutcomeUnknown):
+            tx.commit([put_file(tx, storage, "month=2", "a")])
+
+    victim = writer(storage, runtime).begin("INSERT")
+    outcome = roll_back_without_lock(Before(storage, "list", layout.DECISIONS, meanwhile), runtime, victim)
+    assert outcome is RollbackOutcome.ROLLED_BACK
+    assert [d.instant for d in writer(storage, runtime).table.log.peek(after=0)] == [*decided, victim.instant]
+    assert read_timeline(storage).completed_instants == set(decided)
+
+
+def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runtime):
+    """It listed the number, which was collected, and then read the late commit of its victim there, whose files are gone."""
+    commit(storage, runtime, "a")
+    victim = writer(storage, runtime).begin("INSERT")
+    runtime._scheduled.clear()
+
+    def meanwhile() -> None:
+        runtime.advance(30)
+        for name in "bc":
+            commit(storage, runtime, name)
+        other = writer(storage, runtime)
+        other.collect()
+        assert other.table.log.boundary() >= 1
+        late = Decision(
+            number=1,
+            kind=DecisionKind.COMMIT,
+            instant=victim.instant,
+            action="commit",
+            write_id="late",
+            writer=other.table.writer,
+            operation="INSERT",
+            completion=later_than(0, victim.instant),
+            payload=CommitMetadata({}, "INSERT", {}, None).to_bytes(),
+        )
+        assert storage.put_if_absent(layout.decision(1), late.to_bytes()) is not None
+
+    outcome = roll_back_without_lock(Before(storage, "get", layout.decision(1), meanwhile), runtime, victim)
+    assert outcome is RollbackOutcome.GONE
+    assert victim.instant not in read_timeline(storage).completed_instants

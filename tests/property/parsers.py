@@ -1,0 +1,270 @@
+"""Every parser of what somebody else wrote, and the judge: any bytes give a value, or an error that the parser may raise.
+
+The property tests and the fuzzer (`make fuzz`) share this list. A parser that is not in it is not fuzzed, so add new ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import gettempdir
+from typing import NamedTuple
+
+from lakelock.data_locks.lock_table import Entry, LockTable
+from lakelock.data_locks.request import TABLE, lock_request
+from lakelock.data_locks.zookeeper_nodes import Asked, node_data
+from lakelock.errors import CorruptTableError, InputError, LockError, SchemaError, SettingsError, StorageError, TableError
+from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
+from lakelock.markers.claims import Claim
+from lakelock.markers.heartbeat import HeartbeatRecord
+from lakelock.markers.names import parse_batch, parse_marker
+from lakelock.occ.audit import read_audit
+from lakelock.occ.decisions import Decision, DecisionKind, DecisionLog
+from lakelock.occ.footprint import AppTransaction, files_of, writer_of
+from lakelock.occ.recorded_lock import recorded_provider
+from lakelock.providers.dynamodb_item import LockItem
+from lakelock.providers.lock_file import LockFile
+from lakelock.providers.metastore_place import Place
+from lakelock.providers.redis_address import RedisAddress
+from lakelock.providers.zookeeper_place import parse_place
+from lakelock.providers.zookeeper_queue import Contender
+from lakelock.settings import Settings
+from lakelock.storage_keys import checked
+from lakelock.storage_memory import MemoryStorage
+from lakelock.storage_open import canonical_uri
+from lakelock.table import layout
+from lakelock.table.avro import encode
+from lakelock.table.avro_schemas import CLEANER_PLAN, REQUESTED_REPLACE
+from lakelock.table.bloom import DYNAMIC, SIMPLE, BloomFilter
+from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat, requested_replace_bytes
+from lakelock.table.instants import as_of_time, parse_file_name, parse_instant
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups
+from lakelock.table.snapshot import DataFile
+
+CRASHES = Path(__file__).parent / "crashes"
+"""Inputs that once made a parser fail, in a folder for each parser."""
+
+AT = "20261121092737397"
+WRITER = WriterIdentity("id", "app", "host", 1, "user")
+
+
+class _Node(NamedTuple):
+    czxid: int = 5
+    ctime: int = 6
+    ephemeralOwner: int = 7  # noqa: N815  as kazoo has it
+
+
+@dataclass(frozen=True)
+class Parser:
+    """`read` parses bytes and asserts what must hold for the value; `errors` are all that it may raise."""
+
+    name: str
+    read: Callable[[bytes], object]
+    errors: tuple[type[Exception], ...]
+    samples: tuple[bytes, ...]
+
+    def judge(self, data: bytes) -> None:
+        """Returns if the bytes were read, or refused with a clear error; raises whatever else happened."""
+        try:
+            self.read(data)
+        except self.errors as error:
+            refusal = error
+        else:
+            return
+        assert str(refusal)
+        if type(refusal) is CorruptTableError and self.name not in _NAMELESS:
+            assert "file" in refusal.details
+
+
+_NAMELESS = frozenset({"schema", "bloom-dynamic", "bloom-simple", "instant", "lock-file", "lock-table"})
+"""They do not know in which file they were."""
+
+
+def text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _inside(keys: Iterable[str]) -> None:
+    for key in keys:
+        assert checked(key) and not key.startswith((".hoodie/", "/")), key
+
+
+def _commit(data: bytes) -> None:
+    metadata = CommitMetadata.from_bytes(data)
+    _inside(stat.path for stat in metadata.stats if stat.path is not None)
+    _inside(layout.in_partition(group.partition, group.file_id) for group in metadata.touched_groups)
+    _inside(file.key for file in files_of(metadata).values())
+    writer_of(metadata)
+    AppTransaction.from_extra(metadata.extra)
+
+
+def _files(files: object) -> None:
+    assert isinstance(files, dict)
+    _inside(layout.in_partition(partition, name) for partition, names in files.items() for name in names)
+
+
+def _clustering(data: bytes) -> None:
+    for group in pending_clustering_groups(data):
+        layout.checked_partition(group.partition, "x")
+        layout.checked_file_name(group.file_id, "x")
+
+
+def _cleaning(data: bytes) -> None:
+    for partition in partitions_to_clean(data):
+        layout.checked_partition(partition, "x")
+
+
+def _timeline_name(data: bytes) -> None:
+    found = parse_file_name(text(data))
+    assert found is None or found.file_name == text(data)
+
+
+def _instant(data: bytes) -> None:
+    parse_instant(as_of_time(text(data)))
+
+
+def _data_file(data: bytes) -> None:
+    found = DataFile.parse(text(data))
+    assert found is None or found.key == text(data)
+
+
+def _marker(data: bytes) -> None:
+    found = parse_marker(text(data), "m")
+    assert str(found) == text(data)
+    _inside([found.data_key])
+
+
+def _batch(data: bytes) -> None:
+    markers, _ = parse_batch(data, "b")
+    _inside(marker.data_key for marker in markers)
+
+
+def _stored(key: str, read: Callable[[MemoryStorage], object]) -> Callable[[bytes], object]:
+    def parse(data: bytes) -> object:
+        storage = MemoryStorage()
+        storage.put(key, data)
+        return read(storage)
+
+    return parse
+
+
+def _bloom(kind: str) -> Callable[[bytes], None]:
+    def parse(data: bytes) -> None:
+        found = BloomFilter.parse(data, kind)
+        assert found.size_bits <= 8 * len(data)
+
+    return parse
+
+
+def _item(data: bytes) -> None:
+    """Lines of `name type value`: what DynamoDB can answer."""
+    rows = [line.split(" ", 2) for line in text(data).split("\n")]
+    assert LockItem.parse({row[0]: {row[1]: row[2]} for row in rows if len(row) == 3}).lease_s >= 0
+
+
+def _settings(suffix: str) -> Callable[[bytes], object]:
+    def parse(data: bytes) -> object:
+        file = Path(gettempdir()) / f"lakelock-parsed-{os.getpid()}{suffix}"
+        file.write_bytes(data)
+        try:
+            return Settings.resolve(file=file)
+        finally:
+            file.unlink()
+
+    return parse
+
+
+def _option(data: bytes) -> None:
+    name, _, value = text(data).partition("=")
+    Settings.resolve({name: value})
+
+
+def _uri(data: bytes) -> None:
+    once = canonical_uri(text(data))
+    assert canonical_uri(once) == once
+
+
+def _contender(data: bytes) -> None:
+    assert str(Contender("n", data, 1, 2, 3).holder)
+
+
+def _asked(data: bytes) -> None:
+    assert Asked.of("read-x", data, _Node()).request.locks and Asked.of("write-x", data, _Node()).request.locks
+
+
+_STAT = WriteStat("a-0", f"p=1/a-0_0-0-0_{AT}.parquet", partition_path="p=1", runtime=RuntimeStats())
+_JSON = WRITER.as_dict()
+_TORN, _CORRUPT = (CorruptTableError,), (CorruptTableError, TableError)
+_PLAN = encode(REQUESTED_REPLACE, {
+    "operationType": "CLUSTER", "version": 1, "extraMetadata": {},
+    "clusteringPlan": {"inputGroups": [{"slices": [{"partitionPath": "p=1", "fileId": "a-0"}]}]},
+})  # fmt: skip
+_ENTRY = Entry("g", lock_request(exclusive=[TABLE], about="x"), WRITER, 1.5, 4)
+_FILTER = BloomFilter.of([], entries=10, fpp=0.1).to_text().encode()
+
+PARSERS: dict[str, Parser] = {
+    parser.name: parser
+    for parser in (
+        Parser("properties", TableProperties.parse, _TORN, (TableProperties.new("t", ["id"], ["p"]).serialize(0),)),
+        Parser("commit", _commit, _TORN, (
+            CommitMetadata({"p=1": (_STAT,)}, "INSERT", {"schema": "{}"}, {"p=1": ("b-0",)}).to_bytes(),
+            CommitMetadata({"": (WriteStat("a-0", "a.parquet"),)}, "UPSERT", {"lakelock.writer": "{}"}).to_bytes(),
+        )),
+        Parser("rollback-plan", lambda data: _files(RollbackPlan.from_bytes(data).files), _TORN, (
+            RollbackPlan(AT, "commit", {"p=1": ("a.parquet",)}).to_bytes(),)),
+        Parser("rollback", lambda data: _files(RollbackMetadata.from_bytes(data).files), _TORN, (
+            RollbackMetadata(AT, 5, AT, "commit", {"p=1": ("a.parquet",)}).to_bytes(),)),
+        Parser("clustering-plan", _clustering, _TORN, (requested_replace_bytes(), _PLAN)),
+        Parser("cleaner-plan", _cleaning, _TORN, (encode(CLEANER_PLAN, {"partitionsToBeDeleted": ["p=1"]}, b"s" * 16),)),
+        Parser("timeline-name", _timeline_name, (), (f"{AT}_{AT}.commit".encode(), f"{AT}.clustering.inflight".encode())),
+        Parser("instant", _instant, (InputError, CorruptTableError), (AT.encode(), b"2026-11-21T09:27:37.397+01:00")),
+        Parser("data-file", _data_file, (), (f"p=1/a-0_0-0-0_{AT}.parquet".encode(),)),
+        Parser("marker", _marker, _TORN, (f"p=1/a-0_0-0-0_{AT}.parquet.marker.CREATE".encode(),)),
+        Parser("marker-batch", _batch, (), (b"p/a.parquet.marker.MERGE\nb.parquet.marker.CREATE\n",)),
+        Parser("claim", Claim.from_bytes, (), (Claim(AT, WRITER, "UPSERT").to_bytes(),)),
+        Parser("heartbeat", HeartbeatRecord.from_bytes, (), (
+            HeartbeatRecord(AT, WRITER, "UPSERT", 3, 60.0, 2, "w").to_bytes(),)),
+        Parser("decision", lambda data: Decision.from_bytes(data, "d"), _CORRUPT, (
+            Decision(7, DecisionKind.COMMIT, AT, "commit", "w", WRITER, "UPSERT", AT, b"").to_bytes(),)),
+        Parser("boundary", _stored(layout.DECISIONS_BOUNDARY, lambda s: DecisionLog(s).boundary()), _CORRUPT, (
+            b'{"format": 1, "boundary": 7, "lock": "x"}',)),
+        Parser("decision-name", lambda data: layout.decision(layout.decision_number(text(data))), _TORN, (
+            layout.decision(7).encode(),)),
+        Parser("application", lambda data: AppTransaction.from_extra({"lakelock.application": text(data)}), (), (
+            b'{"id": "a", "version": 1}',)),
+        Parser("schema", lambda data: TableSchema.from_avro_json(text(data)), (*_TORN, SchemaError), (
+            b'{"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "long"]}]}',)),
+        Parser("bloom-dynamic", _bloom(DYNAMIC), _TORN, (_FILTER,)),
+        Parser("bloom-simple", _bloom(SIMPLE), _TORN, (_FILTER,)),
+        Parser("lock-file", LockFile.from_bytes, _TORN, (LockFile(False, 5, "owner", 1, 2, 1500, WRITER).to_bytes(),)),
+        Parser("lock-table", LockTable.from_bytes, _TORN, (LockTable().enqueued(_ENTRY, 5).to_bytes(),)),
+        Parser("recorded-lock", _stored(layout.LOCK_IDENTITY, recorded_provider), (StorageError,), (
+            b'{"format": 1, "provider": "storage:x"}',)),
+        Parser("audit-record", _stored(f"{layout.AUDIT}/{AT}-x.ended", read_audit), (), (
+            json.dumps({"at_ms": 1, "action": "a", "by": _JSON, "lock": "l", "token": 1, "holder": "", "reason": "",
+                        "outcome": "done", "ended_ms": 2}).encode(),)),
+        Parser("dynamodb-item", _item, (LockError,), (
+            b"key S k\nownerName S o\nrecordVersionNumber S v\nleaseDuration S 5\ntoken N 1\nwriter S {}",)),
+        Parser("zookeeper-node", _contender, (), (json.dumps({"writer": _JSON, "leaseMs": 5}).encode(),)),
+        Parser("zookeeper-request", _asked, (), (node_data(lock_request(exclusive=[TABLE]), WRITER, "g", 1.0),)),
+        Parser("settings-toml", _settings(".toml"), (SettingsError,), (b'[lock]\nprovider = "storage"\nwait_s = 5\n',)),
+        Parser("settings-hudi", _settings(".properties"), (SettingsError,), (
+            b"hoodie.write.lock.provider=org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider\n"
+            b"hoodie.write.lock.zookeeper.url=h\nhoodie.write.lock.zookeeper.base_path=/b\n",)),
+        Parser("settings-option", _option, (SettingsError,), (b"lock.wait_s=5", b"redis.wait_replicas=1")),
+        Parser("table-uri", _uri, (SettingsError,), (b"s3a://bucket//t/../u/", b"file:///lake/./t", b"abfss://c@a.dfs/t")),
+        Parser("redis-uri", lambda data: RedisAddress.parse(text(data)), (SettingsError,), (
+            b"redis://u:p@h:1/0?key=a", b"redis+sentinel://h:1,h:2/master/0", b"redis+cluster://h")),
+        Parser("zookeeper-uri", lambda data: parse_place(text(data), MemoryStorage()), (SettingsError, TableError), (
+            b"zookeeper://h:2181,g/lake/t", b"zookeeper://h/a/t?", b"zookeeper://h?implicit=true&base_path=/d")),
+        Parser("metastore-uri", lambda data: Place.of(text(data), "", "file:///t"), (SettingsError,), (
+            b"hive_metastore://h:9083,g/db/t", b"hive_metastore://[::1]/a%2Fb/t")),
+        Parser("json", JsonObject.parse, (ValueError,), (b"{}",)),
+    )
+}  # fmt: skip
