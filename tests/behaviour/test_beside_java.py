@@ -7,14 +7,16 @@ import pytest
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, CorruptTableError
 from lakelock.markers.liveness import FOREIGN_PATIENCE
+from lakelock.occ.baseline import inflight_key
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.late_starters import STARTED_AFTER_S
 from lakelock.occ.reaper import reap
 from lakelock.occ.rollback import RollbackOutcome
 from lakelock.storage_faulty import Wrapped
 from lakelock.storage_memory import MemoryStorage
 from lakelock.storage_open import StorageLocation
 from lakelock.table import layout
-from lakelock.table.instants import Action
+from lakelock.table.instants import Action, format_instant
 from lakelock.table.services import RollbackPlan
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
@@ -175,3 +177,45 @@ def test_a_commit_that_java_is_just_writing_is_not_taken_for_a_torn_one(storage,
     storage.put(key, b"")
     with pytest.raises(CorruptTableError, match="torn"):
         writer(storage, runtime).table.timeline()
+
+
+def rewrite(storage, runtime):
+    """Begin to rewrite a file group on a table where another engine was met."""
+    coordinator = writer(storage, runtime)
+    coordinator.table.met_foreign()
+    tx = coordinator.begin("UPSERT")
+    return tx, [put_file(tx, storage, "month=1", "a")]
+
+
+def started(storage, runtime, peer):
+    """A live Java writer that has its instant and has not looked at the table yet."""
+    instant = peer.begin(instant=format_instant(runtime.now_ms()))
+    storage.put(layout.heartbeat(instant), b"")
+    runtime.advance(0.2)
+    return instant
+
+
+def test_a_rewrite_lets_java_look_at_the_table_when_it_has_an_earlier_instant(storage, runtime, peer):
+    started(storage, runtime, peer)
+    tx, stats = rewrite(storage, runtime)
+    began_s = runtime.monotonic_s()
+    tx.commit(stats)
+    assert STARTED_AFTER_S - 0.3 <= runtime.monotonic_s() - began_s < STARTED_AFTER_S + 1
+
+
+def test_a_rewrite_does_not_wait_for_java_that_is_inflight(storage, runtime, peer):
+    instant = started(storage, runtime, peer)
+    tx, stats = rewrite(storage, runtime)
+    storage.put(inflight_key(instant, Action.COMMIT), b"")
+    began_s = runtime.monotonic_s()
+    tx.commit(stats)
+    assert runtime.monotonic_s() - began_s < 1
+
+
+def test_a_rewrite_does_not_wait_for_java_that_has_been_at_it_for_long(storage, runtime, peer):
+    started(storage, runtime, peer)
+    runtime.advance(STARTED_AFTER_S)
+    tx, stats = rewrite(storage, runtime)
+    began_s = runtime.monotonic_s()
+    tx.commit(stats)
+    assert runtime.monotonic_s() - began_s < 1
