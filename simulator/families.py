@@ -49,19 +49,15 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
 
 
 def slow_reapers(scenario: Scenario, random: Random) -> Scenario:
-    """Writers stand still where they decide, and so does who rolls them back, while the log goes on and is collected."""
-    rates = {FaultKind.PAUSE: 0.03, FaultKind.PAUSE_AFTER: random.choice([0.0, 0.01]), FaultKind.CRASH: 0.002}
-    decide = _HOT_REQUESTS[0]
-    hot = (decide, random.choice([decide, decide, "get .hoodie/.lakelock/decisions/"]))
-    weather = Weather(rates, latency_s=0.01, longest_pause_s=random.choice([16.0, 24.0]), hot=hot)
-    return _reaped(scenario, weather, random.choice([LockKind.GENEROUS, LockKind.GENEROUS, LockKind.STORAGE]), reapers=1)
+    """Writers stand still where they decide, and so do those who roll them back, while the log goes on and is collected."""
+    weather = Weather({FaultKind.PAUSE: 0.05}, latency_s=0.01, longest_pause_s=24.0, hot=_HOT_REQUESTS[0])
+    return _reaped(scenario, weather, LockKind.GENEROUS, reapers=random.randint(2, 3))
 
 
 def blind_reapers(scenario: Scenario, random: Random) -> Scenario:
-    """The same, with several who roll back, and who stand still between the timeline and the log."""
-    rates = {FaultKind.PAUSE: 0.02, FaultKind.CRASH: 0.001}
-    weather = Weather(rates, latency_s=0.01, longest_pause_s=16.0, hot=_HOT_REQUESTS[:2])
-    return _reaped(scenario, weather, random.choice([LockKind.FORGETFUL, LockKind.GENEROUS]), reapers=random.randint(2, 3))
+    """The same, and those who roll back stand still between the timeline and the log, too."""
+    weather = Weather({FaultKind.PAUSE: 0.04}, latency_s=0.01, longest_pause_s=30.0, hot=_HOT_REQUESTS[:2])
+    return _reaped(scenario, weather, LockKind.GENEROUS, reapers=random.randint(2, 3))
 
 
 def dying_writers(scenario: Scenario, random: Random) -> Scenario:

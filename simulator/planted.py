@@ -40,7 +40,7 @@ _OTHERS = (
         "occ.rollback:_decide",
         "if made is Created.UNKNOWN:",
         "if made is Created.UNKNOWN:\n            return RollbackOutcome.ROLLED_BACK\n        if False:",
-        seed=0,
+        seed=78,
     ),
     Planted(
         "rollback of a collected number",
@@ -48,8 +48,8 @@ _OTHERS = (
         "occ.rollback:_decide",
         "if made is Created.OURS and table.log.boundary() < number:",
         "if made is Created.OURS:",
-        within=5000,
-        seed=4151,
+        within=2000,
+        seed=879,
     ),
     Planted(
         "rollback without the first boundary read",
@@ -57,8 +57,8 @@ _OTHERS = (
         "occ.rollback:_decide",
         "if view.boundary != before:",
         "if False:",
-        within=10000,
-        seed=8119,
+        within=2000,
+        seed=399,
     ),
     Planted(
         "rollback out of order",
@@ -66,7 +66,7 @@ _OTHERS = (
         "occ.rollback:_decide",
         "finish_head(table, view, timeline)\n",
         "pass\n",
-        seed=1351,
+        seed=48,
     ),
     Planted(
         "a head that is younger than the timeline",
@@ -84,7 +84,7 @@ _OTHERS = (
         "if not self.may_be_decided:",
         "if True:",
         within=2000,
-        seed=567,
+        seed=663,
     ),
     Planted(
         "doubt told as an error",
@@ -93,7 +93,7 @@ _OTHERS = (
         "if self.may_be_decided and not isinstance(error, ConflictError | RolledBackError):",
         "if False:",
         within=2000,
-        seed=375,
+        seed=567,
     ),
     Planted(
         "no reconciliation",
@@ -101,7 +101,7 @@ _OTHERS = (
         "occ.transaction:Transaction._commit",
         "self._remove_uncounted(files_to_delete(self._markers, stats))\n",
         "files_to_delete(self._markers, stats)\n",
-        seed=1,
+        seed=0,
     ),
     Planted(
         "stale claims never taken over",
@@ -126,7 +126,7 @@ _OTHERS = (
         "occ.reaper:collect",
         "min([view.head - 1, *needed])",
         "min([view.head, *needed])",
-        seed=15,
+        seed=72,
     ),
     Planted(
         "reaping by an old timeline",
@@ -134,7 +134,7 @@ _OTHERS = (
         "occ.reaper:_reap_one",
         "action = next((Action(i.action) for i in now.pending if i.requested == instant), None)",
         "action = None",
-        seed=231,
+        seed=55,
     ),
     Planted(
         "an instant shared and left",
@@ -142,7 +142,7 @@ _OTHERS = (
         "occ.reaper:_reap_one",
         "if done is not None and done.action != action:",
         "if False:",
-        seed=311,
+        seed=143,
     ),
     Planted(
         "claims that arrive late",
@@ -151,7 +151,7 @@ _OTHERS = (
         "if claim.instant not in beating | active",
         "if False",
         within=2000,
-        seed=551,
+        seed=71,
     ),
     Planted(
         "probes left behind",
@@ -177,7 +177,7 @@ _OTHERS = (
         'first if archivable else ""',
         "first",
         within=4000,
-        seed=2591,
+        seed=2919,
     ),
     Planted(
         "batch applied by a twin",
@@ -186,7 +186,7 @@ _OTHERS = (
         "if application is not None and coordinator.already_applied(application, tx.baseline.timeline):",
         "if False:",
         within=2000,
-        seed=63,
+        seed=13,
     ),
     Planted(
         "application rule",
