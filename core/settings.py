@@ -131,6 +131,14 @@ class ListingSettings(Section):
 
     section: ClassVar[str] = "listing"
     parallel_requests: int = setting(16, "How many storage requests one process has under way at once", at_least=1, at_most=256)
+    at_once: int = setting(
+        300,
+        "How many keys of a listing are certainly of one moment (an object store answers in pages of 1,000, a disk with some "
+        "340 names at a time); readers list a longer timeline twice",
+        unit="keys",
+        at_least=1,
+        at_most=1000,
+    )
 
 
 @dataclass(frozen=True)

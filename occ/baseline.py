@@ -62,14 +62,14 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         reached(Step.REQUESTED)
         try:
             timeline = table.timeline()
-            if head is not None and publication_of(head, timeline) is None:
-                give_up(table, heartbeat, instant, action)
-                with table.locked(operation=operation):
-                    finish_head(table, table.log.look(), table.timeline())
-                continue
         except BaseException:
             give_up(table, heartbeat, instant, action)
             raise
+        if head is not None and publication_of(head, timeline) is None:
+            give_up(table, heartbeat, instant, action)
+            with table.locked(operation=operation):
+                finish_head(table, table.log.look(), table.timeline())
+            continue
         # Readers order slices by requested time, so a slice may only build on slices of older instants. And a requested
         # file keeps other actions from the same time no better than a heartbeat that its finished owner has removed.
         # A rollback that was requested later may be that of this very time, had by somebody before.

@@ -134,7 +134,7 @@ class Coordinator:
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant."""
-        return read_snapshot(self.table.storage, self.table.timeline(), as_of=as_of)
+        return read_snapshot(self.table.storage, self.table.timeline_of_one_moment(), as_of=as_of)
 
     def schema(self) -> TableSchema:
         """The table's schema now."""

@@ -62,6 +62,19 @@ class OpenTable:
         self.last_listed[:] = [(listed, timeline)]
         return timeline
 
+    def timeline_of_one_moment(self) -> Timeline:
+        """The timeline with each commit before the newest, for who reads outside of a transaction: one listing, or two if long.
+
+        A listing that is put together of several answers may show a commit without the one before it. Commits become visible
+        in the order of their completion times, so what the first of two listings shows is whole in the second.
+        A transaction needs no such care: it knows by the log what is committed, and what it missed it is judged against.
+        """
+        timeline = self.timeline()
+        if len(self.last_listed[0][0]) <= self.settings.listing.at_once:
+            return timeline
+        newest = max((i.completion or i.requested for i in timeline.commits), default="")
+        return self.timeline().completed_by(newest)
+
     def _known_or_new(self, listed: list[Listed]) -> Timeline:
         """What a listing shows; a timeline that has not changed is taken apart once."""
         for before, known in self.last_listed:

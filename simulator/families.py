@@ -48,6 +48,16 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
     )
 
 
+def paged(scenario: Scenario, random: Random) -> Scenario:
+    """Storage answers a listing in small pages, and everybody may stand still in between."""
+    pause_s = random.choice([0.5, 1.0, 2.0])
+    weather = Weather({FaultKind.PAUSE: 0.05}, latency_s=0.005, longest_pause_s=pause_s, hot="list .hoodie/timeline")
+    actors = tuple(replace(plan, skew_ms=0, rate=1.0, think_s=0.02) for plan in scenario.actors)
+    looks = [tuple(Look(BUSIEST * (2 + number) + one) for one in range(30)) for number in range(3)]
+    readers = [ActorPlan(f"reader-{number}", looks[number], think_s=0.1) for number in range(3)]
+    return replace(scenario, actors=(*actors, *readers), weather=weather, lease_s=30.0, page_keys=random.choice([4, 6, 9]))
+
+
 def slow_reapers(scenario: Scenario, random: Random) -> Scenario:
     """Writers stand still where they decide, and so do those who roll them back, while the log goes on and is collected."""
     weather = Weather({FaultKind.PAUSE: 0.05}, latency_s=0.01, longest_pause_s=24.0, hot=_HOT_REQUESTS[0])

@@ -126,7 +126,7 @@ _OTHERS = (
         "occ.reaper:collect",
         "min([view.head - 1, *needed])",
         "min([view.head, *needed])",
-        seed=72,
+        seed=207,
     ),
     Planted(
         "reaping by an old timeline",

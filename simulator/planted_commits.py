@@ -14,6 +14,15 @@ BUGS_OF_COMMITS = (
         seed=31,
     ),
     Planted(
+        "a listing in pages",
+        "a reader lists a long timeline once, and sees a commit without the one before it",
+        "occ.open_table:OpenTable.timeline_of_one_moment",
+        "return self.timeline().completed_by(newest)",
+        "return timeline",
+        within=2000,
+        seed=317,
+    ),
+    Planted(
         "head noted after the baseline",
         "`first` is read after the instant exists and the timeline was listed",
         "occ.baseline:begin",

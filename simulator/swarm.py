@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 
 from lakelock.occ.footprint import AppTransaction
-from lakelock.simulator.families import has_family, in_family, stormy
+from lakelock.simulator.families import has_family, in_family, paged, stormy
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.foreign import ForeignWrite
 from lakelock.simulator.locks import LockKind
@@ -55,6 +55,9 @@ def scenario_of(seed: int) -> Scenario:
     )
     if has_family(seed):
         return in_family(scenario)
+    paging = Random(f"pages/{seed}")
+    if foreign == "none" and paging.random() < 1 / 8:
+        return paged(scenario, paging)
     return stormy(scenario, random) if foreign == "none" and random.random() < 0.25 else scenario
 
 

@@ -20,6 +20,7 @@ from lakelock.settings import (
     ConcurrencySettings,
     DecisionSettings,
     HeartbeatSettings,
+    ListingSettings,
     LockSettings,
     RetrySettings,
     Settings,
@@ -99,7 +100,9 @@ class World:
         self.room = LockRoom(self.hub, scenario.lock)
         self.trace = Trace()
         self.network = Process("network", 0)
-        self.settings = _settings(scenario.profile, scenario.early, scenario.lease_s, scenario.collect_above)
+        self.settings = _settings(
+            scenario.profile, scenario.early, scenario.lease_s, scenario.collect_above, scenario.page_keys
+        )
         self.location = StorageLocation(self.server.uri)
         self.properties = _PROPERTIES
         self._processes = 0
@@ -269,12 +272,13 @@ _PROPERTIES = TableProperties.new(
 
 
 @lru_cache(maxsize=256)
-def _settings(profile: Literal["strict", "hudi"], early: bool, lease_s: float, collect_above: int) -> Settings:
+def _settings(profile: Literal["strict", "hudi"], early: bool, lease_s: float, collect_above: int, page_keys: int) -> Settings:
     return Settings(
         concurrency=ConcurrencySettings(profile=profile, early_conflict_detection=early),
         lock=LockSettings(wait_s=max(8.0, lease_s / 2), lease_s=lease_s, renew_s=lease_s / 4, poll_s=0.1),
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
         retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
         decisions=DecisionSettings(slot_attempts=20, collect_above=collect_above),
+        listing=ListingSettings(at_once=page_keys),
         write=WriteSettings(bloom_entries=1, compression="none"),
     )

@@ -204,7 +204,7 @@ class LakeTable(LockedReads):
         With Hudi's five columns in front: `_hoodie_commit_time` is the instant of the change. Deleted rows do not appear.
         """
         table = self._coordinator.table
-        timeline = table.timeline()
+        timeline = table.timeline_of_one_moment()
         begin, end = (None if moment is None else instant_of(moment) for moment in (since, until))
         started = timeline.write_at(begin or "")
         changes = read_changes(table.storage, timeline, (started.completion if started else None) or begin or "", end)

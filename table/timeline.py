@@ -71,6 +71,11 @@ class Timeline:
             instants.append(instant)
         return cls.of(instants, archived=archived)
 
+    def completed_by(self, completion: str) -> Timeline:
+        """The timeline without what completed later."""
+        seen = tuple(i for i in self.instants if not i.is_completed or (i.completion or i.requested) <= completion)
+        return replace(self, instants=seen)
+
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
         """Completed instants that made data files visible, in order of request."""

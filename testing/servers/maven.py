@@ -131,5 +131,6 @@ def _run(command: list[str]) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         return f"{Path(command[0]).name} did not finish within {_WITHIN_S:.0f} s"
-    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    # Java tells on stderr which options it has found in the environment; that is not what went wrong.
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip() and "Picked up J" not in line]
     return f"{Path(command[0]).name} said: {' '.join(lines[-3:])[-300:]}" if done.returncode else ""

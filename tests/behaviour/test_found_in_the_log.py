@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from lakelock.errors import CommitOutcomeUnknown, StorageUnavailable
+from lakelock.errors import CommitOutcomeUnknown, LockTimeout, StorageUnavailable
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import Decision, DecisionKind
 from lakelock.occ.rollback import RollbackOutcome, Victim, roll_back
 from lakelock.occ.transaction import Transaction
+from lakelock.settings import Settings
 from lakelock.storage_faulty import Wrapped
 from lakelock.storage_memory import MemoryStorage
 from lakelock.storage_open import StorageLocation
@@ -35,8 +36,8 @@ def storage(runtime):
     return made
 
 
-def writer(storage, runtime) -> Coordinator:
-    return Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=runtime, storage=storage)
+def writer(storage, runtime, settings=QUICK) -> Coordinator:
+    return Coordinator.open(StorageLocation(storage.uri), settings, runtime=runtime, storage=storage)
 
 
 def roll_back_without_lock(storage, runtime, tx: Transaction) -> RollbackOutcome:
@@ -119,3 +120,31 @@ def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runti
     outcome = roll_back_without_lock(Before(storage, "get", layout.decision(1), meanwhile), runtime, victim)
     assert outcome is RollbackOutcome.GONE
     assert victim.instant not in read_timeline(storage).completed_instants
+
+
+class Deletes(Wrapped):
+    """Notes what is deleted."""
+
+    def __init__(self, inner) -> None:
+        super().__init__(inner)
+        self.keys: list[str] = []
+
+    def carry(self, op, key, request, *, weight=1):
+        if op == "delete":
+            self.keys.append(key)
+        return request()
+
+
+def test_who_waits_in_vain_to_publish_for_others_gives_up_its_instant_once(storage, runtime):
+    """It removed it again after the wait, when somebody else had taken the same time."""
+    with pytest.raises(CommitOutcomeUnknown):
+        commit(NeverPublishes(storage), runtime, "a")
+    holder = writer(storage, runtime).table.provider
+    assert holder is not None
+    lease = holder.acquire(wait_s=1)
+    deletes = Deletes(storage)
+    with pytest.raises(LockTimeout):
+        writer(deletes, runtime, Settings.resolve({"lock.wait_s": 0.5}).settings).begin("INSERT")
+    holder.release(lease)
+    given_up = [key for key in deletes.keys if key.endswith(".requested")]
+    assert len(given_up) == 1
