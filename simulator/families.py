@@ -50,8 +50,8 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
 
 def paged(scenario: Scenario, random: Random) -> Scenario:
     """Storage answers a listing in small pages, and everybody may stand still in between."""
-    pause_s = random.choice([0.5, 1.0, 2.0])
-    weather = Weather({FaultKind.PAUSE: 0.05}, latency_s=0.005, longest_pause_s=pause_s, hot="list .hoodie/timeline")
+    pause_s = random.choice([0.3, 0.6])
+    weather = Weather({FaultKind.PAUSE: 0.03}, latency_s=0.005, longest_pause_s=pause_s, hot="list .hoodie/timeline")
     actors = tuple(replace(plan, skew_ms=0, rate=1.0, think_s=0.02) for plan in scenario.actors)
     looks = [tuple(Look(BUSIEST * (2 + number) + one) for one in range(30)) for number in range(3)]
     readers = [ActorPlan(f"reader-{number}", looks[number], think_s=0.1) for number in range(3)]
