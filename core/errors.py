@@ -14,7 +14,8 @@ LakelockError                     code, message, hint, retryable, details; pickl
 ├── LockError                     the lock service
 │   ├── LockTimeout               somebody else holds it; carries the holder
 │   ├── LeaseLost                 held once, not any more; carries the reason
-│   ├── ProviderUnavailable       service not reachable, driver not installed, permission missing
+│   ├── ProviderUnavailable       no definite answer; the call may or may not have happened
+│   ├── ProviderRefused           a definite no: credentials, permission, set-up, or a driver that is not installed
 │   ├── ProviderMismatch          the table is guarded by another provider or key
 │   └── SecondWriter              SINGLE_WRITER mode, and somebody else is writing; carries who
 ├── TransactionError              the transaction ended, and not by a commit that is known
@@ -65,6 +66,7 @@ class ErrorCode(str, Enum):
     OUTCOME_UNKNOWN = "outcome-unknown"
     WRITE_FAILED = "write-failed"
     SECOND_WRITER = "second-writer"
+    PROVIDER_REFUSED = "provider-refused"
 
 
 class LakelockError(Exception):
@@ -149,6 +151,12 @@ class LeaseLost(LockError):
 class ProviderUnavailable(LockError):
     code = ErrorCode.PROVIDER_UNAVAILABLE
     retryable = True
+
+
+class ProviderRefused(LockError):
+    """Waiting does not help: a wrong password does not become right by it."""
+
+    code = ErrorCode.PROVIDER_REFUSED
 
 
 class ProviderMismatch(LockError):

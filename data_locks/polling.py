@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from lakelock.data_locks.base import DataLease, DataLocks, LockedData, timeout
 from lakelock.data_locks.request import LockRequest
-from lakelock.errors import LakelockError, ProviderUnavailable
+from lakelock.errors import LakelockError, ProviderRefused, ProviderUnavailable
 from lakelock.events import Event, EventKind
 from lakelock.providers.base import Lease, Opening
 from lakelock.providers.polling import NO_ANSWER
@@ -89,7 +89,7 @@ class PollingDataLocks(DataLocks, Generic[W]):
         try:
             waiting.until_s = lease.deadline_s
             self._leave(waiting)
-        except NO_ANSWER as error:
+        except (*NO_ANSWER, ProviderRefused) as error:
             self._warn(f"data locks were not given back; others wait up to {lease.lease_s:g} s: {error.message}")
         finally:
             lease.lose("released")
@@ -109,8 +109,6 @@ class PollingDataLocks(DataLocks, Generic[W]):
                 if lease is not None:
                     return lease
             except NO_ANSWER as error:
-                if error.details.get("final"):
-                    raise
                 failure = error
             left_s = wait_s - (self._runtime.monotonic_s() - began_s)
             if left_s <= 0:

@@ -90,8 +90,13 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "(memory, overloaded machine) or raise `lock.lease_s`.",
     ),
     e.ProviderUnavailable: Advice(
-        "The lock service cannot be reached, its Python driver is not installed, or a permission is missing.",
-        "The message says which. `lakelock doctor PATH` tries the lock once.",
+        "The lock service cannot be reached, or is too busy to answer in time.",
+        "The message names its address. `lakelock doctor PATH` tries the lock once.",
+    ),
+    e.ProviderRefused: Advice(
+        "The lock service does not accept the credentials, does not permit what the lock needs or is set up so that no lock is "
+        "safe in it; or its Python driver is not installed. It is said at once, not after `lock.wait_s`.",
+        "Do what the hint says: the message holds the service's own words. `lakelock doctor PATH` tries the lock once.",
     ),
     e.ProviderMismatch: Advice(
         "The table's first lakelock writer recorded which lock guards it, and this writer is set to another.",

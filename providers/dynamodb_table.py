@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lakelock.clock import Runtime
-from lakelock.errors import LockError, ProviderUnavailable, SettingsError
+from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.providers.dynamodb_item import Attributes
 from lakelock.settings_dynamodb import DynamodbSettings
 from lakelock.settings_secrets import masked_uri
@@ -47,6 +47,7 @@ _SIGNATURE = ("InvalidSignatureException", "SignatureDoesNotMatch", "RequestTime
 _CREDENTIALS = ("UnrecognizedClientException", "InvalidClientTokenId", "ExpiredTokenException", "MissingAuthenticationToken")
 _DENIED = ("AccessDeniedException", "AccessDenied")
 _MISSING = "ResourceNotFoundException"
+_FINAL = (*_SIGNATURE, *_CREDENTIALS, *_DENIED, _MISSING)
 
 
 class ConditionFailed(Exception):
@@ -131,7 +132,7 @@ class DynamodbTable:
         """
         try:
             table = self._send("describe_table")["Table"]
-        except ProviderUnavailable as error:
+        except ProviderRefused as error:
             if error.details.get("service_code") in _DENIED:
                 return
             raise
@@ -154,7 +155,7 @@ class DynamodbTable:
     def _send(self, operation: str, within_s: float = inf, **request: Any) -> dict[str, Any]:
         try:
             return self._call(operation, request, within_s)
-        except ProviderUnavailable as error:
+        except ProviderRefused as error:
             if error.details.get("service_code") != _MISSING or not self._settings.create_table:
                 raise
         self._create()
@@ -175,7 +176,7 @@ class DynamodbTable:
         except BotoCoreError as error:
             raise self._unreachable(error) from error
 
-    def _refused(self, operation: str, code: str, error: Any) -> ProviderUnavailable:
+    def _refused(self, operation: str, code: str, error: Any) -> LockError:
         # What AWS says of a bad signature shows what was signed, so only the code is told.
         text = "" if code in _SIGNATURE else str(error.response["Error"].get("Message", ""))[:_MOST_SHOWN]
         if code == _MISSING:
@@ -192,19 +193,20 @@ class DynamodbTable:
         else:
             hint = "see the AWS service health page; run the operation again"
         operation = operation.replace("_", " ")
-        return ProviderUnavailable(
+        return (ProviderRefused if code in _FINAL else ProviderUnavailable)(
             f"DynamoDB refused to {operation} in table {self.name}: {code}{f' ({text})' if text else ''}",
             hint=hint,
             service_code=code,
         )
 
-    def _unreachable(self, error: Exception) -> ProviderUnavailable:
+    def _unreachable(self, error: Exception) -> LockError:
         kind = type(error).__name__
-        if kind in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"):
+        there_are_none = kind in ("NoCredentialsError", "PartialCredentialsError")
+        if there_are_none or kind in ("CredentialRetrievalError", "TokenRetrievalError"):
             hint = "give credentials by environment, profile (AWS_PROFILE) or role; `aws sts get-caller-identity` shows them"
         else:
             hint = "check the network, dynamodb.region and dynamodb.endpoint_url"
-        return ProviderUnavailable(
+        return (ProviderRefused if there_are_none else ProviderUnavailable)(
             f"DynamoDB gave no answer about table {self.name}: {kind} ({masked_uri(str(error))[:_MOST_SHOWN]})", hint=hint
         )
 
@@ -258,7 +260,7 @@ class DynamodbTable:
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError
         except ImportError as error:
-            raise ProviderUnavailable(
+            raise ProviderRefused(
                 "the DynamoDB lock needs boto3, which is not installed", hint="pip install 'lakelock[dynamodb]'"
             ) from error
         # The provider retries, within its bound and knowing what it sent when; the driver does not.

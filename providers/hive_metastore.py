@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lakelock.errors import LeaseLost, LockError, ProviderUnavailable, SettingsError
+from lakelock.errors import LeaseLost, LockError, ProviderRefused, SettingsError
 from lakelock.events import EventKind
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
 from lakelock.providers.metastore_client import MetastoreClient
@@ -189,7 +189,7 @@ class HiveMetastoreLockProvider(PollingProvider):
         self._ensure_lease_fits(self._call_s)
         with self._locks.trial(self.writer, self._agent(self.runtime.uuid()), self._call_s) as row:
             if row is None or Agent.of(row.agent) is None:
-                raise ProviderUnavailable(
+                raise ProviderRefused(
                     "the metastore does not keep the agent info of a lock, so a lost reply could not be made good",
                     hint="use a metastore of Hive 1.3 or later",
                 )

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from lakelock.clock import Runtime
-from lakelock.errors import ProviderUnavailable
+from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable
 from lakelock.providers.metastore_sasl import log_in, mechanism
 from lakelock.providers.metastore_thrift import Calls, ServerError, require_thrift
 from lakelock.providers.metastore_wire import Address, LoginRefused, Wire, WireError
@@ -167,12 +167,11 @@ class MetastoreClient:
             hint=f"see whether the metastore on {self._address} is well",
         )
 
-    def _unreachable(self, failure: Exception) -> ProviderUnavailable:
+    def _unreachable(self, failure: Exception) -> LockError:
         if isinstance(failure, LoginRefused):
-            return ProviderUnavailable(
+            return ProviderRefused(
                 f"the metastore {self._address} refused the log-in: {failure}",
                 hint=failure.hint,
-                final=True,
             )
         names = ", ".join(map(str, sorted(self._order, key=str)))
         return ProviderUnavailable(

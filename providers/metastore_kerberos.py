@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from lakelock.errors import ProviderUnavailable
+from lakelock.errors import ProviderRefused
 from lakelock.providers.metastore_wire import LoginRefused, WireError
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
 
@@ -22,7 +22,7 @@ class Kerberos:
         try:
             import gssapi
         except ImportError as error:
-            raise ProviderUnavailable(
+            raise ProviderRefused(
                 "the package gssapi, which Kerberos needs, is not installed",
                 hint="pip install 'lakelock[kerberos]'; it is compiled, with gcc and Debian's libkrb5-dev",
             ) from error

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lakelock.errors import ProviderUnavailable
+from lakelock.errors import ProviderRefused
 from lakelock.providers.metastore_wire import LONGEST_MESSAGE, Wire, WireError
 
 _BOOL, _BYTE, _DOUBLE, _I16, _I32, _I64, _STRING, _STRUCT, _MAP, _SET, _LIST = 2, 3, 4, 6, 8, 10, 11, 12, 13, 14, 15
@@ -76,11 +76,11 @@ class LockRow:
 
 
 def require_thrift() -> None:
-    """`ProviderUnavailable` that says how to install it, when the package `thrift` is missing."""
+    """`ProviderRefused` that says how to install it, when the package `thrift` is missing."""
     try:
         import thrift.protocol  # noqa: F401
     except ImportError as error:
-        raise ProviderUnavailable(
+        raise ProviderRefused(
             "the package thrift, which the lock in a Hive metastore needs, is not installed",
             hint="pip install 'lakelock[hive_metastore]'",
         ) from error

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderUnavailable, StorageUnavailable
+from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, StorageUnavailable
 from lakelock.events import Event, EventKind
 from lakelock.providers.base import Holder, Lease, LockProvider, Opening
 from lakelock.providers.turnstile import Turnstile
@@ -141,7 +141,7 @@ class PollingProvider(LockProvider):
         with self._mutex:
             try:
                 self.give_back(lease)
-            except NO_ANSWER as error:
+            except (*NO_ANSWER, ProviderRefused) as error:
                 self._tell(
                     EventKind.ALERT, problem=f"the lock was not given back; others wait up to {lease.lease_s:g} s: {error}"
                 )
@@ -188,8 +188,6 @@ class PollingProvider(LockProvider):
                 holder, failure = result or holder, None
                 attempt.saw(result, self.runtime.monotonic_s() - tried_s)
             except NO_ANSWER as error:
-                if error.details.get("final"):  # a wrong password does not become right by waiting
-                    raise
                 attempt.doubt, failure = True, error
             waited_s = self.runtime.monotonic_s() - began_s
             if wait_s - waited_s < _SHORTEST_WAIT_S:

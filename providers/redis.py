@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
+from lakelock.errors import LeaseLost, LockError, ProviderRefused, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
@@ -87,7 +87,7 @@ class RedisLockProvider(PollingProvider):
             if self._held_for_s is not None and self._ear is not None:
                 self._ear.wait(min(at_most_s, self._held_for_s + 0.001, _LOOK_AGAIN_S), self.runtime)
                 return
-        except NO_ANSWER:
+        except (*NO_ANSWER, ProviderRefused):  # who may not use channels polls
             pass
         # The server may have moved, and who listens at the old one is deaf.
         self._go_deaf()
@@ -158,10 +158,9 @@ class RedisLockProvider(PollingProvider):
         finally:
             probing.close()
         if policy not in ("", "noeviction"):
-            raise ProviderUnavailable(
+            raise ProviderRefused(
                 f"Redis at {self._address.place} drops keys, also held locks, when its memory is full ({policy})",
                 hint="use a Redis with maxmemory-policy noeviction for locks",
-                final=True,
             )
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from lakelock.clock import Runtime
-from lakelock.errors import ProviderUnavailable
+from lakelock.errors import ProviderRefused, ProviderUnavailable
 from lakelock.providers.redis_address import RedisAddress
 from lakelock.providers.redis_line import Command, Line
 from lakelock.providers.redis_scripts import Names, Script
@@ -109,7 +109,7 @@ class RedisClient:
             refused = isinstance(error, (driver.AuthenticationError, driver.NoPermissionError)) or (
                 type(error) is driver.ResponseError and text.startswith(_REFUSED)
             )
-            raise ProviderUnavailable(
+            raise (ProviderRefused if refused else ProviderUnavailable)(
                 f"Redis at {self._address.place} {'refused' if refused else 'gave no answer'}: {text or type(error).__name__}",
                 hint="check the user, the password and what its ACL allows: scripts, the keys and channels "
                 f"{self._keys.names[0]}*"
@@ -211,9 +211,8 @@ def _driver() -> Any:
     try:
         import redis
     except ImportError as error:
-        raise ProviderUnavailable(
+        raise ProviderRefused(
             "the lock in Redis needs the package redis, which is not installed",
             hint="pip install 'lakelock[redis]'",
-            final=True,
         ) from error
     return redis

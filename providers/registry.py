@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from lakelock.clock import Runtime
-from lakelock.errors import ProviderUnavailable, SettingsError
+from lakelock.errors import ProviderRefused, SettingsError
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import LockProvider, Opening, OpenProvider
@@ -67,7 +67,7 @@ def _find(name: str) -> OpenProvider:
             try:
                 factory: OpenProvider = entry.load()
             except ImportError as error:
-                raise ProviderUnavailable(
+                raise ProviderRefused(
                     f"the lock provider {name} is installed, but cannot be imported: {error}",
                     hint=f"install what {entry.value} needs",
                 ) from error

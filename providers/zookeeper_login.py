@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from lakelock.errors import ProviderUnavailable
+from lakelock.errors import ProviderRefused
 from lakelock.settings_zookeeper import ZooKeeperSettings
 
 INSTALL = "pip install 'lakelock[zookeeper]'"
@@ -17,11 +17,11 @@ _NO_KDC = -1765328228  # KRB5_KDC_UNREACH
 
 
 def sasl_options(settings: ZooKeeperSettings) -> dict[str, str]:
-    """Kazoo's options; `ProviderUnavailable` that says how to install what is missing."""
+    """Kazoo's options; `ProviderRefused` that says how to install what is missing."""
     if find_spec("puresasl") is None:
-        raise ProviderUnavailable("zookeeper.sasl_mechanism needs pure-sasl, which is not installed", hint=INSTALL)
+        raise ProviderRefused("zookeeper.sasl_mechanism needs pure-sasl, which is not installed", hint=INSTALL)
     if settings.sasl_mechanism == "GSSAPI" and find_spec("kerberos") is None:
-        raise ProviderUnavailable("the package kerberos, which GSSAPI with ZooKeeper needs, is not installed", hint=_KERBEROS)
+        raise ProviderRefused("the package kerberos, which GSSAPI with ZooKeeper needs, is not installed", hint=_KERBEROS)
     options = {
         "mechanism": settings.sasl_mechanism,
         "service": settings.sasl_service,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakelock.clock import Flag, Runtime
-from lakelock.errors import LakelockError, LockError, ProviderUnavailable, SettingsError
+from lakelock.errors import LakelockError, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.providers.zookeeper_login import INSTALL, login_hint, sasl_options, understood
 from lakelock.providers.zookeeper_place import Place
 from lakelock.settings_zookeeper import ZooKeeperSettings
@@ -63,7 +63,7 @@ class ZooKeeperSession:
         return Sight(self.epoch, self.interruptions, self._runtime.monotonic_s())
 
     def wait_connected(self, at_most_s: float) -> bool:
-        """Wait until there is a connection; False when there is none by then. `LockError` when we were turned away."""
+        """Wait until there is a connection; False when there is none by then. `ProviderRefused` when we were turned away."""
         there = self._up.wait(max(0.0, at_most_s))
         if self._refused:
             raise self._turned_away()
@@ -72,7 +72,7 @@ class ZooKeeperSession:
     def ask(self, within_s: float, *requests: Request) -> list[Any]:
         """The answers to all `requests`, sent one behind the other; None where the answer is that there is no such node.
 
-        Raises `ProviderUnavailable` when one may not have happened, `LockError` when one is not allowed.
+        Raises `ProviderUnavailable` when one may not have happened, `ProviderRefused` when one is not allowed.
         """
         until_s = self._runtime.monotonic_s() + within_s
         if not self.wait_connected(within_s):
@@ -134,7 +134,7 @@ class ZooKeeperSession:
         except errors.NoNodeError:
             return None
         except errors.NoAuthError as error:
-            raise LockError(
+            raise ProviderRefused(
                 f"this user may not use the node {self._place.path} in ZooKeeper",
                 hint="the lock needs the permissions create, delete and read there, and create above where it is missing: "
                 "see zookeeper.digest, zookeeper.sasl_mechanism and zookeeper.acl",
@@ -150,8 +150,8 @@ class ZooKeeperSession:
         except (errors.KazooException, self._client.handler.timeout_exception) as error:
             raise self.unreachable(type(error).__name__) from error
 
-    def _turned_away(self) -> LockError:
-        return LockError(
+    def _turned_away(self) -> ProviderRefused:
+        return ProviderRefused(
             f"ZooKeeper at {','.join(self._place.hosts)} does not accept the credentials of this client",
             hint=login_hint(self._settings),
         )
@@ -253,7 +253,7 @@ def _kazoo() -> Any:
         import kazoo.handlers.threading
         import kazoo.security
     except ImportError as error:
-        raise ProviderUnavailable("the lock provider zookeeper: needs kazoo, which is not installed", hint=INSTALL) from error
+        raise ProviderRefused("the lock provider zookeeper: needs kazoo, which is not installed", hint=INSTALL) from error
     return kazoo
 
 

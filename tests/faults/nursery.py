@@ -1,9 +1,9 @@
 """Writer processes that start at once: a process that has imported everything, and forks one for each order.
 
 `python -m tests.faults.nursery MODULE` reads one line of JSON per request on its standard input and answers with one line:
-`{"order": .., "steps": .., "out": .., "err": ..}` with the id of a new process, `{"poll": id}` with its exit status or null.
-Nothing has run in it before a fork but imports, so a child is like a process of its own. What it does is `answer_of(order)` of
-the module.
+`{"order": .., "environment": .., "out": .., "err": ..}` with the id of a new process, `{"poll": id}` with its exit status or
+null. Nothing has run in it before a fork but imports, so a child is like a process of its own. What it does is
+`answer_of(order)` of the module.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Nursery:
     def start(self, order: dict[str, object], steps: dict[str, str]) -> Child:
         self._children += 1
         out, err = (Path(self._folder.name) / f"{self._children}.{kind}" for kind in ("out", "err"))
-        pid = self.ask({"order": order, "steps": steps, "out": str(out), "err": str(err)})
+        # As of now: a test may have set credentials since the first order.
+        environment = {**os.environ, **steps}
+        pid = self.ask({"order": order, "environment": environment, "out": str(out), "err": str(err)})
         assert pid is not None
         return Child(self, pid, out, err)
 
@@ -94,7 +96,8 @@ def _become_writer(request: dict[str, object], worker: ModuleType) -> None:
         os.setsid()
         for stream, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(str(request[name]), os.O_WRONLY | os.O_CREAT, 0o600), stream)
-        os.environ.update(request["steps"])  # type: ignore[call-overload]
+        os.environ.clear()
+        os.environ.update(request["environment"])  # type: ignore[call-overload]
         read_environment()
         random.seed()
         print(json.dumps(worker.answer_of(request["order"]), default=str), flush=True)

@@ -10,7 +10,15 @@ from time import monotonic
 import pytest
 
 from lakelock.data_locks import DataLocks, Resource
-from lakelock.errors import CorruptTableError, LakelockError, LeaseLost, LockError, LockTimeout, ProviderUnavailable
+from lakelock.errors import (
+    CorruptTableError,
+    LakelockError,
+    LeaseLost,
+    LockError,
+    LockTimeout,
+    ProviderRefused,
+    ProviderUnavailable,
+)
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
@@ -182,7 +190,7 @@ def test_passwords_of_redis_are_in_no_message_and_no_identity(tmp_path: Path, op
         opened += [right, wrong]
         lease = right.acquire(own(P1), wait_s=5)
         right.release(lease)
-        with pytest.raises(ProviderUnavailable, match="refused") as refused:
+        with pytest.raises(ProviderRefused, match="refused") as refused:
             wrong.acquire(own(P1), wait_s=5)
         assert SECRET not in str(refused.value) + right.identity + repr(right) + repr(lease)
 
@@ -207,6 +215,6 @@ def test_an_item_in_dynamodb_is_compressed_and_never_outgrows_what_dynamodb_take
 def test_a_missing_table_in_dynamodb_is_named_with_how_to_make_it(dynamodb: Service) -> None:
     missing = {"lock.provider": "dynamodb://no_such_table/key", "dynamodb.create_table": "false"}
     one = open_one(dynamodb, "t", "one", 30.0, **missing)
-    with pytest.raises(ProviderUnavailable, match="no_such_table") as refused:
+    with pytest.raises(ProviderRefused, match="no_such_table") as refused:
         one.acquire(own(P1), wait_s=0)
     assert "create_table" in refused.value.hint

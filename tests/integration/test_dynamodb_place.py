@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.errors import (
-    LockError,
-    ProviderUnavailable,
-    SettingsError,
-)
+from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.providers.dynamodb import DynamodbLockProvider
@@ -45,7 +41,7 @@ def named(world: World, **given: object) -> DynamodbLockProvider:
 def test_a_missing_table_is_created_only_where_the_settings_say_so(world: World) -> None:
     name = f"locks-{os.getpid()}"
     uri = f"dynamodb://{name}/flights"
-    with pytest.raises(ProviderUnavailable, match="ResourceNotFound") as refused:
+    with pytest.raises(ProviderRefused, match="ResourceNotFound") as refused:
         named(world, lock__provider=uri, dynamodb__create_table=False).probe()
     assert f"aws dynamodb create-table --table-name {name}" in refused.value.hint
     assert "dynamodb.create_table" in refused.value.hint
@@ -121,9 +117,11 @@ def test_missing_credentials_and_a_missing_region_say_what_to_do(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    with pytest.raises(ProviderUnavailable, match="NoCredentialsError") as refused:
-        take(named(world))
-    assert "AWS_PROFILE" in refused.value.hint
+    began_s = world.runtime.monotonic_s()
+    with pytest.raises(ProviderRefused, match="NoCredentialsError") as refused:
+        take(named(world), wait_s=60)
+    assert world.runtime.monotonic_s() - began_s < 20, "it went on trying what cannot help"
+    assert "AWS_PROFILE" in refused.value.hint and not refused.value.retryable
     with pytest.raises(SettingsError) as unset:
         take(named(world, dynamodb__region=""))
     assert "AWS_REGION" in unset.value.hint
@@ -131,7 +129,7 @@ def test_missing_credentials_and_a_missing_region_say_what_to_do(
 
 def test_without_the_driver_the_package_to_install_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
-    with pytest.raises(ProviderUnavailable) as refused:
+    with pytest.raises(ProviderRefused) as refused:
         take(named(world))
     assert refused.value.hint == "pip install 'lakelock[dynamodb]'"
 

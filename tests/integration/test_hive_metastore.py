@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, SettingsError
+from lakelock.errors import LeaseLost, LockTimeout, ProviderRefused, SettingsError
 from lakelock.events import EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider, renewing
@@ -197,6 +197,6 @@ def test_a_missing_driver_is_named_with_its_installation(world: World, monkeypat
     for name in [name for name in sys.modules if name.partition(".")[0] == "thrift"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "thrift", None)
-    with pytest.raises(ProviderUnavailable) as refused:
+    with pytest.raises(ProviderRefused) as refused:
         world.writer("one")
     assert refused.value.hint == "pip install 'lakelock[hive_metastore]'"

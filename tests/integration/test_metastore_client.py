@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, SettingsError
+from lakelock.errors import LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.providers import renewing
 from lakelock.providers.metastore_thrift import ServerError
 from lakelock.testing.servers import hive_metastore as hive_servers
@@ -277,7 +277,7 @@ def test_a_refused_login_fails_at_once_and_shows_no_secret(
     uri = f"hive_metastore://127.0.0.1:{logins.port}/{world.database}/{world.table}"
     provider = world.writer("one", uri=uri, **wrong)
     began_s = time.monotonic()
-    with pytest.raises(ProviderUnavailable, match="refused the log-in") as refused:
+    with pytest.raises(ProviderRefused, match="refused the log-in") as refused:
         take(provider, wait_s=60)
     assert time.monotonic() - began_s < 10
     secret = wrong.get("password") or wrong["delegation_token"]
@@ -296,6 +296,6 @@ def test_a_client_without_a_login_is_told_what_to_check(world: World, logins: Lo
 def test_kerberos_without_its_package_says_how_to_install_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", None)
     provider = world.writer("one", auth="KERBEROS", principal="hive/_HOST@EXAMPLE.ORG")
-    with pytest.raises(ProviderUnavailable) as refused:
+    with pytest.raises(ProviderRefused) as refused:
         provider.inspect()
     assert "pip install 'lakelock[kerberos]'" in refused.value.hint

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.errors import LockTimeout, ProviderUnavailable
+from lakelock.errors import LockTimeout, ProviderRefused, ProviderUnavailable
 from lakelock.providers.metastore_client import MetastoreClient
 from lakelock.providers.metastore_wire import Address
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
@@ -105,11 +105,11 @@ def test_a_delegation_token_that_kerberos_got_logs_in_without_it(secured: Secure
 
 def test_without_a_ticket_kinit_is_the_next_step(secured: Secured, world: World) -> None:
     began_s = time.monotonic()
-    with pytest.raises(ProviderUnavailable, match=r"refused the log-in: Kerberos: No Kerberos credentials") as refused:
+    with pytest.raises(ProviderRefused, match=r"refused the log-in: Kerberos: No Kerberos credentials") as refused:
         take(world.writer("one", auth="KERBEROS", principal=SERVICE), wait_s=60)
     assert "`kinit`" in refused.value.hint and "keytab" in refused.value.hint
     assert time.monotonic() - began_s < 30, "it went on trying what cannot help"
-    with pytest.raises(ProviderUnavailable) as refused:
+    with pytest.raises(ProviderRefused) as refused:
         take(world.writer("one", auth="KERBEROS", principal=SERVICE, user=f"etl@{REALM}"))
     assert f"`kinit etl@{REALM}`" in refused.value.hint
 
@@ -118,12 +118,12 @@ def test_an_expired_ticket_is_said_to_be_one(secured: Secured, world: World, cac
     secured.realm.kinit(secured.users, "etl", cache, "-l", "1s")
     provider = world.writer("one", auth="KERBEROS", principal=SERVICE)
 
-    refusals: list[ProviderUnavailable] = []
+    refusals: list[ProviderRefused] = []
 
     def refused() -> bool:
         try:
             provider.inspect()
-        except ProviderUnavailable as error:
+        except ProviderRefused as error:
             refusals.append(error)
         provider.close()
         return bool(refusals)
@@ -143,7 +143,7 @@ def test_an_expired_ticket_is_said_to_be_one(secured: Secured, world: World, cac
 )
 def test_what_does_not_fit_is_named(secured: Secured, world: World, wrong: dict[str, str], said: str, next_step: str) -> None:
     right = {"principal": SERVICE, "keytab": str(secured.users)}
-    with pytest.raises(ProviderUnavailable, match=said) as refused:
+    with pytest.raises(ProviderRefused, match=said) as refused:
         take(world.writer("one", auth="KERBEROS", **{**right, **wrong}))
     assert next_step in refused.value.hint
 

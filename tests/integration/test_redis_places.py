@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderUnavailable, SettingsError
+from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
@@ -121,7 +121,7 @@ def test_the_password_opens_the_door_and_is_never_shown(
 def test_a_wrong_password_is_refused_at_once_and_not_shown(guarded: RedisServer) -> None:
     provider = opened(f"redis://:{SECRET}-not@127.0.0.1:{guarded.port}")
     began_s = SystemRuntime().monotonic_s()
-    with pytest.raises(ProviderUnavailable, match="refused") as refused:
+    with pytest.raises(ProviderRefused, match="refused") as refused:
         provider.acquire(wait_s=30)
     assert SystemRuntime().monotonic_s() - began_s < 5
     assert SECRET not in str(refused.value.as_dict())
@@ -130,7 +130,7 @@ def test_a_wrong_password_is_refused_at_once_and_not_shown(guarded: RedisServer)
 def test_a_user_who_may_not_use_channels_waits_by_polling_and_the_probe_says_so(guarded: RedisServer) -> None:
     guarded.client().execute_command("ACL", "SETUSER", "deaf", "on", ">pw", "~*", "resetchannels", "+@all")
     uri = f"redis://deaf:pw@127.0.0.1:{guarded.port}/0?key=deaf"
-    with pytest.raises(ProviderUnavailable, match="refused"):
+    with pytest.raises(ProviderRefused, match="refused"):
         opened(uri).probe()
     first, second = opened(uri, lock__lease_s=1, lock__renew_s=0.3), opened(uri, lock__lease_s=1, lock__renew_s=0.3)
     lease = first.acquire(wait_s=1)
@@ -146,7 +146,7 @@ def test_a_server_that_may_drop_locks_does_not_pass_the_probe(guarded: RedisServ
     try:
         provider.probe()
         guarded.client().config_set("maxmemory-policy", "volatile-ttl")
-        with pytest.raises(ProviderUnavailable, match="volatile-ttl"):
+        with pytest.raises(ProviderRefused, match="volatile-ttl"):
             provider.probe()
     finally:
         guarded.client().config_set("maxmemory-policy", "noeviction")
@@ -261,7 +261,7 @@ def test_a_missing_driver_is_named_with_the_command_that_installs_it(monkeypatch
     import sys
 
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(ProviderUnavailable) as missing:
+    with pytest.raises(ProviderRefused) as missing:
         opened("redis://host")
     assert missing.value.hint == "pip install 'lakelock[redis]'"
 

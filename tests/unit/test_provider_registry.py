@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.errors import ProviderUnavailable, SettingsError
+from lakelock.errors import ProviderRefused, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider, provider_names
 from lakelock.providers.registry import BUILT_IN
@@ -62,7 +62,7 @@ def test_a_built_in_name_cannot_be_taken_over() -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_a_provider_that_lacks_its_driver_says_what_is_missing() -> None:
-    with pytest.raises(ProviderUnavailable, match="a_driver_that_is_not_installed") as refused:
+    with pytest.raises(ProviderRefused, match="a_driver_that_is_not_installed") as refused:
         open_named("broken:")
     assert "install" in refused.value.hint
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.errors import ProviderUnavailable, SettingsError
+from lakelock.errors import ProviderRefused, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers.zookeeper_place import parse_place
 from lakelock.providers.zookeeper_queue import Contender, in_order, node_data, prefix
@@ -157,6 +157,6 @@ def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
     runtime = ManualRuntime()
     settings = Settings(lock=LockSettings(provider="zookeeper://zk/a"))
-    with pytest.raises(ProviderUnavailable, match="kazoo") as missing:
+    with pytest.raises(ProviderRefused, match="kazoo") as missing:
         open_provider(settings, storage(), runtime, WriterIdentity.of_this_process(runtime))
     assert missing.value.hint == "pip install 'lakelock[zookeeper]'"
