@@ -72,8 +72,7 @@ class OpenTable:
         timeline = self.timeline()
         if len(self.last_listed[0][0]) <= self.settings.listing.at_once:
             return timeline
-        newest = max((i.completion or i.requested for i in timeline.commits), default="")
-        return self.timeline().completed_by(newest)
+        return self.timeline().completed_by(timeline.newest_completion)
 
     def _known_or_new(self, listed: list[Listed]) -> Timeline:
         """What a listing shows; a timeline that has not changed is taken apart once."""

@@ -22,7 +22,6 @@ from lakelock.occ.window import commits_since, read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
-from lakelock.table.timeline import Timeline
 
 HINT = (
     "give every Hudi writer hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL, "
@@ -105,8 +104,3 @@ def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Ma
         return
     for overlap in overlaps([mine, *window]):
         table.emit(EventKind.ALERT, decision.instant, decision.operation, problem=str(overlap), hint=HINT)
-
-
-def newest_completion(timeline: Timeline) -> str:
-    """The latest completion time of a commit that this timeline shows."""
-    return max((i.completion or "" for i in timeline.commits), default="")

@@ -9,6 +9,7 @@ The instant's own transaction may skip the decision as long as it has never trie
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 
@@ -54,18 +55,15 @@ def roll_back(table: OpenTable, victim: Victim, *, yields: bool = False) -> Roll
     that they see all of it or nothing: Java fails when what it is about to remove vanishes meanwhile.
     """
     shared = bool(table.foreign_met)
-    with table.locked(victim.instant, "ROLLBACK"):
+    with ExitStack() as held:
+        held.enter_context(table.locked(victim.instant, "ROLLBACK"))
         outcome = _decide(table, victim, yields=yields)
-        if shared and outcome is RollbackOutcome.ROLLED_BACK:
-            _carry_out(table, victim)
-    if not shared and outcome is RollbackOutcome.ROLLED_BACK:
-        _carry_out(table, victim)
+        if not shared:
+            held.close()
+        if outcome is RollbackOutcome.ROLLED_BACK:
+            reached(Step.ROLLBACK_DECIDED)
+            clean_up(table, victim)
     return outcome
-
-
-def _carry_out(table: OpenTable, victim: Victim) -> None:
-    reached(Step.ROLLBACK_DECIDED)
-    clean_up(table, victim)
 
 
 def _decide(table: OpenTable, victim: Victim, *, yields: bool) -> RollbackOutcome:

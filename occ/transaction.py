@@ -44,7 +44,7 @@ from lakelock.occ.file_tasks import WriteContext
 from lakelock.occ.footprint import AppTransaction, Footprint
 from lakelock.occ.late_starters import wait_for_late_starters
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.overlaps import alarm, newest_completion
+from lakelock.occ.overlaps import alarm
 from lakelock.occ.planned_services import planned_clustering
 from lakelock.occ.reads import Read
 from lakelock.occ.rollback import RollbackOutcome, Victim, clean_up, is_withdrawn, roll_back
@@ -278,7 +278,7 @@ class Transaction:
             (schema or self.schema).to_avro_json(self.baseline.properties.name),
             {
                 keys.TAG: self._tag,
-                keys.SAW: newest_completion(self.baseline.timeline),
+                keys.SAW: self.baseline.timeline.newest_completion,
                 keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)}),
             },
         )

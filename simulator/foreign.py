@@ -22,6 +22,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.simulator.checks import FOREIGN_TAG
 from lakelock.simulator.operations import Operation
 from lakelock.simulator.rows import Row, Rows, partition_of, rows_of
+from lakelock.simulator.storage import SimStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
@@ -65,12 +66,19 @@ class _Foreign:
     def _new_instant(self, newest: str) -> str:
         for _ in range(10):
             newest = later_than(self._table.runtime.now_ms(), newest)
+            if self._was_used(newest):
+                continue
             if self._storage.put_if_absent(requested_key(newest, Action.COMMIT), b"") is not None:
-                # Hudi leaves that to its clock: no time is used for two actions.
                 if len([i for i in read_timeline(self._storage).instants if i.requested == newest]) == 1:
                     return newest
                 self._storage.delete([requested_key(newest, Action.COMMIT)])
         raise RolledBackError("no instant to be had", hint="run again")
+
+    def _was_used(self, instant: str) -> bool:
+        """Whether a transaction that is over has had this time. Hudi's clock gives no time twice, so this costs no request."""
+        storage = self._table.storage
+        assert isinstance(storage, SimStorage)
+        return any(storage.has_had(requested_key(instant, action)) for action in (Action.COMMIT, Action.REPLACE_COMMIT))
 
     def commit(self) -> None:
         try:

@@ -45,6 +45,7 @@ class SimServer:
         self.keys: list[str] = []
         self._listed: dict[str, Listed] = {}
         self._hidden: set[str] = set()
+        self._ever: set[str] = set()
         self.observer: Observer | None = None
         self._versions = 0
 
@@ -58,6 +59,7 @@ class SimServer:
         etag = f"v{self._versions}"
         if key not in self.objects:
             insort(self.keys, key)
+            self._ever.add(key)
             if not is_shown(key, _ANY_FOLDER):
                 self._hidden.add(key)
         stored = self.objects[key] = Stored(data, etag, START_MS + round(self.hub.now_s * 1000))
@@ -70,6 +72,10 @@ class SimServer:
     def put_if_match(self, key: str, data: bytes, etag: str, process: Process) -> str | None:
         found = self.objects.get(key)
         return None if found is None or found.etag != etag else self.write(key, data, process)
+
+    def has_had(self, key: str) -> bool:
+        """Whether there has ever been such an object; for those who look from outside."""
+        return key in self._ever
 
     def delete(self, keys: Sequence[str], process: Process) -> None:
         for key in keys:
@@ -110,6 +116,10 @@ class SimStorage:
     @property
     def uri(self) -> str:
         return self._server.uri
+
+    def has_had(self, key: str) -> bool:
+        """Whether there has ever been such an object: not a request, but what everybody knows."""
+        return self._server.has_had(key)
 
     def get(self, key: str) -> Stored | None:
         return self._read("get", key, lambda: self._server.get(key))

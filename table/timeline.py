@@ -117,6 +117,11 @@ class Timeline:
         return max((max(i.requested, i.completion or "") for i in self.instants), default="")
 
     @cached_property
+    def newest_completion(self) -> str:
+        """The latest time at which a commit became visible, `""` before the first."""
+        return max((i.completion or i.requested for i in self.commits), default="")
+
+    @cached_property
     def _writes(self) -> dict[str, Instant]:
         # By state: should two writers share a requested time, what one of them committed is not hidden.
         return {i.requested: i for i in sorted(self.instants, key=lambda i: i.state) if i.is_write}
