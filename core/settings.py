@@ -76,7 +76,7 @@ class LockSettings(Section):
 
 @dataclass(frozen=True)
 class HeartbeatSettings(Section):
-    """How the others know that a transaction still runs. Java Hudi has the same two settings; keep them equal."""
+    """How the others know that a transaction still runs. Java Hudi has the first two settings, too; keep them equal."""
 
     section: ClassVar[str] = "heartbeat"
     interval_s: float = setting(
@@ -84,6 +84,19 @@ class HeartbeatSettings(Section):
     )
     tolerable_misses: int = setting(
         2, "A writer whose heartbeat is older than this many intervals is dead", at_least=1, at_most=100
+    )
+    foreign_patience: int = setting(
+        5,
+        "For how many times that age a dead writer of another engine is left to that engine, whose next commit rolls it back",
+        at_least=1,
+        at_most=1_000,
+    )
+    foreign_start_s: float = setting(
+        5.0,
+        "How long after it took its instant a writer of another engine may not have looked at the table yet",
+        unit="s",
+        at_least=0,
+        at_most=600,
     )
 
 

@@ -22,12 +22,6 @@ from lakelock.table.instants import Instant, is_instant_time
 CLOCK_GRAIN_MS = 1_000
 """Object stores round modification times to the second."""
 
-FOREIGN_PATIENCE = 5
-"""How many times its limit another engine's dead writer is left to that engine, which rolls it back with its next commit.
-
-Java Hudi does that mostly without the lock, and its commit fails when somebody else has been faster.
-"""
-
 PARALLEL_READS = 16
 
 
@@ -47,6 +41,8 @@ class Liveness:
     """What is known of one instant's writer. `evidence` says it in words; `record` is None for other engines' heartbeats.
 
     `is_foreign`: another engine's, as its heartbeat is empty or missing; also known of those whose record is not read.
+    `patience`: for how many times the limit it is left to that engine. Java Hudi rolls back mostly without the lock, and its
+    commit fails when somebody else has been faster.
     """
 
     state: LivenessState
@@ -55,12 +51,12 @@ class Liveness:
     evidence: str
     record: HeartbeatRecord | None = None
     is_foreign: bool = False
+    patience: int = 1
 
     @property
     def is_mine_to_reap(self) -> bool:
         """Whether its writer is dead, and another engine's has been so for long enough for that engine to have had its turn."""
-        patience = FOREIGN_PATIENCE if self.is_foreign else 1
-        return self.state is LivenessState.DEAD and self.age_s > patience * self.limit_s
+        return self.state is LivenessState.DEAD and self.age_s > self.patience * self.limit_s
 
 
 @dataclass(frozen=True)
@@ -109,9 +105,10 @@ def judge(
         age_ms = max(0, now_ms - beat.modified_ms)
         dead = age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
         evidence = f"its heartbeat is {age_ms / 1000:.0f} s old, {limit_s:g} s are allowed"
-        judged[instant] = Liveness(
-            LivenessState.DEAD if dead else LivenessState.ALIVE, age_ms / 1000, limit_s, evidence, record, not beat.size_bytes
-        )
+        state = LivenessState.DEAD if dead else LivenessState.ALIVE
+        is_foreign = not beat.size_bytes
+        patience = settings.foreign_patience if is_foreign else 1
+        judged[instant] = Liveness(state, age_ms / 1000, limit_s, evidence, record, is_foreign, patience)
     return judged
 
 
@@ -126,7 +123,7 @@ def judge_missing(requested_ms: int, now_ms: int, settings: HeartbeatSettings) -
     dead = age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
     evidence = f"it has no heartbeat and was requested {age_ms / 1000:.0f} s ago, {limit_s:g} s are allowed"
     state = LivenessState.DEAD if dead else LivenessState.MISSING
-    return Liveness(state, age_ms / 1000, limit_s, evidence, is_foreign=True)
+    return Liveness(state, age_ms / 1000, limit_s, evidence, is_foreign=True, patience=settings.foreign_patience)
 
 
 def judge_all(

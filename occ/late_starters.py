@@ -13,27 +13,25 @@ from lakelock.occ.baseline import Baseline
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.instants import State, parse_instant
 
-STARTED_AFTER_S = 5.0
-"""How long after its request Java is taken to have looked at the table, if nothing shows it before."""
-
 PAUSE_S = 0.1
 
 
 def wait_for_late_starters(table: OpenTable, baseline: Baseline, began_s: float) -> float:
     """Wait until each foreign instant that was requested before mine has come further, or is old enough; how long, in seconds.
 
+    Old enough is who took the instant `heartbeat.foreign_start_s` ago.
     Call it before the commit of a transaction that rewrites file groups. No request where no other engine was met, else
     one listing.
     """
     if not table.foreign_met:
         return 0.0
-    asked_s = table.runtime.monotonic_s()
+    asked_s, started_after_s = table.runtime.monotonic_s(), table.settings.heartbeat.foreign_start_s
     mine_ms = parse_instant(baseline.instant)
     until_s = {}
     for other in table.timeline().pending:
-        young_s = STARTED_AFTER_S - (mine_ms - parse_instant(other.requested)) / 1000
+        young_s = started_after_s - (mine_ms - parse_instant(other.requested)) / 1000
         if other.state is State.REQUESTED and other.requested < baseline.instant and began_s + young_s > asked_s:
-            until_s[other] = began_s + min(young_s, STARTED_AFTER_S)
+            until_s[other] = began_s + min(young_s, started_after_s)
     if not until_s:
         return 0.0
     judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, until_s, own=baseline.instant, read_alive=False)

@@ -6,10 +6,8 @@ import pytest
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, CorruptTableError
-from lakelock.markers.liveness import FOREIGN_PATIENCE
 from lakelock.occ.baseline import inflight_key
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.late_starters import STARTED_AFTER_S
 from lakelock.occ.reaper import reap
 from lakelock.occ.rollback import RollbackOutcome
 from lakelock.storage_faulty import Wrapped
@@ -63,7 +61,7 @@ def test_a_dead_java_writer_is_left_to_java_for_a_while_unless_somebody_asks(sto
     with coordinator.begin("INSERT") as tx:
         tx.commit([put_file(tx, storage, "month=1", "b")])
     assert states(storage, dead) is not None
-    runtime.advance(FOREIGN_PATIENCE * LIMIT_S)
+    runtime.advance(QUICK.heartbeat.foreign_patience * LIMIT_S)
     (reaped,) = reap(coordinator.table)
     assert (reaped.instant, reaped.outcome) == (dead, RollbackOutcome.ROLLED_BACK)
     another = peer.begin()
@@ -79,7 +77,7 @@ def test_a_rollback_that_java_is_at_is_left_to_java_until_it_has_died_over_it(st
     coordinator = writer(storage, runtime)
     assert coordinator.reap() == []
     assert states(storage, dead) is not None
-    runtime.advance((FOREIGN_PATIENCE + 1) * LIMIT_S)
+    runtime.advance((QUICK.heartbeat.foreign_patience + 1) * LIMIT_S)
     coordinator.reap()
     assert states(storage, dead) is None
     coordinator.reap()
@@ -200,7 +198,7 @@ def test_a_rewrite_lets_java_look_at_the_table_when_it_has_an_earlier_instant(st
     tx, stats = rewrite(storage, runtime)
     began_s = runtime.monotonic_s()
     tx.commit(stats)
-    assert STARTED_AFTER_S - 0.3 <= runtime.monotonic_s() - began_s < STARTED_AFTER_S + 1
+    assert QUICK.heartbeat.foreign_start_s - 0.3 <= runtime.monotonic_s() - began_s < QUICK.heartbeat.foreign_start_s + 1
 
 
 def test_a_rewrite_does_not_wait_for_java_that_is_inflight(storage, runtime, peer):
@@ -214,7 +212,7 @@ def test_a_rewrite_does_not_wait_for_java_that_is_inflight(storage, runtime, pee
 
 def test_a_rewrite_does_not_wait_for_java_that_has_been_at_it_for_long(storage, runtime, peer):
     started(storage, runtime, peer)
-    runtime.advance(STARTED_AFTER_S)
+    runtime.advance(QUICK.heartbeat.foreign_start_s)
     tx, stats = rewrite(storage, runtime)
     began_s = runtime.monotonic_s()
     tx.commit(stats)

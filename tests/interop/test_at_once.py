@@ -39,11 +39,15 @@ LOST = {"HoodieWriteConflictException", "HoodieEarlyConflictDetectionException"}
 
 @dataclass
 class JavaWriter:
-    """One of several writers in the JVM, in a thread of its own here."""
+    """One of several writers in the JVM, in a thread of its own here.
+
+    One of them `cleans`: of two that do, one fails with `HoodieIOException: Failed to create file ..clean.inflight`.
+    """
 
     table: Shared
     name: str
     commits: int
+    cleans: bool
     lost: list[JavaError] = field(default_factory=list)
     failed: list[BaseException] = field(default_factory=list)
 
@@ -62,7 +66,8 @@ class JavaWriter:
     def _count(self, number: int) -> None:
         for _ in range(ATTEMPTS):
             try:
-                return self.table.java_write("upsert", (self.name, number, "eu"), (f"{self.name}-{number}", number, self.name))
+                rows = (self.name, number, "eu"), (f"{self.name}-{number}", number, self.name)
+                return self.table.java_write("upsert", *rows, **{"hoodie.clean.automatic": str(self.cleans).lower()})
             except JavaError as error:
                 if not LOST.intersection(error.classes):
                     raise
@@ -82,7 +87,7 @@ class JavaWriter:
 def test_java_and_lakelock_at_once_under_one_lock_lose_no_update_and_every_loser_can_say_why(share: Share, lock: str) -> None:
     each, java_commits, commits = MANY if FULL else FEW
     table = share(lock=lock)
-    javas = [JavaWriter(table, f"java{n}", java_commits) for n in range(each)]
+    javas = [JavaWriter(table, f"java{n}", java_commits, n == 0) for n in range(each)]
     ours = [f"lake{n}" for n in range(each)]
     names = [*(java.name for java in javas), *ours]
     start: list[Row] = [(COUNTER, 0, "eu"), *((name, 0, "eu") for name in names), *((f"{name}-0", 0, name) for name in names)]
