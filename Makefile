@@ -57,7 +57,7 @@ tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
 	@rm -f .coverage .coverage.* $(RESULTS)/*.xml
 	@$(BIN)/python .ci/beside $(RESULTS)/simulation.log \
 		$(BIN)/pytest tests/simulation -n 2 $(call results,simulation) $(ARGS) -- $(MAKE) --no-print-directory waiting-tests
-	$(BIN)/pytest tests -m spark $(call results,spark) --cov --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
+	$(BIN)/pytest tests -m spark -n 2 --dist loadfile $(call results,spark) --cov --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
 	@$(BIN)/python -m tests.integration.matrix $(RESULTS)/*.xml
 	@$(BIN)/python .ci/total $(RESULTS)/*.xml
 
