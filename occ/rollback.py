@@ -164,8 +164,10 @@ def _record(table: OpenTable, victim: Victim, files: Mapping[str, tuple[str, ...
     """
     began_ms = table.runtime.now_ms()
     plan = RollbackPlan(victim.instant, victim.action.value, files, table.storage.uri)
+    instant = victim.instant
     for _ in range(table.settings.decisions.slot_attempts):
-        instant = later_than(table.runtime.now_ms(), max(victim.instant, table.timeline().newest_time))
+        # Later than what was tried, too: a time that is taken may show nowhere, even where it is taken by a lost reply of mine.
+        instant = later_than(table.runtime.now_ms(), max(instant, table.timeline().newest_time))
         requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
         # Java takes over a pending rollback, also one that is only being recorded, unless it has a fresh heartbeat.
         if table.foreign_met and table.storage.put_if_absent(layout.heartbeat(instant), b"") is None:
@@ -173,7 +175,10 @@ def _record(table: OpenTable, victim: Victim, files: Mapping[str, tuple[str, ...
         if table.storage.put_if_absent(layout.timeline(requested.file_name), plan.to_bytes()) is not None:
             break
     else:
-        return
+        raise TransactionError(
+            f"others took each time that was tried for the record of the rollback of {victim.instant}",
+            hint="run again when fewer writers commit: lakelock markers reap",
+        )
     reached(Step.ROLLBACK_PLANNED)
     _complete(table, instant, plan, max(0, table.runtime.now_ms() - began_ms))
     if table.foreign_met:

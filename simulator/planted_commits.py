@@ -17,7 +17,7 @@ BUGS_OF_COMMITS = (
         "a listing in pages",
         "a reader lists a long timeline once, and sees a commit without the one before it",
         "occ.open_table:OpenTable.timeline_of_one_moment",
-        "return self.timeline().completed_by(newest)",
+        "return self.timeline().completed_by(timeline.newest_completion)",
         "return timeline",
         within=2000,
         seed=93,

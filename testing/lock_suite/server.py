@@ -13,8 +13,9 @@ from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 
 LONG_S = 20.0
-GIVES_UP_S = 2.5
-"""How much longer than it was asked to an `acquire` may take that gets no answer."""
+GIVES_UP_S = 7.0
+"""How much longer than it was asked to an `acquire` may take that gets no answer: as long as an object store's client, which
+sends a request again five times, with pauses that grow by chance to as much as 0.2, 0.4, 0.8, 1.6 and 3.2 s."""
 
 
 class ServerPromises(Promises):

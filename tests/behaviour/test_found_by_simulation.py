@@ -311,3 +311,28 @@ def test_a_record_that_arrived_under_a_collected_number_is_not_taken_for_the_one
         tx.commit([put_file(tx, slow, "month=1", "a")])
     assert reading.happens is None
     assert tx.instant not in read_timeline(storage).completed_instants
+
+
+class SentTwice(Wrapped):
+    """A client that, once armed, sends the next heartbeat twice and reports the second answer: there is one already."""
+
+    armed = False
+
+    def carry(self, op, key, request, *, weight=1):
+        if self.armed and op == "put_if_absent" and key.startswith(layout.HEARTBEATS):
+            self.armed = False
+            request()
+        return request()
+
+
+def test_a_rollback_is_recorded_although_its_time_seems_to_be_taken(storage, runtime):
+    """Otherwise nothing would keep a writer with an old clock from the instant that was given up."""
+    retrying_client = SentTwice(storage)
+    coordinator = writer(retrying_client, runtime)
+    tx = coordinator.begin("INSERT")
+    coordinator.table.met_foreign()
+    retrying_client.armed = True
+    tx.abort()
+    assert not retrying_client.armed
+    (rollback,) = read_timeline(storage).rollbacks
+    assert rollback.is_completed and rollback.requested > tx.instant
