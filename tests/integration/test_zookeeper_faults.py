@@ -220,7 +220,7 @@ def test_a_release_whose_reply_was_lost_or_that_cannot_be_sent_frees_the_lock_al
 def test_a_server_that_restarts_with_its_data_keeps_the_lock_for_its_holder(tmp_path: Path) -> None:
     with zookeeper_server(tmp_path, own=True) as server:
         world = World(server)
-        holder, other = world.writer("holder", lease_s=20.0), world.writer("other", lease_s=20.0)
+        holder, other = world.writer("holder", lease_s=35.0), world.writer("other", lease_s=35.0)
         lease = take(holder, 5)
         assert isinstance(lease, ZooKeeperLease)
         with ThreadPoolExecutor(1) as pool:
