@@ -29,6 +29,13 @@ URL = "LAKELOCK_TEST_DYNAMODB_URL"
 FOLDER = Path(sys.prefix) / "lakelock-servers"
 _PROGRAM = FOLDER / "node_modules" / "dynalite" / "cli.js"
 _FAILED = FOLDER / "dynalite.failed"
+_GUARD = """
+process.on("uncaughtException", error => {
+  if (error.code !== "ECONNRESET") { console.error(error); process.exit(1) }
+})
+"""
+"""dynalite throws what it is told of a client that is gone in the middle of a request: a killed writer would end the server."""
+
 _OLDEST_NODE = 20
 _INSTALL_S, _LOAD_S = 60.0, 60.0
 _LIST_TABLES = {
@@ -126,8 +133,10 @@ class Dynalite(ServerProcess):
         return f"http://127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
+        guard = self.folder / "guard.js"
+        guard.write_text(_GUARD)
         place = ["--host", "127.0.0.1", "--port", str(self.port), "--path", str(self.folder / "data")]
-        return ["node", str(_PROGRAM), *place, "--createTableMs", "0"]
+        return ["node", "--require", str(guard), str(_PROGRAM), *place, "--createTableMs", "0"]
 
 
 class Moto:
