@@ -75,6 +75,8 @@ class LockedTable:
     uri: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     lease_s: float = 1.5
+    gives_up_s: float = 2.5
+    """How much longer than it was asked to an `acquire` may take that gets no answer."""
     queues: bool = False
     """Whether waiters are served in order of arrival, so that none may starve."""
     sessions: bool = False
@@ -96,6 +98,8 @@ class LockedTable:
             {"lock.provider": service.url(name), **service.options},
             uri=f"{service.tables}/{name}" if service.tables else str(folder / name),
             options=service.table_options,
+            # An object store's client sends a request again five times, with pauses of up to 0.2, 0.4, 0.8, 1.6 and 3.2 s.
+            gives_up_s=7.0 if service.tables else 2.5,
             queues=service.queues,
             sessions=service.sessions,
             forks=service.forks,
