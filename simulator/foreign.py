@@ -75,7 +75,7 @@ class _Foreign:
         raise RolledBackError("no instant to be had", hint="run again")
 
     def _was_used(self, instant: str) -> bool:
-        """Whether a transaction that is over has had this time: taken not to happen with Hudi's clocks, so it costs no request."""
+        """Whether a transaction that is over has had this time. Assumed of Hudi's clocks, so no request is made."""
         storage = self._table.storage
         assert isinstance(storage, SimStorage)
         return any(storage.has_had(requested_key(instant, action)) for action in (Action.COMMIT, Action.REPLACE_COMMIT))
