@@ -93,7 +93,7 @@ class HeartbeatSettings(Section):
     )
     foreign_start_s: float = setting(
         5.0,
-        "How long after it took its instant a writer of another engine may not have looked at the table yet",
+        "How long after it showed its instant a writer of another engine may not have looked at the table yet",
         unit="s",
         at_least=0,
         at_most=600,

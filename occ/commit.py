@@ -25,6 +25,7 @@ from lakelock.occ.baseline import Baseline
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
 from lakelock.occ.draft import Draft
 from lakelock.occ.footprint import Other
+from lakelock.occ.late_starters import LateStarter, late_starters
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
@@ -44,7 +45,7 @@ from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
 LOOK_ROUNDS = 5
-"""How often a commit steps out of the lock to look into files before it looks under the lock instead."""
+"""How often a commit steps out of the lock to look into files, or to wait, before it does so under the lock instead."""
 
 
 class Commit:
@@ -98,7 +99,7 @@ class Commit:
         """What others committed in the window, as far as it was read."""
         return self._others
 
-    def _under_lock(self, lease: Lease | None, *, may_look: bool) -> Decision | list[Look]:
+    def _under_lock(self, lease: Lease | None, *, may_look: bool) -> Decision | list[Look | LateStarter]:
         table, baseline = self._table, self._baseline
         for _ in range(table.settings.decisions.slot_attempts):
             timeline = table.timeline()
@@ -118,7 +119,8 @@ class Commit:
             if any(other.is_foreign for other in others):
                 table.met_foreign()
             self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
-            looks = self._validate(timeline, others)
+            looks: list[Look | LateStarter] = [*self._validate(timeline, others)]
+            looks += late_starters(table, timeline, baseline.instant, self._answers)
             if looks and not may_look:
                 return looks
             for look in looks:
@@ -152,7 +154,7 @@ class Commit:
             )
         return [look for look in looks if look.identity not in self._answers]
 
-    def _answer(self, look: Look) -> None:
+    def _answer(self, look: Look | LateStarter) -> None:
         conflict = self._answers[look.identity] = look.answer(self._draft.footprint)
         if conflict is not None:
             raise ConflictError(conflict)

@@ -1,46 +1,66 @@
 """Writers of another engine that have taken their instant, and not yet looked at the table.
 
-Java Hudi requests its instant first and only then notes what is committed (1.2.0: a few tenths of a second later, more on a
-busy machine). A commit in between, by an instant that is later than Java's, is one that Java has seen: it builds on it, finds
-no conflict, and readers, who take the slice with the greatest requested time, never see what Java added to it. Java's own
-writers take longer than that for a commit; lakelock does not, and so waits until Java has looked.
+Java Hudi takes its instant and shows it in the timeline under the lock (1.2.0, `startCommit`), and only then notes what is
+committed: a few tenths of a second later, more on a busy machine. A commit in between, by an instant that is later than
+Java's, is one that Java has seen: it builds on it, finds no conflict, and readers, who take the slice with the greatest
+requested time, never see what Java wrote there. Java's own writers take longer than that for a commit; lakelock does not.
+So whoever holds the lock, and finds such an instant before its own, lets go of the lock until that writer has looked.
 """
 
 from __future__ import annotations
 
-from lakelock.markers.liveness import LivenessState, judge_all
-from lakelock.occ.baseline import Baseline
+from collections.abc import Container
+from dataclasses import dataclass
+
+from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
+from lakelock.occ.footprint import Footprint
 from lakelock.occ.open_table import OpenTable
-from lakelock.table.instants import State, parse_instant
+from lakelock.table import layout
+from lakelock.table.instants import Instant, State
+from lakelock.table.timeline import Timeline
 
 PAUSE_S = 0.1
 
 
-def wait_for_late_starters(table: OpenTable, baseline: Baseline, began_s: float) -> float:
-    """Wait until each foreign instant that was requested before mine has come further, or is old enough; how long, in seconds.
+@dataclass(frozen=True)
+class LateStarter:
+    """A question that only time can answer: has the writer of `instant` looked at the table?"""
 
-    Old enough is who took the instant `heartbeat.foreign_start_s` ago.
-    Call it before the commit of a transaction that rewrites file groups. No request where no other engine was met, else
-    one listing.
+    table: OpenTable
+    instant: Instant
+    until_s: float
+
+    @property
+    def identity(self) -> str:
+        return self.instant.requested
+
+    def answer(self, mine: Footprint) -> None:
+        """Return when it has come further or is gone, or at `until_s`, a monotonic time, after which it must have looked."""
+        runtime = self.table.runtime
+        while runtime.monotonic_s() < self.until_s and self.instant in self.table.timeline().pending:
+            runtime.sleep(PAUSE_S)
+
+
+def late_starters(table: OpenTable, timeline: Timeline, own: str, answered: Container[object]) -> list[LateStarter]:
+    """Those before `own` in a timeline that was read under the lock, except the `answered` ones.
+
+    No request unless somebody stands there of whom it is not known that lakelock is writing; then one listing, and for
+    writers of another engine the storage's time: one of them that took its instant `heartbeat.foreign_start_s` ago has looked.
     """
-    if not table.foreign_met:
-        return 0.0
-    asked_s, started_after_s = table.runtime.monotonic_s(), table.settings.heartbeat.foreign_start_s
-    mine_ms = parse_instant(baseline.instant)
-    until_s = {}
-    for other in table.timeline().pending:
-        young_s = started_after_s - (mine_ms - parse_instant(other.requested)) / 1000
-        if other.state is State.REQUESTED and other.requested < baseline.instant and began_s + young_s > asked_s:
-            until_s[other] = began_s + min(young_s, started_after_s)
-    if not until_s:
-        return 0.0
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, until_s, own=baseline.instant, read_alive=False)
-    theirs = [o for o in until_s if o.requested in judged and judged[o.requested].is_foreign]
-    waiting = [o for o in theirs if judged[o.requested].state is not LivenessState.DEAD]
-    while waiting:
-        requested = set(table.timeline().pending)
-        now_s = table.runtime.monotonic_s()
-        waiting = [o for o in waiting if o in requested and now_s < until_s[o]]
-        if waiting:
-            table.runtime.sleep(PAUSE_S)
-    return table.runtime.monotonic_s() - asked_s
+    started = [i for i in timeline.pending if i.state is State.REQUESTED and i.requested < own]
+    unknown = [i for i in started if i.requested not in answered and i.requested not in table.known_ours]
+    if not unknown:
+        return []
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, unknown, own=own, read_alive=False)
+    theirs = [i for i in unknown if i.requested in judged and judged[i.requested].is_foreign]
+    alive = [i for i in theirs if judged[i.requested].state is not LivenessState.DEAD]
+    if not alive:
+        return []
+    now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
+    now_s, found = table.runtime.monotonic_s(), []
+    for instant in alive:
+        requested = table.storage.get(layout.timeline(instant.file_name))
+        left_s = table.settings.heartbeat.foreign_start_s - (now_ms - requested.modified_ms) / 1000 if requested else 0.0
+        if left_s > 0:
+            found.append(LateStarter(table, instant, now_s + left_s))
+    return found

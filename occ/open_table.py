@@ -41,6 +41,8 @@ class OpenTable:
     provider_checked: list[bool] = field(default_factory=list)
     foreign_met: list[bool] = field(default_factory=list)
     """Not empty once a writer or a commit of another engine was met; then a few more looks are taken."""
+    known_ours: set[str] = field(default_factory=set)
+    """Instants that lakelock was writing when this process last looked who is still alive."""
     last_listed: list[tuple[list[Listed], Timeline]] = field(default_factory=list)
     """The newest listing of the timeline, and what it showed."""
 

@@ -44,6 +44,8 @@ def find_dead(
     services = {i.requested for i in timeline.pending_services}
     if any(judged[instant].is_foreign for instant in pending if instant in judged):
         table.met_foreign()
+    table.known_ours.clear()
+    table.known_ours.update(instant for instant, liveness in judged.items() if not liveness.is_foreign)
     return [
         (instant, pending.get(instant), liveness)
         for instant, liveness in sorted(judged.items())

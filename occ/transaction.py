@@ -42,7 +42,6 @@ from lakelock.occ.draft import Draft
 from lakelock.occ.early import foreign_conflict, window_conflict
 from lakelock.occ.file_tasks import WriteContext
 from lakelock.occ.footprint import AppTransaction, Footprint
-from lakelock.occ.late_starters import wait_for_late_starters
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.overlaps import alarm
 from lakelock.occ.planned_services import planned_clustering
@@ -269,8 +268,6 @@ class Transaction:
         self._remove_uncounted(files_to_delete(self._markers, stats))
         reached(Step.RECONCILED)
         changes_schema = schema is not None and schema != self.schema
-        if replaced or any(not stat.is_new_group for stat in stats):
-            wait_for_late_starters(table, self.baseline, self._began_s)
         draft = Draft.of(
             self._work().wrote(stats, replaced, changes_schema=changes_schema),
             stats,

@@ -31,6 +31,8 @@ from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import Timeline, read_timeline
 
 DEAD_AFTER_S = 4.0
+SHOWN_WITHIN_S = 0.4
+LOOKS_WITHIN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,7 @@ class _Foreign:
         self._table, self._write, self._storage = table, write, table.storage
         with table.locked():
             self._roll_back_others()
-            self._baseline = read_timeline(self._storage)
-            self._instant = self._new_instant(self._baseline.newest_time)
+            self._instant = self._new_instant(read_timeline(self._storage).newest_time)
         self._heartbeat = layout.heartbeat(self._instant)
         self._storage.put(self._heartbeat, b"")
         self._beating = table.runtime.every(1.0, self._beat, name="foreign-heartbeat")
@@ -66,6 +67,8 @@ class _Foreign:
     def _new_instant(self, newest: str) -> str:
         for _ in range(10):
             newest = later_than(self._table.runtime.now_ms(), newest)
+            # As Java Hudi, which lets the greatest expected difference of clocks pass before anybody sees its time.
+            self._table.runtime.sleep(SHOWN_WITHIN_S * self._table.runtime.random())
             if self._was_used(newest):
                 continue
             if self._storage.put_if_absent(requested_key(newest, Action.COMMIT), b"") is not None:
@@ -82,7 +85,9 @@ class _Foreign:
 
     def commit(self) -> None:
         try:
-            stats = self._stats()
+            # As Java Hudi: only now, without the lock, it looks at what its write builds on.
+            self._table.runtime.sleep(LOOKS_WITHIN_S * self._table.runtime.random())
+            stats = self._stats(read_timeline(self._storage))
             with self._table.locked():
                 self._publish(stats)
         except LakelockError:
@@ -99,7 +104,8 @@ class _Foreign:
         with suppress(LakelockError):
             self._storage.put(self._heartbeat, b"")
 
-    def _stats(self) -> list[WriteStat]:
+    def _stats(self, baseline: Timeline) -> list[WriteStat]:
+        self._baseline = baseline
         self._storage.put(inflight_key(self._instant, Action.COMMIT), b"")
         stats = [self._new_file(row) for row in self._write.rows]
         files = read_snapshot(self._storage, self._baseline).files if self._write.bumps else ()

@@ -23,6 +23,14 @@ BUGS_OF_COMMITS = (
         seed=93,
     ),
     Planted(
+        "too quick for a late starter",
+        "nobody waits for a foreign writer that has an earlier instant and has not looked at the table",
+        "occ.late_starters:late_starters",
+        "if not unknown:",
+        "if True:",
+        seed=4,
+    ),
+    Planted(
         "head noted after the baseline",
         "`first` is read after the instant exists and the timeline was listed",
         "occ.baseline:begin",

@@ -12,7 +12,7 @@ import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ process.on("uncaughtException", error => {
 """dynalite throws what it is told of a client that is gone in the middle of a request: a killed writer would end the server."""
 
 _OLDEST_NODE = 20
-_INSTALL_S, _LOAD_S = 60.0, 60.0
+_INSTALL_S, _LOAD_S = 180.0, 60.0
 _LIST_TABLES = {
     "X-Amz-Target": "DynamoDB_20120810.ListTables",
     "Content-Type": "application/x-amz-json-1.0",
@@ -107,10 +107,12 @@ def _install(npm: str) -> None:
     """Once per virtual environment, and bounded: where npm reaches no registry, moto does."""
     quickly = ["--fetch-retries=1", "--fetch-timeout=20000"]
     command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", *quickly, "--prefix", str(FOLDER), "dynalite@4"]
-    with suppress(subprocess.TimeoutExpired):
-        subprocess.run(command, capture_output=True, timeout=_INSTALL_S, check=False)
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_S, check=False).stderr
+    except subprocess.TimeoutExpired:
+        said = f"npm took longer than {_INSTALL_S:.0f} s"
     if not _PROGRAM.exists():
-        _FAILED.touch()
+        _FAILED.write_text(f"remove this file to try again\n{said}")
 
 
 def _node() -> int:
