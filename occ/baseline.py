@@ -8,9 +8,10 @@ beginning starts over. Whatever was decided after the noted head and is not visi
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lakelock.errors import LakelockError, StorageUnavailable, TransactionError
+from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.errors import ConflictError, LakelockError, StorageUnavailable, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.open_table import OpenTable
@@ -120,6 +121,21 @@ def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action
         table.storage.delete([requested_key(instant, action)])
         reached(Step.GIVEN_UP)
         heartbeat.stop(delete=True)
+
+
+def check_unchanged(baseline: Baseline, now: TableProperties, party: Party) -> None:
+    """Raise unless the table still is what it was at the baseline in everything that matters to a writer."""
+    check_writable(now)
+    changed = sorted(baseline.properties.differences(now))
+    if changed:
+        conflict = Conflict.over(
+            ConflictRule.PROTOCOL,
+            party,
+            Party("", "change of hoodie.properties"),
+            changed,
+            detail="the table's properties changed while this transaction was running",
+        )
+        raise ConflictError(replace(conflict, retry_helps=True))
 
 
 def requested_key(instant: str, action: Action) -> str:

@@ -7,9 +7,8 @@ same section loses at the put-if-absent of the next decision number and starts o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.conflict import Conflict
 from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
@@ -21,9 +20,10 @@ from lakelock.errors import (
 )
 from lakelock.events import EventKind
 from lakelock.occ import footprint as keys
-from lakelock.occ.baseline import Baseline
+from lakelock.occ.baseline import Baseline, check_unchanged
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
 from lakelock.occ.draft import Draft
+from lakelock.occ.ending import outcome_unknown
 from lakelock.occ.footprint import Other
 from lakelock.occ.late_starters import LateStarter, late_starters
 from lakelock.occ.open_table import OpenTable
@@ -37,10 +37,9 @@ from lakelock.providers.base import Lease
 from lakelock.storage import Created
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import later_than
 from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.properties import read_properties
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
@@ -288,29 +287,3 @@ class Commit:
 
     def _unknown(self, cause: Exception) -> CommitOutcomeUnknown:
         return outcome_unknown(self._table, self._baseline.instant, self._draft.operation, cause)
-
-
-def outcome_unknown(table: OpenTable, instant: str, operation: str, cause: Exception) -> CommitOutcomeUnknown:
-    """The answer that is always true: the log will tell. Whoever comes next publishes the commit if it was decided."""
-    reason = cause.message if isinstance(cause, LakelockError) else f"{type(cause).__name__}: {cause}"
-    table.emit(EventKind.OUTCOME_UNKNOWN, instant, operation, cause=reason)
-    return CommitOutcomeUnknown(
-        f"it is not known whether {instant} is committed: {reason}. Nothing was cleaned up",
-        hint=f"lakelock commits show {table.storage.uri} {instant}",
-        instant=instant,
-    )
-
-
-def check_unchanged(baseline: Baseline, now: TableProperties, party: Party) -> None:
-    """Raise unless the table still is what it was at the baseline in everything that matters to a writer."""
-    check_writable(now)
-    changed = sorted(baseline.properties.differences(now))
-    if changed:
-        conflict = Conflict.over(
-            ConflictRule.PROTOCOL,
-            party,
-            Party("", "change of hoodie.properties"),
-            changed,
-            detail="the table's properties changed while this transaction was running",
-        )
-        raise ConflictError(replace(conflict, retry_helps=True))

@@ -1,4 +1,4 @@
-"""Early conflict detection beside the claims: one look at what was decided since the transaction began.
+"""Early conflict detection: claims of file groups, and beside them one look at what was decided since the transaction began.
 
 A writer that finished meanwhile has removed its claims, but its decision is in the log. Together the two leave no gap: a claim
 is removed only after its owner's decision is there.
@@ -8,16 +8,43 @@ Other engines make no claims. On a table where any was met, the markers of those
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.markers import direct
+from lakelock.markers.claim_context import ClaimContext
+from lakelock.markers.claims import Refusal, conflict_of
 from lakelock.markers.liveness import LivenessState, judge_all
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.footprint import Footprint
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.planned_services import planned_clustering
 from lakelock.occ.rules import PROFILES, judge
 from lakelock.occ.window import commits_since
+from lakelock.table.layout import FileGroupId
+
+
+def claim_groups(
+    table: OpenTable, context: ClaimContext, groups: Iterable[FileGroupId]
+) -> tuple[set[FileGroupId], list[Refusal]]:
+    """Claim each of these file groups: what was claimed, and what was refused. One conditional write each, in parallel."""
+    answers = table.runtime.gather(
+        [partial(context.claim_group, table.storage, group) for group in groups], limit=table.settings.listing.parallel_requests
+    )
+    refused = [a for a in answers if isinstance(a, Refusal)]
+    return {a.group for a in answers if not isinstance(a, Refusal)}, refused
+
+
+def early_conflict(table: OpenTable, baseline: Baseline, mine: Footprint, refused: Sequence[Refusal]) -> Conflict | None:
+    """The first of all that can be known before anything is written: claims, decisions, other engines, their plans."""
+    return (
+        (conflict_of(refused, mine.party) if refused else None)
+        or window_conflict(table, baseline, mine)
+        or foreign_conflict(table, baseline, mine)
+        or planned_clustering(table, baseline.timeline, mine)
+    )
 
 
 def window_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> Conflict | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from types import TracebackType
 
 from lakelock.conflict import Conflict, Party
@@ -22,7 +21,6 @@ from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
     EarlyConflictError,
-    LakelockError,
     RolledBackError,
     TransactionStateError,
     WriteFailed,
@@ -30,40 +28,31 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Claim, Refusal, conflict_of
+from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
-from lakelock.markers.reconcile import files_to_delete, markers_of
+from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ import footprint as keys
 from lakelock.occ.baseline import Baseline, inflight_key
-from lakelock.occ.commit import Commit, outcome_unknown
+from lakelock.occ.commit import Commit
 from lakelock.occ.committed import Committed
 from lakelock.occ.decisions import Decision
 from lakelock.occ.draft import Draft
-from lakelock.occ.early import foreign_conflict, window_conflict
+from lakelock.occ.early import claim_groups, early_conflict
+from lakelock.occ.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
 from lakelock.occ.file_tasks import WriteContext
 from lakelock.occ.footprint import AppTransaction, Footprint
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.overlaps import alarm
-from lakelock.occ.planned_services import planned_clustering
 from lakelock.occ.reads import Read
-from lakelock.occ.rollback import RollbackOutcome, Victim, clean_up, is_withdrawn, roll_back
+from lakelock.occ.rollback import Victim
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
-from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_no_buckets
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
-
-
-class TransactionState(Enum):
-    OPEN = "open"
-    DETACHED = "detached"
-    COMMITTED = "committed"
-    REJECTED = "rejected"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -158,20 +147,11 @@ class Transaction:
         table = self._table
         if not fresh or not table.settings.concurrency.early_conflict_detection:
             return
-        context = self._claim_context()
-        results = table.runtime.gather(
-            [lambda group=group: context.claim_group(table.storage, group) for group in fresh],  # type: ignore[misc]
-            limit=table.settings.listing.parallel_requests,
-        )
-        refused = [r for r in results if isinstance(r, Refusal)]
-        self._claimed.update(r.group for r in results if not isinstance(r, Refusal))
-        mine = self._work()
-        conflict = (
-            (conflict_of(refused, self.party) if refused else None)
-            or window_conflict(table, self.baseline, mine)
-            or foreign_conflict(table, self.baseline, mine)
-            or planned_clustering(table, self.baseline.timeline, mine)
-        )
+        claim = Claim(self.instant, table.writer, self.operation)
+        context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
+        claimed, refused = claim_groups(table, context, fresh)
+        self._claimed.update(claimed)
+        conflict = early_conflict(table, self.baseline, self._work(), refused)
         if conflict is not None:
             self._tell(EventKind.EARLY_CONFLICT, conflict)
             raise EarlyConflictError(conflict)
@@ -196,10 +176,6 @@ class Transaction:
             schema=schema or self.schema,
             settings=table.settings,
         )
-
-    def _claim_context(self) -> ClaimContext:
-        claim = Claim(self.instant, self._table.writer, self.operation)
-        return ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
 
     def detach(self) -> Detached:
         """Hand the transaction to another process, which goes on with `Coordinator.adopt`; this object is used up.
@@ -249,7 +225,8 @@ class Transaction:
                 self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed), certain=True)
             raise
         self.state = TransactionState.COMMITTED
-        self._tidy_up()
+        self._heartbeat.stop(delete=False)
+        tidy_up(self._table, self.instant, self.operation, self._markers, self._claimed)
         result = Committed.of(decision, stats, lock_wait_s=commit.lock_wait_s, took_s=self._took_s())
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
@@ -265,7 +242,7 @@ class Transaction:
         ensure_within(written, self._targets, f"{self.operation} {self.instant}")
         table = self._table
         self._markers = direct.listed(table.storage, self.instant)
-        self._remove_uncounted(files_to_delete(self._markers, stats))
+        remove_uncounted(table.storage, self._markers, files_to_delete(self._markers, stats))
         reached(Step.RECONCILED)
         changes_schema = schema is not None and schema != self.schema
         draft = Draft.of(
@@ -284,18 +261,6 @@ class Transaction:
             return commit.run(), commit
         finally:
             self.may_be_decided = commit.may_be_decided
-
-    def _remove_uncounted(self, files: tuple[str, ...]) -> None:
-        """Remove the files of failed and doubled tasks, of which one may still be at work.
-
-        Such a task looks for its marker once its file is complete: the file is there before the last removal, or the
-        marker was gone before that look.
-        """
-        storage = self._table.storage
-        storage.delete(files)
-        if files:
-            storage.delete(markers_of(self._markers, files))
-            storage.delete(files)
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
         return self.snapshot().group(group)
@@ -316,19 +281,7 @@ class Transaction:
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
         victim = Victim(self.instant, Action(self.baseline.action), self.operation, evidence)
-        if certain:
-            self._emit(EventKind.REJECTED, reason=victim.evidence)
-        try:
-            if not self.may_be_decided:
-                clean_up(self._table, victim, everywhere=disturbed or is_withdrawn(self._table, self.instant))
-            elif roll_back(self._table, victim) is RollbackOutcome.COMMITTED:
-                self.state = TransactionState.COMMITTED
-                self._emit(EventKind.COMMITTED)
-            elif not certain:
-                self.state = TransactionState.REJECTED
-                self._emit(EventKind.REJECTED, reason=victim.evidence)
-        except LakelockError as error:
-            self._emit(EventKind.ALERT, problem=f"could not remove the files of this transaction yet: {error.message}")
+        self.state = withdraw(self._table, victim, disturbed=disturbed, certain=certain, may_be_decided=self.may_be_decided)
 
     def __enter__(self) -> Transaction:
         return self
@@ -356,16 +309,6 @@ class Transaction:
 
     def _took_s(self) -> float:
         return self._table.runtime.monotonic_s() - self._began_s
-
-    def _tidy_up(self) -> None:
-        """After the commit: heartbeat, markers and claims go in one request; what stays is swept by the next writer."""
-        self._heartbeat.stop(delete=False)
-        leftovers = [layout.heartbeat(self.instant), *self._markers.keys, *map(layout.claim, sorted(self._claimed))]
-        try:
-            self._table.storage.delete(leftovers)
-        except LakelockError as error:
-            self._emit(EventKind.ALERT, problem=f"committed, but its markers could not be removed: {error.message}")
-        reached(Step.CLEANED)
 
     def _tell(self, kind: EventKind, conflict: Conflict) -> None:
         self._emit(kind, rule=str(conflict.rule), other=str(conflict.other), over=conflict.overlap)
