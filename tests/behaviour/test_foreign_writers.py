@@ -17,11 +17,14 @@ from lakelock.occ.decisions import Decision
 from lakelock.occ.overlaps import alarm, audit
 from lakelock.storage import Storage
 from lakelock.storage_local import LocalStorage
+from lakelock.storage_memory import MemoryStorage
+from lakelock.storage_open import StorageLocation
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Instant, State, format_instant, parse_instant
 from lakelock.table.snapshot import DataFile
-from tests.behaviour.tables import Recorder, insert, memory_table, new_table, put_file, writer
+from lakelock.testing import ManualRuntime
+from tests.behaviour.tables import QUICK, Recorder, insert, memory_table, new_table, put_file, writer
 
 
 def after(instant: str, ms: int) -> str:
@@ -101,10 +104,13 @@ def test_a_claim_finds_what_another_engine_has_committed_since_the_transaction_b
 
 
 def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_and_stays_in_the_audit() -> None:
-    storage, told = memory_table(), Recorder()
-    insert(writer(storage), storage, "month=1", "a")
-    (old,) = writer(storage).snapshot().files
-    mine = writer(storage, listener=told)
+    runtime, told = ManualRuntime(), Recorder()
+    new_table(storage := MemoryStorage(runtime.now_ms))
+    place = StorageLocation(storage.uri)
+    mine = Coordinator.open(place, QUICK, runtime=runtime, listeners=(told,), storage=storage)
+    insert(mine, storage, "month=1", "a")
+    (old,) = mine.snapshot().files
+    runtime.advance(1)
     with mine.begin("UPSERT") as tx:
         done = tx.commit([put_file(tx, storage, "month=1", "a")])
     decision = decision_of(mine, done.decision)

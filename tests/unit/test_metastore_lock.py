@@ -34,7 +34,7 @@ def test_a_lock_request_has_the_bytes_of_java_hudi() -> None:
     runtime = SystemRuntime()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        calls = Calls(Wire(runtime, ours, runtime.monotonic_s() + 0.2), "binary")
+        calls = Calls(Wire(runtime, ours, runtime.monotonic_s() + 1.0), "binary")
         calls._number = 1
         with pytest.raises(WireError, match="no answer in time"):
             calls.lock("db1", "tbl", user="root", host="vm", agent="Unknown")
