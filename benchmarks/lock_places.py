@@ -78,7 +78,7 @@ class Place:
 def s3(folder: Path) -> Iterator[Service]:
     """The storage provider on S3, as moto answers."""
     with s3_server() as endpoint:
-        yield Service("storage", lambda name: "storage:", int(endpoint.rpartition(":")[2]))
+        yield Service("storage (S3, moto)", lambda name: "storage:", int(endpoint.rpartition(":")[2]))
 
 
 HEAP = ("-Xmx1000m",)

@@ -197,7 +197,7 @@ def main() -> None:
     with scratch() as folder:
         for name in PLACES:
             with running(name, Path(folder)) as place:
-                found: dict[str, object] = {"service": name}
+                found: dict[str, object] = {"service": place.service.name}
                 for part in PARTS:
                     found |= part(place, given.rounds)
                 show(found, given.json)

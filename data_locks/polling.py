@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 from lakelock.data_locks.base import DataLease, DataLocks, LockedData, timeout
 from lakelock.data_locks.request import LockRequest
-from lakelock.errors import LakelockError, ProviderRefused, ProviderUnavailable
+from lakelock.errors import LakelockError, ProviderUnavailable
 from lakelock.events import Event, EventKind
 from lakelock.providers.base import Lease, Opening
-from lakelock.providers.polling import NO_ANSWER
+from lakelock.providers.polling import NO_ANSWER, NO_SERVICE
 
 _FIRST_PAUSE_S = 0.02
 _PAUSE_GROWTH = 1.6
@@ -89,7 +89,7 @@ class PollingDataLocks(DataLocks, Generic[W]):
         try:
             waiting.until_s = lease.deadline_s
             self._leave(waiting)
-        except (*NO_ANSWER, ProviderRefused) as error:
+        except NO_SERVICE as error:
             self._warn(f"data locks were not given back; others wait up to {lease.lease_s:g} s: {error.message}")
         finally:
             lease.lose("released")

@@ -31,6 +31,7 @@ _TELL_EVERY_S = 1.0
 _LONGEST_REST_S = 0.05
 
 NO_ANSWER = (StorageUnavailable, ProviderUnavailable)
+NO_SERVICE = (*NO_ANSWER, ProviderRefused)
 
 
 @dataclass
@@ -141,7 +142,7 @@ class PollingProvider(LockProvider):
         with self._mutex:
             try:
                 self.give_back(lease)
-            except (*NO_ANSWER, ProviderRefused) as error:
+            except NO_SERVICE as error:
                 self._tell(
                     EventKind.ALERT, problem=f"the lock was not given back; others wait up to {lease.lease_s:g} s: {error}"
                 )

@@ -11,7 +11,7 @@ from lakelock.errors import LeaseLost, LockError, ProviderRefused, ProviderUnava
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
-from lakelock.providers.polling import NO_ANSWER, Attempt, PollingProvider
+from lakelock.providers.polling import NO_ANSWER, NO_SERVICE, Attempt, PollingProvider
 from lakelock.providers.redis_address import RedisAddress
 from lakelock.providers.redis_client import Ear, RedisClient
 from lakelock.providers.redis_scripts import BREAK, EXTEND, GIVE_BACK, LEAVE, LOOK, TAKE, Keys
@@ -87,7 +87,7 @@ class RedisLockProvider(PollingProvider):
             if self._held_for_s is not None and self._ear is not None:
                 self._ear.wait(min(at_most_s, self._held_for_s + 0.001, _LOOK_AGAIN_S), self.runtime)
                 return
-        except (*NO_ANSWER, ProviderRefused):  # who may not use channels polls
+        except NO_SERVICE:  # who may not use channels polls
             pass
         # The server may have moved, and who listens at the old one is deaf.
         self._go_deaf()
