@@ -99,7 +99,7 @@ EARLY = {
     "hoodie.write.concurrency.early.conflict.check.commit.conflict": "true",
     "hoodie.write.markers.type": "DIRECT",
 }
-# Only to be quick: small tables need no parallelism.
+# Only to be quick: small tables need no parallelism, and who looks for a lock ten times a second has to look more often.
 QUICK = {
     "hoodie.upsert.shuffle.parallelism": "2",
     "hoodie.insert.shuffle.parallelism": "2",
@@ -111,6 +111,7 @@ QUICK = {
     "hoodie.write.lock.wait_time_ms_between_retry": "100",
     "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
     "hoodie.write.lock.wait_time_ms": "20000",
+    "hoodie.write.lock.client.num_retries": "1000",
 }
 
 
