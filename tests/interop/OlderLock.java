@@ -1,6 +1,9 @@
 import java.io.File;
+import java.net.MalformedURLException;
 import java.net.URL;
 import java.net.URLClassLoader;
+import java.util.HashMap;
+import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Lock;
@@ -13,18 +16,16 @@ import org.apache.hudi.storage.StorageConfiguration;
  * its own release, from the folder older.jars, and nothing else.
  */
 public class OlderLock implements LockProvider<Object> {
+    /** By folder: Hudi makes a provider for each time that it takes the lock, and these classes take seconds to load. */
+    private static final Map<String, ClassLoader> LOADERS = new HashMap<>();
+
     private final Lock provider;
 
     public OlderLock(LockConfiguration configuration, StorageConfiguration<?> storage) throws Exception {
         Properties properties = new Properties();
         configuration.getConfig().forEach((key, value) -> properties.setProperty(key.toString(), value.toString()));
-        File[] jars = new File(properties.getProperty("older.jars")).listFiles((folder, name) -> name.endsWith(".jar"));
-        URL[] urls = new URL[jars.length];
-        for (int i = 0; i < jars.length; i++) {
-            urls[i] = jars[i].toURI().toURL();
-        }
         ClassLoader before = Thread.currentThread().getContextClassLoader();
-        ClassLoader loader = new URLClassLoader(urls, ClassLoader.getPlatformClassLoader());
+        ClassLoader loader = loaderOf(properties.getProperty("older.jars"));
         Thread.currentThread().setContextClassLoader(loader);
         try {
             Class<?> settings = loader.loadClass("org.apache.hudi.common.config.LockConfiguration");
@@ -35,6 +36,18 @@ public class OlderLock implements LockProvider<Object> {
         } finally {
             Thread.currentThread().setContextClassLoader(before);
         }
+    }
+
+    private static synchronized ClassLoader loaderOf(String folder) throws MalformedURLException {
+        if (!LOADERS.containsKey(folder)) {
+            File[] jars = new File(folder).listFiles((where, name) -> name.endsWith(".jar"));
+            URL[] urls = new URL[jars.length];
+            for (int i = 0; i < jars.length; i++) {
+                urls[i] = jars[i].toURI().toURL();
+            }
+            LOADERS.put(folder, new URLClassLoader(urls, ClassLoader.getPlatformClassLoader()));
+        }
+        return LOADERS.get(folder);
     }
 
     @Override
