@@ -45,7 +45,8 @@ def late_starters(table: OpenTable, timeline: Timeline, own: str, answered: Cont
     """Those before `own` in a timeline that was read under the lock, except the `answered` ones.
 
     No request unless somebody stands there of whom it is not known that lakelock is writing; then one listing, and for
-    writers of another engine the storage's time: one of them that showed its instant `heartbeat.foreign_start_s` ago has looked.
+    writers of another engine the storage's time: one of them that showed its instant
+    `heartbeat.foreign_start_s` ago has looked.
     """
     started = [i for i in timeline.pending if i.state is State.REQUESTED and i.requested < own]
     unknown = [i for i in started if i.requested not in answered and i.requested not in table.known_ours]
