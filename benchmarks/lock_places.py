@@ -58,16 +58,16 @@ class Place:
         return f"{self.name}{next(_names)}"
 
     def proxy(self) -> Proxy:
-        return self.opened.enter_context(Proxy(self.service.port, severs=self.service.sessions))
+        service = self.service
+        return self.opened.enter_context(Proxy(service.port, host=service.host, severs=service.sessions))
 
     def _of(self, table: str, proxy: Proxy | None) -> tuple[Settings, Storage]:
         """The settings of a writer and the table's storage; what goes to the service goes through the proxy."""
         values = {"lock.provider": self.service.url(table), **self.service.options, **OPTIONS.get(self.name, {})}
         options, lease_s = dict(self.options), LEASE_MS / 1000
         if proxy is not None:
-            ports = str(self.service.port), str(proxy.port)
-            values = {key: value.replace(*ports) for key, value in values.items()}
-            options = {key: value.replace(*ports) for key, value in options.items()}
+            values = self.service.through(proxy.port, values)
+            options = self.service.through(proxy.port, options)
         for locks in ("lock", "data_locks"):
             values |= {f"{locks}.lease_s": str(lease_s), f"{locks}.renew_s": str(lease_s / 3)}
         where = f"s3://lake/{table}" if options else str(self.folder / table)

@@ -84,6 +84,8 @@ def _print(
         out.line(f"warning: the table is guarded by {warning}; set lock.provider to it")
     _table(out, [row for row in rows if row.kind == COMMIT], f"free; the latest token is {state.token}", extended=extended)
     if state.holder:
+        if state.holder.left_s is not None:
+            out.line(f"the lease of the holder runs for {state.holder.left_s:.1f} s more unless it is renewed")
         out.line(f"to take it away from a holder that is gone: lakelock locks break {path} --token {state.token}")
     out.line(f"data locks in {values['data_locks_in']}")
     data = [row for row in rows if row.kind == DATA]
@@ -96,7 +98,7 @@ def _print(
 
 
 def _table(out: Output, rows: list[LockRow], empty: str, *, extended: bool) -> None:
-    columns = (*SHOWN, "since", "lease s", "pid", "writer") if extended else SHOWN
+    columns = (*SHOWN, "since", "lease s", "left s", "pid", "writer") if extended else SHOWN
     out.table(columns, [_cells(row, extended=extended) for row in rows], empty=empty)
 
 
@@ -104,7 +106,8 @@ def _cells(row: LockRow, *, extended: bool) -> tuple[object, ...]:
     heartbeat, acquired, since = (_time(at_ms) for at_ms in (row.last_heartbeat_ms, row.acquired_ms, row.since_ms))
     what = (row.lock_id, row.database or "default", row.table, row.partition, row.state, row.type, row.blocked_by, row.instant)
     cells = (*what, heartbeat, acquired, row.user, row.host, row.agent_info)
-    return (*cells, since, row.lease_s, row.pid, row.writer_id) if extended else cells
+    left = None if row.left_s is None else round(row.left_s, 1)
+    return (*cells, since, row.lease_s, left, row.pid, row.writer_id) if extended else cells
 
 
 def _time(at_ms: int | None) -> str:

@@ -182,6 +182,10 @@ def _zookeeper_uri(properties: Mapping[str, str], short: str) -> object:
     url = properties.get(_LOCK + "zookeeper.url", "").strip()
     if not url:
         return _missing("zookeeper.url")
+    # Behind the servers there may be a chroot, as in every connect string: the lock lies below it.
+    servers, _, chroot = url.partition("/")
+    chroot = chroot.strip("/")
+    url = f"{servers}/{quote(chroot)}" if chroot else servers
     if "Implicit" in short:
         return f"zookeeper://{url}?implicit=true"
     base, key = (properties.get(_LOCK + f"zookeeper.{name}", "").strip("/ ") for name in ("base_path", "lock_key"))

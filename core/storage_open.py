@@ -24,10 +24,19 @@ def canonical_uri(uri: str | os.PathLike[str]) -> str:
     Hadoop). `s3a` and `s3n` are `s3`; `abfss` is `abfs`; repeated and trailing slashes go. White space around `uri` is not
     part of the name, and a name that ends with it is refused: whoever copies it would name another table.
     """
-    canonical = _canonical(os.fspath(uri).strip())
+    canonical = _in_utf8(_canonical(_in_utf8(os.fspath(uri).strip())))
     if canonical != canonical.strip():
         raise SettingsError(f"the table's path ends with white space: {canonical!r}", hint="rename the folder")
     return canonical
+
+
+def _in_utf8(text: str) -> str:
+    """`text`, or `SettingsError`: locks and object stores know a table by the UTF-8 of its URI."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise SettingsError(f"the table's path is not UTF-8: {text!a}", hint="rename the folder") from None
+    return text
 
 
 def _canonical(text: str) -> str:

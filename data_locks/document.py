@@ -29,7 +29,6 @@ class _Waiting(Waiting):
     """One `acquire`. `sent`: when the write that made a version of my entry was about to be sent."""
 
     entry: Entry
-    watch: Watch
     sent: dict[tuple[int, int], float] = field(default_factory=dict)
     blockers: tuple[LockedData, ...] = ()
     ear: Ear | None = None
@@ -46,6 +45,8 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
     def __init__(self, opening: Opening, register: Register) -> None:
         super().__init__(opening)
         self._register = register
+        # Kept from request to request, so that who only asks now and then, without waiting, gets past the dead, too.
+        self._watch = Watch(opening.runtime)
 
     @property
     def identity(self) -> str:
@@ -79,7 +80,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
 
     def _begin(self, request: LockRequest, grant: str, until_s: float) -> _Waiting:
         entry = Entry(grant, request, self._writer, self._settings.lease_s, self._runtime.now_ms())
-        return _Waiting(request, grant, until_s, entry, Watch(self._runtime))
+        return _Waiting(request, grant, until_s, entry)
 
     def _wait(self, waiting: _Waiting, began_s: float, wait_s: float) -> DataLease:
         try:
@@ -108,16 +109,20 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
     def _my_entry(self, waiting: _Waiting) -> Entry:
         """My entry as it is now: queued if it was not, renewed when due, and without those before it who are dead."""
 
+        renew_s = self._settings.renew_s
+
         def next_table(table: LockTable) -> LockTable:
             grant, now_ms = waiting.entry.grant, self._runtime.now_ms()
             mine = table.find(grant)
-            if mine is not None:
-                table = table.without(waiting.watch.over(table.blockers(mine)), now_ms)
-                if self._runtime.monotonic_s() - waiting.sent.get(mine.version, float("-inf")) >= self._settings.renew_s:
-                    table = table.renewed(grant)
+            if mine is not None and self._runtime.monotonic_s() - waiting.sent.get(mine.version, float("-inf")) >= renew_s:
+                table = table.renewed(grant)
             table = table.enqueued(waiting.entry, now_ms)
             mine = table.find(grant)
             assert mine is not None
+            if dead := self._watch.over(table.blockers(mine)):
+                table = table.without(dead, now_ms)
+                mine = table.find(grant)
+                assert mine is not None
             # The earliest request that can have made this version counts: its reply may have got lost.
             waiting.sent.setdefault(mine.version, self._runtime.monotonic_s())
             return table
@@ -126,7 +131,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         mine = table.find(waiting.entry.grant)
         assert mine is not None
         blockers = table.blockers(mine)
-        waiting.watch.see(blockers)
+        self._watch.see(table.entries)
         waiting.blockers = tuple(_shown(table, blocker) for blocker in blockers)
         return mine
 

@@ -10,44 +10,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakelock.clock import Runtime
 from lakelock.data_locks.base import DataLease, DataLocks
 from lakelock.data_locks.request import LockRequest, Mode, lock_request
 from lakelock.errors import LockTimeout
-from lakelock.events import Events
+from lakelock.events import Event, EventKind, Events
 from lakelock.providers.heartbeat import renewing
 from lakelock.settings_data_locks import DataLockSettings
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of one table."""
+    """What is asked of one table; `events` are told of it alone, and `renew_s` wins over that of the whole request."""
 
     locks: DataLocks
     request: LockRequest
+    events: Events | None = None
+    renew_s: float | None = None
 
 
 @contextmanager
-def holding_several(
-    wanted: Sequence[Wanted], settings: DataLockSettings, runtime: Runtime, events: Events | None = None
-) -> Iterator[tuple[DataLease, ...]]:
+def holding_several(wanted: Sequence[Wanted], settings: DataLockSettings, runtime: Runtime) -> Iterator[tuple[DataLease, ...]]:
     """Hold all these locks while the block runs, renewed; the leases are in the order of the tables' URIs.
 
     `LockTimeout` names who was in the way when `data_locks.attempts` are used up. Requests for one table become one.
     """
-    ordered = _canonical(wanted)
+    ordered = one_per_table(wanted)
     leases = _acquired(ordered, settings, runtime)
     with ExitStack() as stack:
         for each, lease in zip(ordered, leases, strict=True):
             stack.callback(each.locks.release, lease)
         for each, lease in zip(ordered, leases, strict=True):
-            stack.enter_context(renewing(each.locks, lease, runtime, settings.renew_s, events))
+            stack.enter_context(renewing(each.locks, lease, runtime, each.renew_s or settings.renew_s, each.events))
         yield leases
 
 
-def _canonical(wanted: Sequence[Wanted]) -> list[Wanted]:
+def one_per_table(wanted: Sequence[Wanted]) -> list[Wanted]:
     """One request per table, in the order of the tables: two requests of one statement would be in each other's way."""
     if not wanted:
         raise ValueError("there is no table to lock")
@@ -63,7 +63,7 @@ def _united(found: Sequence[Wanted]) -> Wanted:
     leaves = [lock for each in found for lock in each.request.leaves]
     by_mode = {mode: [lock.resource for lock in leaves if lock.mode is mode] for mode in Mode}
     about = ", ".join(dict.fromkeys(each.request.about for each in found if each.request.about))
-    return Wanted(found[0].locks, lock_request(by_mode[Mode.SHARED], by_mode[Mode.EXCLUSIVE], about=about))
+    return replace(found[0], request=lock_request(by_mode[Mode.SHARED], by_mode[Mode.EXCLUSIVE], about=about))
 
 
 def _acquired(ordered: Sequence[Wanted], settings: DataLockSettings, runtime: Runtime) -> tuple[DataLease, ...]:
@@ -83,6 +83,8 @@ def _acquired(ordered: Sequence[Wanted], settings: DataLockSettings, runtime: Ru
                 each.locks.release(lease)
             if not isinstance(error, LockTimeout):
                 raise
+            if refusal is None and settings.attempts > 1:
+                _tell(ordered[len(granted)], error)
             refusal = error
     assert refusal is not None, "there is at least one attempt"
     raise LockTimeout(
@@ -90,3 +92,11 @@ def _acquired(ordered: Sequence[Wanted], settings: DataLockSettings, runtime: Ru
         hint=refusal.hint,
         **refusal.details,
     )
+
+
+def _tell(refused: Wanted, error: LockTimeout) -> None:
+    """Say once whom the request waits for."""
+    holders = error.details.get("holders")
+    holder = "; ".join(map(str, holders)) if isinstance(holders, list) else error.message
+    facts = {"holder": holder, "locks": str(refused.request)}
+    (refused.events or Events()).emit(Event(EventKind.WAITING_FOR_LOCK, refused.locks.table, facts=facts))

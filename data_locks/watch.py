@@ -12,7 +12,7 @@ MARGIN_S = 0.5
 
 
 class Watch:
-    """What I have seen of other entries, and since when it has not changed."""
+    """What I have seen of other entries, and since when it has not changed. Several threads may use it."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -21,10 +21,11 @@ class Watch:
     def see(self, entries: Iterable[Entry]) -> None:
         """Begin or go on to watch these entries, and forget all others."""
         now_s, before = self._runtime.monotonic_s(), self._since_s
-        self._since_s = {}
+        seen = {}
         for entry in entries:
             version, since_s = before.get(entry.grant, (entry.version, now_s))
-            self._since_s[entry.grant] = (version, since_s) if version == entry.version else (entry.version, now_s)
+            seen[entry.grant] = (version, since_s) if version == entry.version else (entry.version, now_s)
+        self._since_s = seen
 
     def over(self, entries: Iterable[Entry]) -> list[str]:
         """The grants of those that showed no sign of life for their whole lease."""

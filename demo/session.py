@@ -1,4 +1,9 @@
-"""A small Spark session for one writer among many on a small machine, and its end."""
+"""A small Spark session for one writer among many on a small machine, and its end.
+
+To start and warm up a JVM takes longer than a small write. Where the environment names one that runs, by PySpark's own
+`PYSPARK_GATEWAY_PORT` and `PYSPARK_GATEWAY_SECRET`, the writers share it: each is a driver of its own in there, with its own
+session, locks, heartbeats and claims, and can be killed without the JVM.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SHARED_JVM = "PYSPARK_GATEWAY_PORT"
 _CONF = {
     "spark.driver.memory": "768m",
     "spark.driver.host": "127.0.0.1",
@@ -27,10 +33,16 @@ _CONF = {
 
 
 def start_session(name: str, work: Path) -> SparkSession:
-    """Start Spark in this process, with one core and 768 MB."""
+    """Start Spark in this process, with one core and 768 MB, or a session in the JVM that the environment names."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if SHARED_JVM in os.environ:
+        session = session_in_the_shared_jvm()
+        for key, value in _CONF.items():
+            if key.startswith("spark.sql."):
+                session.conf.set(key, value)
+        return session
     builder = SparkSession.builder.master("local[1]").appName(name)
     for key, value in {
         **_CONF,
@@ -41,3 +53,22 @@ def start_session(name: str, work: Path) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def end_session(session: SparkSession) -> None:
+    """Stop Spark; a JVM that is shared goes on for the others."""
+    if SHARED_JVM not in os.environ:
+        session.stop()
+
+
+def session_in_the_shared_jvm() -> SparkSession:
+    """A session of its own in the JVM that the environment names; this process becomes a driver in there."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    jvm = gateway.jvm
+    shared = jvm.JavaSparkContext.fromSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
+    context = SparkContext(gateway=gateway, jsc=shared, conf=SparkConf(_jvm=jvm, _jconf=shared.getConf()))
+    return SparkSession(context).newSession()

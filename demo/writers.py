@@ -24,7 +24,7 @@ from lakelock.demo.plan import (
     Operation,
     Plan,
 )
-from lakelock.demo.session import start_session
+from lakelock.demo.session import end_session, start_session
 from lakelock.demo.signals import Signals
 from lakelock.events import Event, EventKind
 from lakelock.spark_plugin import LakeTable
@@ -194,7 +194,7 @@ def main(name: str, work: Path) -> int:
         desk.feed.say("failed", problem=str(error).splitlines()[0], error=type(error).__name__)
         raise
     finally:
-        desk.spark.stop()
+        end_session(desk.spark)
 
 
 if __name__ == "__main__":

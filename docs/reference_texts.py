@@ -249,7 +249,7 @@ JAVA_PEERS: dict[str, str] = {
     "dynamodb": "`DynamoDBBasedLockProvider`, with the same table, partition key and region",
     "redis": "none: Java Hudi has no lock in Redis, so keep Java writers away",
     "zookeeper": "`ZookeeperBasedLockProvider`, at the path `<base_path>/<lock_key>`, and "
-    "`ZookeeperBasedImplicitBasePathLockProvider`, with `?implicit=true`",
+    "`ZookeeperBasedImplicitBasePathLockProvider`, with `?implicit=true`. The chroot of Java's `url` comes before both",
     "hive_metastore": "`HiveMetastoreBasedLockProvider` with the same URIs, database and table, letter by letter",
 }
 

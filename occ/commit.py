@@ -115,8 +115,9 @@ class Commit:
             self._ensure_pending(timeline, mine)
             finish_head(table, view, timeline)
             others = commits_since(table.storage, baseline, timeline, decisions, self._others)
-            if any(other.is_foreign for other in others):
-                table.met_foreign()
+            for other in others:
+                if other.is_foreign:
+                    table.met_foreign(other.party.instant)
             self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
             looks: list[Look | LateStarter] = [*self._validate(timeline, others)]
             looks += late_starters(table, timeline, baseline.instant, self._answers)
@@ -189,7 +190,7 @@ class Commit:
             writer=table.writer,
             operation=self._draft.operation,
             completion=later_than(table.runtime.now_ms(), newest),
-            payload=self._draft.payload(number, write_id, self._schema_json(others)),
+            payload=self._draft.payload(number, write_id, self._schema_json(others), beside="".join(table.foreign_met)),
         )
         self.may_be_decided = True
         made = table.log.decide(decision)

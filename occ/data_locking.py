@@ -6,14 +6,15 @@ so a write whose lease was lost goes on, is committed if nothing collided, and r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lakelock.data_locks import DataLease, DataLocks, LockRequest, Resource, open_data_locks
 from lakelock.data_locks.operations import Operation, covers, locks_of, operation_named
-from lakelock.errors import InputError
+from lakelock.data_locks.several import Wanted, holding_several, one_per_table
+from lakelock.errors import InputError, LockTimeout
 from lakelock.events import Event, EventKind, Events
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_lock import compare_locks, recorded_provider
@@ -21,22 +22,32 @@ from lakelock.occ.targets import within
 from lakelock.providers import renewing
 from lakelock.table.snapshot import read_snapshot
 
-_held: ContextVar[tuple[tuple[str, LockRequest, DataLease], ...]] = ContextVar("data_locks_held", default=())
-"""What the blocks hold in which this thread is: the table's URI, the request and its lease."""
+
+@dataclass(frozen=True)
+class _Held:
+    """What one block holds of one table."""
+
+    uri: str
+    request: LockRequest
+    lease: DataLease
+
+
+_held: ContextVar[tuple[_Held, ...]] = ContextVar("data_locks_held", default=())
+"""What the blocks hold in which this thread is, whatever the table."""
 
 
 class DataLocking:
     """The data locks that a table's operations take. Opened at the first use, closed with the table."""
 
     def __init__(self, table: OpenTable) -> None:
-        self._table = table
+        self.table = table
         self._mutex = table.runtime.mutex()
         self._opened: DataLocks | None = None
 
     @property
     def locks(self) -> DataLocks:
         """The service, opened once; also in a mode that takes no locks, for those who only look."""
-        table = self._table
+        table = self.table
         with self._mutex:
             if self._opened is None:
                 self._opened = open_data_locks(table.settings, table.storage, table.runtime, table.writer, table.events)
@@ -45,15 +56,15 @@ class DataLocking:
     @property
     def for_writes(self) -> bool:
         """Whether writes take data locks."""
-        return self._table.settings.concurrency.mode == "PESSIMISTIC"
+        return self.table.settings.concurrency.mode == "PESSIMISTIC"
 
     def request(self, operation: Operation | str, targets: tuple[Resource, ...] = (), *, about: str = "") -> LockRequest:
         """What the operation would lock; takes nothing. A read names the partitions that there are now."""
         kind = operation_named(operation) if isinstance(operation, str) else operation
         if kind.reads:
-            existing = read_snapshot(self._table.storage, self._table.timeline(), runtime=self._table.runtime).partitions
+            existing = read_snapshot(self.table.storage, self.table.timeline(), runtime=self.table.runtime).partitions
             targets = (*targets, *(Resource.of(each) for each in existing if not targets or within(each, targets)))
-        return locks_of(kind, targets, about=about, escalate_above=self._table.settings.data_locks.escalate_above)
+        return locks_of(kind, targets, about=about, escalate_above=self.table.settings.data_locks.escalate_above)
 
     def request_of_write(self, operation: str, targets: tuple[Resource, ...], *, tag: str = "") -> LockRequest:
         """What a write of this name would lock; takes nothing."""
@@ -77,35 +88,46 @@ class DataLocking:
         """Hold these locks while the block runs, renewed; `LockTimeout` names who was in the way.
 
         None in SINGLE_WRITER mode, where locking is off. A lease that is lost meanwhile is told by an alert, and the block
-        goes on. Within another such block of the same thread, locks that it has already are not taken again, and others are
-        granted or refused at once: nobody waits who holds something.
+        goes on. Within another such block of the same thread, locks that it has already are not taken again, and others, also
+        those of another table, are granted or refused at once: nobody waits who holds something.
         """
-        table, outer = self._table, _held.get()
-        mine = [held for uri, held, lease in outer if uri == table.storage.uri and lease.lost is None]
-        if table.provider is None or any(covers(held, request) for held in mine):
+        if not self.lacks(request):
             yield None
             return
-        self._ensure_same_service()
-        with self._acquired(request, wait_s=0 if mine else None) as lease:
-            _held.set((*outer, (table.storage.uri, request, lease)))
-            try:
-                yield lease
-            finally:
-                _held.set(tuple(each for each in _held.get() if each[2] is not lease))
+        self.ensure_same_service()
+        with self._acquired(request, _alive()) as lease, _noted([_Held(self.table.storage.uri, request, lease)]):
+            yield lease
 
-    def _ensure_same_service(self) -> None:
+    def lacks(self, request: LockRequest) -> bool:
+        """Whether this thread has to ask for it: locking is on, and no block around has all of it."""
+        uri = self.table.storage.uri
+        return self.table.provider is not None and not any(
+            each.uri == uri and covers(each.request, request) for each in _alive()
+        )
+
+    def wanted(self, request: LockRequest) -> Wanted:
+        """The request as one of several, whose events are those of this table."""
+        return Wanted(self.locks, request, _Alerting(self.table.events), self.table.settings.data_locks.renew_s)
+
+    def tell_locked(self, lease: DataLease, began_s: float) -> None:
+        """The event of locks that were granted, asked for since `began_s`."""
+        table, request = self.table, lease.request
+        waited_s = round(table.runtime.monotonic_s() - began_s, 3)
+        table.emit(EventKind.DATA_LOCKED, operation=request.about, waited_s=waited_s, token=lease.token, locks=str(request))
+
+    def ensure_same_service(self) -> None:
         """`ProviderMismatch` where writers of this table rely on other locks than these."""
-        table = self._table
+        table = self.table
         if table.provider is not None and not table.provider_checked:
             compare_locks(table.storage, recorded_provider(table.storage), table.provider.identity)
 
     @contextmanager
-    def _acquired(self, request: LockRequest, wait_s: float | None) -> Iterator[DataLease]:
-        table = self._table
+    def _acquired(self, request: LockRequest, outer: Sequence[_Held]) -> Iterator[DataLease]:
+        table = self.table
         locks, began_s = self.locks, table.runtime.monotonic_s()
-        lease = locks.acquire(request, wait_s=wait_s)
-        waited_s = round(table.runtime.monotonic_s() - began_s, 3)
-        table.emit(EventKind.DATA_LOCKED, operation=request.about, waited_s=waited_s, token=lease.token, locks=str(request))
+        with _refusals_told(outer):
+            lease = locks.acquire(request, wait_s=0 if outer else None)
+        self.tell_locked(lease, began_s)
         try:
             with renewing(locks, lease, table.runtime, table.settings.data_locks.renew_s, _Alerting(table.events)):
                 yield lease
@@ -117,6 +139,71 @@ class DataLocking:
         with self._mutex:
             if self._opened is not None:
                 self._opened.close()
+
+
+@contextmanager
+def holding_together(asked: Sequence[tuple[DataLocking, LockRequest]]) -> Iterator[None]:
+    """Hold the locks of one statement over several tables while the block runs: all of them or none.
+
+    Nothing is held while it waits, so statements over the same tables do not hold each other up, in whatever order they name
+    them. How long it waits is said by the settings of the first. Blocks within and around are treated as `holding` does.
+    """
+    if not asked:
+        raise InputError("there is no table to lock", hint="name each table with what is done to it")
+    first, outer = asked[0][0].table, _alive()
+    tables = {data.table.storage.uri: data for data, _ in asked}
+    lacking = [(data, request) for data, request in asked if data.lacks(request)]
+    for data, _ in lacking:
+        data.ensure_same_service()
+    wanted = one_per_table([data.wanted(request) for data, request in lacking]) if lacking else []
+    if len(wanted) < 2:
+        with ExitStack() as stack:
+            for each in wanted:
+                stack.enter_context(tables[each.locks.table].holding(each.request))
+            yield
+        return
+    settings, began_s = first.settings.data_locks, first.runtime.monotonic_s()
+    with ExitStack() as stack:
+        with _refusals_told(outer):
+            bound = replace(settings, attempts=1) if outer else settings
+            leases = stack.enter_context(holding_several(wanted, bound, first.runtime))
+        found = [_Held(each.locks.table, lease.request, lease) for each, lease in zip(wanted, leases, strict=True)]
+        for mine in found:
+            tables[mine.uri].tell_locked(mine.lease, began_s)
+        stack.enter_context(_noted(found))
+        yield
+
+
+def _alive() -> tuple[_Held, ...]:
+    """What the blocks around still hold: a lost lease keeps nobody out, and a forked process has none."""
+    return tuple(each for each in _held.get() if each.lease.lost is None)
+
+
+@contextmanager
+def _noted(found: Sequence[_Held]) -> Iterator[None]:
+    _held.set((*_held.get(), *found))
+    try:
+        yield
+    finally:
+        _held.set(tuple(each for each in _held.get() if not any(each is mine for mine in found)))
+
+
+@contextmanager
+def _refusals_told(outer: Sequence[_Held]) -> Iterator[None]:
+    """Says of a request that was not granted why it did not wait, if that is so."""
+    try:
+        yield
+    except LockTimeout as error:
+        if not outer:
+            raise
+        held = "; ".join(f"{each.uri} ({each.request.about}, token {each.lease.token})" for each in outer)
+        raise LockTimeout(
+            f"{error.message}; asked for once only, because this thread holds data locks of {held}, and nobody waits who holds "
+            "something",
+            hint="run the whole block again, or take all that it needs at its beginning: `table.transaction` or `table.locked` "
+            "for one table, `locked_together` for several",
+            **error.details,
+        ) from error
 
 
 class _Alerting(Events):

@@ -47,9 +47,14 @@ class Draft:
     def operation(self) -> str:
         return self.footprint.party.operation
 
-    def payload(self, number: int, write_id: str, schema_json: str) -> bytes:
-        """The bytes of the completed instant, if it is decided as `number`."""
+    def payload(self, number: int, write_id: str, schema_json: str, *, beside: str = "") -> bytes:
+        """The bytes of the completed instant, if it is decided as `number`.
+
+        `beside`: the newest commit of another engine that was met, so that whoever reads only this commit knows of it.
+        """
         extra = {**self.extra, keys.DECISION: str(number), keys.WRITE_ID: write_id, keys.SCHEMA: schema_json}
+        if beside:
+            extra[keys.BESIDE] = beside
         return CommitMetadata(self.stats, self.operation, extra, self.replaced).to_bytes()
 
 

@@ -1,6 +1,7 @@
-"""The engine without Spark: the same transactions and kernels on Arrow tables, in one process.
+"""The engine without Spark: the same transactions and tasks on Arrow tables, in one process.
 
-What Spark distributes is done here by plain loops. The rows to write are held in memory.
+What Spark distributes is done here by plain loops. The rows to write are held in memory. Only kernels touch them: with other
+kernels the same engine runs in the simulator.
 """
 
 from __future__ import annotations
@@ -8,37 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.clock import Runtime
 from lakelock.data_locks import Resource
-from lakelock.occ.arrow_reads import KeysRead, RowsRead
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.engine_reads import KeysRead, RowsRead
 from lakelock.occ.file_tasks import TaskToken, WriteContext, rewrite_group, write_new_files
 from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.targets import Targets, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
 from lakelock.storage import Storage
-from lakelock.table.base_reader import BaseFile
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.index import tag
-from lakelock.table.keyed import Keyed, dedupe
-from lakelock.table.merge import Doomed, keys_among
-from lakelock.table.partitions import partition_paths
-from lakelock.table.schema import TableSchema, check_write
-from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.kernels import ARROW, Condition, Kernels, KeyedRows
+from lakelock.table.merge import Doomed
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
 
 
 class ArrowEngine:
     """Writes and reads one table with Arrow tables. Conflicts are retried as in Spark."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinator: Coordinator, kernels: Kernels = ARROW) -> None:
+        self._coordinator, self._kernels = coordinator, kernels
 
     def insert(
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
@@ -66,10 +64,10 @@ class ArrowEngine:
         batch = self._batch(tx, rows)
         settings = self._coordinator.table.settings.write
         keyed = {
-            partition: dedupe(found, batch.ordering, take_any=settings.duplicates == "any")
+            partition: self._kernels.dedupe(found, batch.ordering, take_any=settings.duplicates == "any")
             for partition, found in batch.by_partition().items()
         }
-        tx.reads(KeysRead(batch.storage, {p: k.keys for p, k in keyed.items()}, "keys of the upsert"))
+        tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the upsert"))
         known, new = batch.tagged(keyed)
         tx.claim(file.group for file, _ in known)
         stats = [batch.rewritten(file, upserts=changes) for file, changes in known]
@@ -77,28 +75,38 @@ class ArrowEngine:
 
     def delete(self, what: pc.Expression | pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a table."""
-        work = self._delete_keys if isinstance(what, pa.Table) else self._delete_where
+        delete = self.delete_keys if isinstance(what, pa.Table) else self.delete_where
+        return delete(what, tag=tag, partition=partition)
+
+    def delete_where(self, condition: Condition, *, tag: str = "", partition: Targets = None) -> Committed:
+        """Delete the rows that satisfy a condition."""
         coordinator = self._coordinator
         likely: tuple[Resource, ...] = ()
-        if coordinator.data.for_writes and not isinstance(what, pa.Table):
-            likely = target_of_expression(str(what), coordinator.schema().arrow, coordinator.properties)
-        return with_retries(coordinator, "DELETE", lambda tx: work(tx, what), tag=tag, partition=partition, likely=likely)
+        if coordinator.data.for_writes:
+            likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
+        work = partial(self._delete_where, condition=condition)
+        return with_retries(coordinator, "DELETE", work, tag=tag, partition=partition, likely=likely)
 
-    def _delete_where(self, tx: Transaction, condition: pc.Expression) -> Committed:
-        read = RowsRead(self._coordinator.table.storage, tx.schema, condition)
+    def delete_keys(self, keys: pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
+        """Delete the rows whose key and partition columns are in a table."""
+        return with_retries(self._coordinator, "DELETE", partial(self._delete_keys, keys=keys), tag=tag, partition=partition)
+
+    def _delete_where(self, tx: Transaction, condition: Condition) -> Committed:
+        read = RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, condition)
         tx.reads(read)
-        batch = _Batch(self._coordinator, tx, tx.schema, tx.schema.arrow.empty_table())
+        batch = self._batch_of(tx, tx.schema, None)
         groups = [file for file in tx.snapshot().files if read.matches([file]) is not None]
         tx.claim(file.group for file in groups)
-        return tx.commit(batch.without(groups, lambda rows: _mask(rows, condition)))
+        doomed = self._kernels.satisfying(condition)
+        return tx.commit([batch.rewritten(file, doomed=doomed) for file in groups])
 
     def _delete_keys(self, tx: Transaction, keys: pa.Table) -> Committed:
-        batch = _Batch(self._coordinator, tx, tx.schema, keys)
+        batch = self._batch_of(tx, tx.schema, keys)
         keyed = batch.by_partition()
-        tx.reads(KeysRead(batch.storage, {p: k.keys for p, k in keyed.items()}, "keys of the delete"))
+        tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
         known, _ = batch.tagged(keyed)
         tx.claim(file.group for file, _ in known)
-        return tx.commit([batch.rewritten(file, doomed=keys_among(found.keys)) for file, found in known])
+        return tx.commit([batch.rewritten(file, doomed=self._kernels.among(found)) for file, found in known])
 
     def overwrite_partitions(self, rows: pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
         """Replace the whole content of every partition that `rows` has rows for."""
@@ -115,7 +123,7 @@ class ArrowEngine:
 
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""
-        return read_rows(self._coordinator.table.storage, self._coordinator.snapshot(as_of), self._coordinator.schema(), where)
+        return self._read(self._coordinator.snapshot(as_of).files, self._coordinator.schema(), where)
 
     @contextmanager
     def reading(self, partition: Targets = None, where: pc.Expression | None = None) -> Iterator[pa.Table]:
@@ -125,52 +133,34 @@ class ArrowEngine:
         with coordinator.data.holding(coordinator.data.request("SELECT", named)):
             snapshot = coordinator.snapshot()
             files = tuple(file for file in snapshot.files if not named or within(file.partition, named))
-            yield read_files(coordinator.table.storage, files, coordinator.schema(), where)
+            yield self._read(files, coordinator.schema(), where)
 
-    def read_in(self, tx: Transaction, where: pc.Expression | None = None) -> pa.Table:
+    def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:
         """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""
-        storage = self._coordinator.table.storage
-        tx.reads(RowsRead(storage, tx.schema, where))
-        return read_rows(storage, tx.snapshot(), tx.schema, where)
+        tx.reads(RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, where))
+        return self._read(tx.snapshot().files, tx.schema, where)
 
-    def _batch(self, tx: Transaction, rows: pa.Table) -> _Batch:
-        schema = check_write(tx.schema, rows.schema, self._coordinator.table.settings.write.merge_schema)
-        return _Batch(self._coordinator, tx, schema, conformed(rows, schema))
+    def _read(self, files: Sequence[DataFile], schema: TableSchema, where: Condition | None) -> pa.Table:
+        return self._kernels.read(files, schema, where, self._coordinator.table.storage)
 
+    def _batch(self, tx: Transaction, rows: pa.Table) -> Batch:
+        settings = self._coordinator.table.settings.write
+        schema, fitted = self._kernels.fitted(rows, tx.schema, merge=settings.merge_schema)
+        return self._batch_of(tx, schema, fitted)
 
-def conformed(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """`rows` with the table's columns in the table's order and types; columns that it lacks are null."""
-    columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
-        for f in schema.arrow
-    ]
-    return pa.table(columns, schema=schema.arrow)
-
-
-def read_rows(storage: Storage, snapshot: Snapshot, schema: TableSchema, where: pc.Expression | None = None) -> pa.Table:
-    """The rows of a snapshot in the table's columns."""
-    return read_files(storage, snapshot.files, schema, where)
-
-
-def read_files(
-    storage: Storage, files: Sequence[DataFile], schema: TableSchema, where: pc.Expression | None = None
-) -> pa.Table:
-    """The rows of these files in the table's columns."""
-    found = [schema.arrow.empty_table()]
-    for file in files:
-        with BaseFile(storage.open_input(file.key), file.key) as base:
-            found += [batch if where is None else batch.filter(where) for batch in base.batches(schema)]
-    return pa.concat_tables(found)
+    def _batch_of(self, tx: Transaction, schema: TableSchema, rows: pa.Table | None) -> Batch:
+        return Batch(self._coordinator, self._kernels, tx, schema, rows)
 
 
 @dataclass
-class _Batch:
+class Batch:
     """The rows of one write in one transaction, and the tasks that write them."""
 
     coordinator: Coordinator
+    kernels: Kernels
     tx: Transaction
     schema: TableSchema
-    rows: pa.Table
+    rows: pa.Table | None
     tasks: int = 0
     context: WriteContext = field(init=False)
 
@@ -193,49 +183,32 @@ class _Batch:
         self.tasks += 1
         return TaskToken(self.tasks - 1, 0, 0)
 
-    def by_partition(self) -> dict[str, Keyed]:
+    def by_partition(self) -> Mapping[str, KeyedRows]:
         """The rows and their keys by partition path."""
-        if not self.rows.num_rows:
-            return {}
-        properties = self.tx.baseline.properties
-        paths = partition_paths(self.rows, properties)
-        keyed = Keyed.of(self.rows, properties)
-        indices = np.asarray(paths.indices)
-        names = paths.dictionary.to_pylist()
-        return {names[n]: keyed.pick(np.flatnonzero(indices == n)) for n in sorted(set(indices.tolist()))}
+        return self.kernels.by_partition(self.rows, self.tx.baseline.properties)
 
-    def tagged(self, keyed: Mapping[str, Keyed]) -> tuple[list[tuple[DataFile, Keyed]], dict[str, Keyed]]:
+    def tagged(self, keyed: Mapping[str, KeyedRows]) -> tuple[list[tuple[DataFile, KeyedRows]], dict[str, KeyedRows]]:
         """For each file group the rows whose keys it holds, and by partition the rows whose keys nobody holds."""
-        known: list[tuple[DataFile, Keyed]] = []
-        new: dict[str, Keyed] = {}
+        known: list[tuple[DataFile, KeyedRows]] = []
+        new: dict[str, KeyedRows] = {}
         for partition, rows in keyed.items():
-            tags = tag(rows.keys, self.tx.snapshot().in_partition(partition), self.storage)
-            known += [(h.file, rows.pick(h.positions)) for h in tags.holdings]
-            if len(tags.missing):
-                new[partition] = rows.pick(tags.missing)
+            found, rest = self.kernels.tag(rows, self.tx.snapshot().in_partition(partition), self.storage)
+            known += found
+            if len(rest):
+                new[partition] = rest
         return known, new
 
-    def new_files(self, parts: Mapping[str, Keyed]) -> list[WriteStat]:
+    def new_files(self, parts: Mapping[str, KeyedRows]) -> list[WriteStat]:
         stats: list[WriteStat] = []
         for partition, keyed in parts.items():
             stats += write_new_files(
-                self.context, partition, [keyed.rows], self.task(), storage=self.storage, runtime=self.runtime
-            )
+                self.context, partition, [keyed.rows], self.task(),
+                storage=self.storage, runtime=self.runtime, kernels=self.kernels,
+            )  # fmt: skip
         return stats
 
-    def rewritten(self, file: DataFile, *, upserts: Keyed | None = None, doomed: Doomed | None = None) -> WriteStat:
+    def rewritten(self, file: DataFile, *, upserts: KeyedRows | None = None, doomed: Doomed | None = None) -> WriteStat:
         return rewrite_group(
-            self.context, file, self.task(), upserts=upserts, doomed=doomed, storage=self.storage, runtime=self.runtime
-        )
-
-    def without(self, groups: Sequence[DataFile], doomed: Doomed) -> list[WriteStat]:
-        return [self.rewritten(file, doomed=doomed) for file in groups]
-
-
-def _mask(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
-    """Which rows satisfy the condition, as a column."""
-    numbered = rows.append_column("__row", pa.array(np.arange(rows.num_rows)))
-    kept = np.asarray(numbered.filter(condition).column("__row"))
-    mask = np.zeros(rows.num_rows, np.bool_)
-    mask[kept] = True
-    return pa.chunked_array([pa.array(mask)])
+            self.context, file, self.task(), upserts=upserts, doomed=doomed,
+            storage=self.storage, runtime=self.runtime, kernels=self.kernels,
+        )  # fmt: skip

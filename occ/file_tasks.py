@@ -27,11 +27,12 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage_open import StorageLocation
 from lakelock.table import layout
-from lakelock.table.base_file import BaseFileWriter, Stamp
+from lakelock.table.base_file import Stamp
 from lakelock.table.base_reader import BaseFile
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
+from lakelock.table.kernels import ARROW, Kernels, KeyedRows
 from lakelock.table.keyed import Keyed
-from lakelock.table.merge import Counts, Doomed, any_doomed, rewrite
+from lakelock.table.merge import Counts, Doomed, any_doomed
 from lakelock.table.partitions import partition_metadata
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -72,20 +73,21 @@ def write_new_files(
     *,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
+    kernels: Kernels = ARROW,
 ) -> list[WriteStat]:
     """Write rows of one partition, in the table's schema, into new file groups; no rows make no file.
 
     A file is closed at `write.target_file_rows`. On an error none of the files of this call remains, if storage lets them go.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
-    uuid, rows = runtime.uuid(), _Rows(context, tables)
+    uuid, rows = runtime.uuid(), _Rows(context, tables, kernels)
     stats: list[WriteStat] = []
     try:
         while rows.more():
             file = DataFile(partition, f"{uuid}-{len(stats)}", str(task), context.instant)
             if not stats:
                 _announce_partition(storage, context.instant, partition)
-            stats.append(_write_new_file(context, file, rows, storage, runtime))
+            stats.append(_write_new_file(context, file, rows, storage, runtime, kernels))
     except BaseException:
         _remove(storage, [stat.path for stat in stats if stat.path])
         raise
@@ -101,6 +103,7 @@ def rewrite_group(
     doomed: Doomed | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
+    kernels: Kernels = ARROW,
 ) -> WriteStat:
     """Write the next slice of the file group of `base`: without the `doomed` rows, with the `upserts` (one row per key)."""
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
@@ -111,13 +114,12 @@ def rewrite_group(
         )
     file = DataFile(base.partition, base.file_id, str(task), context.instant)
     began_s = runtime.monotonic_s()
-    with (
-        _announced_file(context, file, storage, runtime, base=base) as output,
-        BaseFile(storage.open_input(base.key), base.key) as stored,
-    ):
-        writer = BaseFileWriter(output, context.schema, context.stamp(file), context.settings.write)
-        ordering = context.properties.ordering_field
-        counts = rewrite(stored, writer, context.schema, upserts=upserts, doomed=doomed, ordering_field=ordering)
+    with _announced_file(context, file, storage, runtime, base=base) as output:
+        writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
+        source, ordering = storage.open_input(base.key), context.properties.ordering_field
+        counts = kernels.rewrite(
+            source, base.key, writer, context.schema, upserts=upserts, doomed=doomed, ordering_field=ordering
+        )
         writer.close()
         size_bytes = output.tell()
     return _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
@@ -143,30 +145,32 @@ def delete_from_group(
 class _Rows:
     """The rows of a task as a stream that can be cut at any row."""
 
-    def __init__(self, context: WriteContext, tables: Iterable[pa.Table]) -> None:
-        self._keyed = (Keyed.of(table, context.properties) for table in tables if table.num_rows)
-        self._next: Keyed | None = None
+    def __init__(self, context: WriteContext, tables: Iterable[pa.Table], kernels: Kernels) -> None:
+        self._keyed = (kernels.keyed(table, context.properties) for table in tables if table.num_rows)
+        self._next: KeyedRows | None = None
 
     def more(self) -> bool:
         if self._next is None:
             self._next = next(self._keyed, None)
         return self._next is not None
 
-    def take(self, most: int) -> Keyed | None:
+    def take(self, most: int) -> KeyedRows | None:
         """The next rows, at least one and at most `most`; None at the end."""
         if not self.more() or self._next is None:
             return None
         current, self._next = self._next, None
         if len(current) <= most:
             return current
-        self._next = Keyed(current.rows.slice(most), current.keys.slice(most))
-        return Keyed(current.rows.slice(0, most), current.keys.slice(0, most))
+        first, self._next = current.cut(most)
+        return first
 
 
-def _write_new_file(context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime) -> WriteStat:
+def _write_new_file(
+    context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime, kernels: Kernels
+) -> WriteStat:
     began_s, target = runtime.monotonic_s(), context.settings.write.target_file_rows
     with _announced_file(context, file, storage, runtime) as output:
-        writer = BaseFileWriter(output, context.schema, context.stamp(file), context.settings.write)
+        writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
         while writer.rows < target and (part := rows.take(target - writer.rows)) is not None:
             writer.add_new(part.rows, part.keys)
         count, size_bytes = writer.close().rows, output.tell()

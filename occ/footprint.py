@@ -27,6 +27,7 @@ APPLICATION = "lakelock.application"
 READS = "lakelock.reads"
 COMMIT_INFO = "lakelock.commit_info"
 SAW = "lakelock.saw"
+BESIDE = "lakelock.beside"
 TAG = "lakelock.tag"
 CHANGES_SCHEMA = "lakelock.changes_schema"
 

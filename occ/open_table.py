@@ -15,7 +15,7 @@ from lakelock.occ.recorded_lock import compare_locks
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 from lakelock.settings import Settings
-from lakelock.storage import Listed, Storage
+from lakelock.storage import Storage
 from lakelock.storage_open import StorageLocation
 from lakelock.table import layout
 from lakelock.table.timeline import Timeline
@@ -39,12 +39,13 @@ class OpenTable:
     newest_seen: list[str] = field(default_factory=lambda: [""])
     rollback_targets: dict[str, str] = field(default_factory=dict)
     provider_checked: list[bool] = field(default_factory=list)
-    foreign_met: list[bool] = field(default_factory=list)
-    """Not empty once a writer or a commit of another engine was met; then a few more looks are taken."""
+    foreign_met: list[str] = field(default_factory=list)
+    """Not empty once another engine was met; then a few more looks are taken. What it holds is that engine's newest known
+    commit, empty as long as only a pending instant was met."""
     known_ours: set[str] = field(default_factory=set)
     """Instants that lakelock was writing when this process last looked who is still alive."""
-    last_listed: list[tuple[list[Listed], Timeline]] = field(default_factory=list)
-    """The newest listing of the timeline, and what it showed."""
+    last_listed: list[int] = field(default_factory=list)
+    """How many files the newest listing of the timeline showed."""
 
     def timeline(self) -> Timeline:
         """The timeline as it is now: one listing.
@@ -54,14 +55,14 @@ class OpenTable:
         for looks in range(TORN_LOOKS):
             listed = list(self.storage.list(layout.TIMELINE))
             try:
-                timeline = self._known_or_new(listed)
+                timeline = Timeline.from_listing(listed)
                 break
             except CorruptTableError:
                 if looks + 1 == TORN_LOOKS:
                     raise
                 self.runtime.sleep(TORN_WAIT_S)
         self.newest_seen[0] = max(self.newest_seen[0], timeline.newest_time)
-        self.last_listed[:] = [(listed, timeline)]
+        self.last_listed[:] = [len(listed)]
         return timeline
 
     def timeline_of_one_moment(self) -> Timeline:
@@ -72,16 +73,9 @@ class OpenTable:
         A transaction needs no such care: it knows by the log what is committed, and what it missed it is judged against.
         """
         timeline = self.timeline()
-        if len(self.last_listed[0][0]) <= self.settings.listing.at_once:
+        if self.last_listed[0] <= self.settings.listing.at_once:
             return timeline
         return self.timeline().completed_by(timeline.newest_completion)
-
-    def _known_or_new(self, listed: list[Listed]) -> Timeline:
-        """What a listing shows; a timeline that has not changed is taken apart once."""
-        for before, known in self.last_listed:
-            if before == listed:
-                return known
-        return Timeline.from_listing(listed)
 
     def ensure_same_lock(self, view: LogView) -> None:
         """`ProviderMismatch` if the table has moved to another lock since this process looked; costs no request."""
@@ -95,10 +89,9 @@ class OpenTable:
     def emit(self, kind: EventKind, instant: str = "", operation: str = "", **facts: object) -> None:
         self.events.emit(Event(kind, self.storage.uri, instant, operation, facts))
 
-    def met_foreign(self) -> None:
-        """Remember that another engine writes this table, too."""
-        if not self.foreign_met:
-            self.foreign_met.append(True)
+    def met_foreign(self, committed: str = "") -> None:
+        """Remember that another engine writes this table, too, and the instant that it has `committed`."""
+        self.foreign_met[:] = [max([committed, *self.foreign_met])]
 
     @contextmanager
     def locked(self, instant: str = "", operation: str = "") -> Iterator[Lease | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lakelock.errors import LakelockError
+from lakelock.errors import LakelockError, LockTimeout, ProviderUnavailable
 from lakelock.events import EventKind
 from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
@@ -60,9 +60,11 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
     Rollbacks that the dead did not complete are completed.
 
     One writer that cannot be reaped (its files cannot be deleted, say) does not keep the others waiting: it is reported
-    as an alert and tried again by the next one.
+    as an alert and tried again by the next one. But a lock that cannot be had is waited for once: each of the others would
+    take as long, and so whoever reaps on the way to something else.
     """
-    reaped, timeline = [], timeline or table.timeline()
+    reaped: list[Reaped] = []
+    timeline = timeline or table.timeline()
     for instant, action, liveness in find_dead(table, timeline, own, patient=patient):
         record = liveness.record
         operation = record.operation if record else "write"
@@ -72,6 +74,8 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
             outcome = _reap_one(table, instant, action, victim, ours=record is not None)
         except LakelockError as error:
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
+            if isinstance(error, LockTimeout | ProviderUnavailable):
+                return reaped
             continue
         if outcome is not RollbackOutcome.LEFT:
             reaped.append(Reaped(instant, operation, who, outcome, liveness.evidence))

@@ -1,9 +1,12 @@
-"""The table's schema: what the newest commit says, else what the table was created with."""
+"""The table's schema: what the newest commit says, else what the table was created with.
+
+The same commit tells whether another engine writes the table: it is that engine's, or its writer had met one.
+"""
 
 from __future__ import annotations
 
 from lakelock.errors import TableError
-from lakelock.occ.footprint import SCHEMA
+from lakelock.occ.footprint import BESIDE, SCHEMA
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.window import read_commit
 from lakelock.table.commit_metadata import CommitMetadata
@@ -27,7 +30,7 @@ class SchemaHistory:
         """The schema as of a timeline, without the meta columns."""
         newest = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)[:LOOKED_AT]
         for instant in newest:
-            text = self._schema_of(instant)
+            text = self._schema_of(instant, timeline)
             if text:
                 return TableSchema.from_avro_json(text)
         if properties.create_schema:
@@ -37,15 +40,17 @@ class SchemaHistory:
             hint="create the table with a schema, or let its first writer commit",
         )
 
-    def _schema_of(self, instant: Instant) -> str:
+    def _schema_of(self, instant: Instant, timeline: Timeline) -> str:
         if instant.requested not in self._known:
             decided = self._table.log.known(instant.requested)
             if decided is not None:
-                extra = CommitMetadata.from_bytes(decided.payload, instant.file_name).extra
+                extra, beside = CommitMetadata.from_bytes(decided.payload, instant.file_name).extra, ""
             else:
                 other = read_commit(self._table.storage, instant.file_name, instant.requested, "")
-                if other.is_foreign:
-                    self._table.met_foreign()
-                extra = other.metadata.extra
+                extra, beside = other.metadata.extra, instant.requested if other.is_foreign else ""
+            beside = beside or extra.get(BESIDE, "")
+            # One that is archived by now, or was rolled back, tells nothing of who writes today.
+            if beside and timeline.state_of(beside) is not None:
+                self._table.met_foreign(beside)
             self._known[instant.requested] = extra.get(SCHEMA, "")
         return self._known[instant.requested]

@@ -21,7 +21,8 @@ class LockRow:
     """One lock of one holder or waiter. Times are milliseconds, None if not known; `blocked_by` are tokens.
 
     `lock_id` is the token of the request and the number of the lock in it, as Hive's. `instant` is that of the holder's
-    transaction, where there is one. `kind` is `commit` for the table's commit lock, `data` for a data lock.
+    transaction, where there is one. `kind` is `commit` for the table's commit lock, `data` for a data lock. `left_s` is how
+    much longer the lease of the commit lock runs unless it is renewed, where the lock service can say it.
     """
 
     lock_id: str
@@ -41,6 +42,7 @@ class LockRow:
     token: int
     since_ms: int | None = None
     lease_s: float | None = None
+    left_s: float | None = None
     pid: int | None = None
     writer_id: str = ""
 
@@ -115,6 +117,7 @@ def _commit_row(coordinator: Coordinator, held: bool, holder: Holder, instants: 
         acquired_ms=holder.since_ms if held else None,
         since_ms=holder.since_ms,
         lease_s=holder.lease_s,
+        left_s=holder.left_s,
         token=holder.token,
     )
 

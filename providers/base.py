@@ -21,6 +21,9 @@ from lakelock.storage import Storage
 if TYPE_CHECKING:
     from lakelock.settings import Settings
 
+_YEAR_10000_MS = 253_402_300_800_000
+"""Dates end there."""
+
 LossReason = Literal["expired", "taken-over", "unreachable", "session-lost", "released"]
 
 
@@ -41,7 +44,12 @@ class Strength:
 class Holder:
     """Who holds or waits for a lock. `writer` is None for foreign writers.
 
-    By the lock service's clock: `renewed_ms` when it was heard of last, `since_ms` when it came; None if not known.
+    By the lock service's clock: `renewed_ms` when it was heard of last, `since_ms` when it came, None if not known. Where the
+    service keeps no such time, `since_ms` is by the holder's own clock. Both are for people; nothing is decided by them.
+
+    `left_s` is how much longer the lease runs unless it is renewed, 0 when it is over. None where nobody can tell without
+    watching the holder for a while: ZooKeeper keeps to itself when it heard of a session last, and a DynamoDB item has a
+    version and no time.
     """
 
     owner: str
@@ -50,12 +58,18 @@ class Holder:
     lease_s: float | None = None
     renewed_ms: int | None = None
     since_ms: int | None = None
+    left_s: float | None = None
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
     def __str__(self) -> str:
         return str(self.writer) if self.writer else f"another Hudi writer (lock owner {self.owner})"
+
+
+def past_ms(value: object) -> int | None:
+    """A time that a writer recorded for people; None for what no clock can have shown."""
+    return value if type(value) is int and 0 < value < _YEAR_10000_MS else None
 
 
 @dataclass(frozen=True)
@@ -183,7 +197,7 @@ class LockProvider(ABC):
 
     @abstractmethod
     def inspect(self) -> LockState:
-        """Who holds the lock now."""
+        """Who holds the lock now, since when, and how much longer the lease runs, as far as it can be told."""
 
     @abstractmethod
     def break_lock(self, token: int, *, force: bool = False) -> None:

@@ -209,7 +209,7 @@ class DynamodbLockProvider(PollingProvider):
     def _claim(self, attempt: Attempt, when: str, values: Attributes) -> Lease | LockItem | None:
         """Take an item that has a token left, if `when` holds; else what stood in the way, where that is told."""
         version, grant = self._grant(attempt)
-        expression = "SET #on = :on, #ld = :ld, #rvn = :rvn, #w = :w REMOVE #ir ADD #tk :one"
+        expression = "SET #on = :on, #ld = :ld, #rvn = :rvn, #w = :w, #si = :si REMOVE #ir ADD #tk :one"
         try:
             new = self._table.update(
                 self._key, expression, {**grant, **values, ":one": {"N": "1"}}, when, self.within_s(attempt)
@@ -221,7 +221,7 @@ class DynamodbLockProvider(PollingProvider):
     def _take_unnumbered(self, attempt: Attempt, when: str, values: Attributes) -> Lease | None:
         """Take the lock if `when` holds, and only then a token from a new block; None if somebody else was faster."""
         version, grant = self._grant(attempt)
-        expression = "SET #on = :on, #ld = :ld, #rvn = :rvn, #w = :w REMOVE #ir, #tk, #tl"
+        expression = "SET #on = :on, #ld = :ld, #rvn = :rvn, #w = :w, #si = :si REMOVE #ir, #tk, #tl"
         try:
             self._table.update(self._key, expression, {**grant, **values}, when, self.within_s(attempt))
         except ConditionFailed:
@@ -250,7 +250,7 @@ class DynamodbLockProvider(PollingProvider):
         attempt.sent[version] = self.runtime.monotonic_s()
         values = {":on": {"S": self._owner(attempt)}, ":ld": self._duration(), ":rvn": {"S": version}}
         self._about_me = self._about_me or writer_text(self.writer)
-        return version, {**values, ":w": {"S": self._about_me}}
+        return version, {**values, ":w": {"S": self._about_me}, ":si": {"N": str(self.runtime.now_ms())}}
 
     def _lease(self, attempt: Attempt, version: str, token: int) -> Lease:
         return Lease(

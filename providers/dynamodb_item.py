@@ -8,13 +8,14 @@ recordVersionNumber  S  a new UUID with every grant and renewal
 isReleased           S  "1" when the lock is free, otherwise absent
 ```
 
-Java reads the first four without asking whether they are there, so they always are. It shows `token`, `tokenLimit` and
-`writer`, which are ours, to nobody, and drops them when it writes; and it deletes the item when it releases. Therefore
-nothing may depend on finding them: see `dynamodb` for the token.
+Java reads the first four without asking whether they are there, so they always are. It shows `token`, `tokenLimit`,
+`writer` and `since`, which are ours, to nobody, and drops them when it writes; and it deletes the item when it releases.
+Therefore nothing may depend on finding them: see `dynamodb` for the token.
 
-No clock value is stored anywhere. A holder is dead when one has watched the same recordVersionNumber for a whole lease,
-by one's own monotonic clock, counted from after the first look at it. Its own deadline counts from before it wrote that
-number, so it is over by then, whatever any clock shows.
+No clock value is stored but `since`, when the holder took the lock by its own clock, and that is only shown. A holder is
+dead when one has watched the same recordVersionNumber for a whole lease, by one's own monotonic clock, counted from after
+the first look at it. Its own deadline counts from before it wrote that number, so it is over by then, whatever any clock
+shows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 from lakelock.errors import LockError
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
-from lakelock.providers.base import Holder
+from lakelock.providers.base import Holder, past_ms
 
 Attributes = Mapping[str, Mapping[str, Any]]
 """An item or part of one as DynamoDB's API has it: `{"ownerName": {"S": "..."}}`."""
@@ -51,6 +52,7 @@ class LockItem:
     token: int = 0
     limit: int = 0
     writer: WriterIdentity | None = None
+    since_ms: int | None = None
 
     @classmethod
     def parse(cls, item: Attributes) -> LockItem:
@@ -76,6 +78,7 @@ class LockItem:
             token=_count(item.get("token")),
             limit=_count(item.get("tokenLimit")),
             writer=_writer(item.get("writer")),
+            since_ms=past_ms(_count(item.get("since"))),
         )
 
     @property
@@ -89,7 +92,7 @@ class LockItem:
 
     @property
     def holder(self) -> Holder:
-        return Holder(self.owner, self.writer, self.token, self.lease_s)
+        return Holder(self.owner, self.writer, self.token, self.lease_s, since_ms=self.since_ms)
 
 
 def _count(value: Mapping[str, str] | None) -> int:

@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from lakelock.errors import SettingsError
 from lakelock.java_properties import parse_java_properties
+from lakelock.providers.uri_text import sendable
 from lakelock.storage import Storage
 from lakelock.xxhash64 import HUDI_SEED, xxhash64
 
@@ -22,7 +23,12 @@ def place_of(uri: str, storage: Storage) -> tuple[str, str]:
     Without a key in the URI it is the name of the guarded table, as in Java Hudi; with `?implicit=true` it is the hash of its
     path, as in Java's DynamoDBBasedImplicitPartitionKeyLockProvider.
     """
-    parts = urlsplit(uri.strip())
+    try:
+        parts = urlsplit(sendable(uri))
+    except SettingsError:
+        raise
+    except ValueError:  # a bracket that nobody closes, or a letter that stands for a slash
+        parts = urlsplit("")
     name, key = unquote(parts.netloc), unquote(parts.path.removeprefix("/"))
     implicit = parts.query == _IMPLICIT
     wrong = parts.fragment or (parts.query and not implicit) or (implicit and key) or len(key.encode()) > _LONGEST_KEY

@@ -25,6 +25,7 @@ _NAMES = {
     "#tk": "token",
     "#tl": "tokenLimit",
     "#w": "writer",
+    "#si": "since",
     "#dv": "documentVersion",
     "#dd": "document",
 }

@@ -8,7 +8,8 @@ it is unlocked (the lease's own deadline and the heartbeats notice it), and whet
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from lakelock.errors import LeaseLost, LockError, ProviderRefused, SettingsError
 from lakelock.events import EventKind
@@ -18,7 +19,7 @@ from lakelock.providers.metastore_place import Place
 from lakelock.providers.metastore_queue import Agent, Progress, Watch, holder_of, holding, is_of
 from lakelock.providers.metastore_table import LockTable, NoSuchLock
 from lakelock.providers.metastore_thrift import ACQUIRED, WAITING, LockAnswer, LockRow
-from lakelock.providers.polling import NO_ANSWER, Attempt, PollingProvider
+from lakelock.providers.polling import NO_ANSWER, NO_SERVICE, Attempt, PollingProvider
 
 STRENGTH = Strength(
     exclusion="as safe as the metastore's database",
@@ -167,7 +168,10 @@ class HiveMetastoreLockProvider(PollingProvider):
         if held is None:
             return LockState(None, self._last_token, queue)
         self._last_token = max(self._last_token, held.lock_id)
-        return LockState(holder_of(held), held.lock_id, queue)
+        holder = holder_of(held)
+        with suppress(*NO_SERVICE):  # who may only look sees the rest
+            holder = replace(holder, left_s=self._left_s(held))
+        return LockState(holder, held.lock_id, queue)
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
         rows = self._locks.rows(self._call_s)
@@ -265,16 +269,20 @@ class HiveMetastoreLockProvider(PollingProvider):
             )
         self._lease_fits = True
 
-    def _refuse_while_it_runs(self, row: LockRow) -> None:
-        """Compare its heartbeat with one made now: both are timed by the metastore's database."""
+    def _left_s(self, row: LockRow) -> float:
+        """How much longer its lease runs: its heartbeat against one made now, both timed by the metastore's database."""
         agent = Agent.of(row.agent)
         lease_s = agent.lease_s if agent else self._locks.timeout_s(self._call_s)
         with self._locks.trial(self.writer, self._agent(self.runtime.uuid()), self._call_s) as now:
             age_s = (now.heartbeat_ms - row.heartbeat_ms) / 1000 if now else 0.0
-        if age_s < lease_s:
+        return max(0.0, lease_s - age_s)
+
+    def _refuse_while_it_runs(self, row: LockRow) -> None:
+        left_s = self._left_s(row)
+        if left_s:
             holder = holder_of(row)
             raise LockError(
-                f"the lock of {self.table} is held by {holder}, whose lease runs for up to {lease_s - age_s:.0f} s more",
+                f"the lock of {self.table} is held by {holder}, whose lease runs for up to {left_s:.0f} s more",
                 hint="wait: a dead holder is replaced without your help; to break it all the same, use force",
                 holder=holder.as_dict(),
             )

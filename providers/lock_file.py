@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
-from lakelock.providers.base import Holder
+from lakelock.providers.base import Holder, past_ms
 from lakelock.storage import Stored
 
 LOCK_KEY = ".hoodie/.locks/table_lock.json"
@@ -37,7 +37,10 @@ SHORTEST_JAVA_LEASE_S = 10.0
 
 @dataclass(frozen=True)
 class LockFile:
-    """The content of the lock file. `token` and `limit` (see `tokens`) are 0 and `lease_ms` None after a Java writer."""
+    """The content of the lock file. `token` and `limit` (see `tokens`) are 0 and `lease_ms` None after a Java writer.
+
+    `since_ms`: when this grant was made, by the holder's clock, for people.
+    """
 
     expired: bool
     valid_until_ms: int
@@ -46,6 +49,7 @@ class LockFile:
     limit: int = 0
     lease_ms: int | None = None
     writer: WriterIdentity | None = None
+    since_ms: int | None = None
 
     def to_bytes(self) -> bytes:
         fields: dict[str, object] = {"expired": self.expired, "validUntil": self.valid_until_ms, "owner": self.owner}
@@ -55,6 +59,8 @@ class LockFile:
             fields["leaseMs"] = self.lease_ms
         if self.writer is not None:
             fields["writer"] = self.writer.as_dict()
+        if self.since_ms is not None:
+            fields["sinceMs"] = self.since_ms
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -80,6 +86,7 @@ class LockFile:
             limit=_count(fields.get("tokenLimit")),
             lease_ms=lease if type(lease) is int and lease > 0 else None,
             writer=WriterIdentity.from_dict(writer) if isinstance(writer, dict) else None,
+            since_ms=past_ms(fields.get("sinceMs")),
         )
 
     def released(self) -> LockFile:
@@ -122,7 +129,8 @@ class Sighting:
 
     @property
     def holder(self) -> Holder:
-        return Holder(self.file.owner, self.file.writer, self.file.token, self.lease_s, self.stored.modified_ms)
+        file = self.file
+        return Holder(file.owner, file.writer, file.token, self.lease_s, self.stored.modified_ms, file.since_ms)
 
     def with_age(self, age_s: float, now_s: float) -> Sighting:
         """The same, knowing that it is `age_s` old at `now_s`."""

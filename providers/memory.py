@@ -29,6 +29,16 @@ class _Slot:
 
     lease: Lease | None = None
     token: int = 0
+    since_ms: int = 0
+
+    @property
+    def holder(self) -> Holder | None:
+        """Who holds the lock now."""
+        if self.lease is None or self.lease.lost is not None:
+            return None
+        lease = self.lease
+        left_s = lease.remaining_s()
+        return Holder(lease.grant, lease.owner, lease.token, lease.lease_s, since_ms=self.since_ms, left_s=left_s)
 
 
 _slots: dict[tuple[int, str], _Slot] = {}
@@ -58,9 +68,10 @@ class MemoryLockProvider(PollingProvider):
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         with _slots_mutex:
             slot = self._slot()
-            if slot.lease is not None and slot.lease.lost is None:
-                return _holder(slot.lease)
-            slot.token += 1
+            holder = slot.holder
+            if holder is not None:
+                return holder
+            slot.token, slot.since_ms = slot.token + 1, self.runtime.now_ms()
             slot.lease = self.new_lease(attempt, slot.token, self.runtime.monotonic_s())
             return slot.lease
 
@@ -79,8 +90,7 @@ class MemoryLockProvider(PollingProvider):
     def inspect(self) -> LockState:
         with _slots_mutex:
             slot = self._slot()
-            held = slot.lease is not None and slot.lease.lost is None
-            return LockState(_holder(slot.lease) if held and slot.lease else None, slot.token)
+            return LockState(slot.holder, slot.token)
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
         with _slots_mutex:
@@ -91,14 +101,14 @@ class MemoryLockProvider(PollingProvider):
                     hint="look again before breaking it",
                     token=slot.token,
                 )
-            if slot.lease is None or slot.lease.lost is not None:
+            holder = slot.holder
+            if holder is None or slot.lease is None:
                 return
             if not force:
-                left_s = slot.lease.remaining_s()
                 raise LockError(
-                    f"the lock of {self.table} is held by {slot.lease.owner}, whose lease runs for {left_s:.0f} s more",
+                    f"the lock of {self.table} is held by {holder}, whose lease runs for {holder.left_s:.0f} s more",
                     hint="wait: an expired lease is replaced without your help; to break it all the same, use force",
-                    holder=_holder(slot.lease).as_dict(),
+                    holder=holder.as_dict(),
                 )
             slot.lease.lose("taken-over", "broken by an operator")
             slot.lease = None
@@ -108,7 +118,3 @@ class MemoryLockProvider(PollingProvider):
 
     def _slot(self) -> _Slot:
         return _slots.setdefault((os.getpid(), self.table), _Slot())
-
-
-def _holder(lease: Lease) -> Holder:
-    return Holder(lease.grant, lease.owner, lease.token, lease.lease_s)

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from lakelock.errors import SettingsError
 from lakelock.providers.metastore_wire import Address
+from lakelock.providers.uri_text import sendable
 
 DEFAULT_PORT = 9083
 OWN_DATABASE = "lakelock"
@@ -41,7 +42,7 @@ class Place:
     @classmethod
     def of(cls, uri: str, uris: str, table_uri: str) -> Place:
         """The place that `lock.provider` and `hive_metastore.uris` name; names for `table_uri` are made where none are."""
-        rest = uri.strip().partition(":")[2]
+        rest = sendable(uri).partition(":")[2]
         if "?" in rest or "#" in rest:
             raise _bad("has a part after ? or #", "settings of the client go into the section hive_metastore; write %23 for #")
         hosts, _, path = rest.removeprefix("//").partition("/")

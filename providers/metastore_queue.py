@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from lakelock.identity import WriterIdentity
-from lakelock.providers.base import Holder
+from lakelock.providers.base import Holder, past_ms
 from lakelock.providers.metastore_thrift import ACQUIRED, LockRow
 
 LONGEST_TEXT = 128
@@ -63,11 +63,12 @@ def plain(text: str) -> str:
 def holder_of(row: LockRow) -> Holder:
     """The maker of a request, for people."""
     agent = Agent.of(row.agent)
+    renewed_ms, since_ms = row.heartbeat_ms or None, past_ms(row.acquired_ms) if row.state == ACQUIRED else None
     if agent is None:
         owner = f"{row.user}@{row.host}, lock {row.lock_id}" + (f", {row.agent}" if row.agent else "")
-        return Holder(owner, None, row.lock_id, None, row.heartbeat_ms or None)
+        return Holder(owner, None, row.lock_id, None, renewed_ms, since_ms)
     writer = WriterIdentity(agent.writer_id, agent.application, row.host, agent.pid, row.user)
-    return Holder(agent.grant, writer, row.lock_id, agent.lease_s, row.heartbeat_ms or None)
+    return Holder(agent.grant, writer, row.lock_id, agent.lease_s, renewed_ms, since_ms)
 
 
 def is_of(row: LockRow, grant: str) -> bool:

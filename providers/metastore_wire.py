@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from lakelock.clock import Runtime
-from lakelock.errors import SettingsError
+from lakelock.providers.tls import tls_context
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
 
 LONGEST_MESSAGE = 16 << 20
@@ -57,7 +57,7 @@ class Wire:
     @classmethod
     def connect(cls, runtime: Runtime, address: Address, settings: HiveMetastoreSettings, until_s: float) -> Wire:
         """A connected (and, if so set, encrypted) wire, or `WireError`."""
-        context = tls_context(settings) if settings.tls else None
+        context = _context(settings) if settings.tls else None
         left_s = max(_SHORTEST_WAIT_S, until_s - runtime.monotonic_s())
         sock = None
         try:
@@ -137,19 +137,16 @@ class Wire:
         return left_s
 
 
-def tls_context(settings: HiveMetastoreSettings) -> ssl.SSLContext:
-    """What to trust and to show; `SettingsError` when a file cannot be used."""
-    try:
-        context = ssl.create_default_context(cafile=settings.tls_ca_file or None)
-        if settings.tls_certificate_file:
-            context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file or None, password=lambda: "")
-    except (OSError, ValueError) as error:
-        raise SettingsError(
-            f"the certificates for TLS to the metastore cannot be used: {error}",
-            hint="check hive_metastore.tls_ca_file, tls_certificate_file and tls_key_file: PEM files, the key without password",
-            key="hive_metastore.tls",
-        ) from error
-    return context
+def _context(settings: HiveMetastoreSettings) -> ssl.SSLContext:
+    return tls_context(
+        "the metastore",
+        ca=settings.tls_ca_file,
+        certificate=settings.tls_certificate_file,
+        key=settings.tls_key_file,
+        password="",
+        hint="check hive_metastore.tls_ca_file, tls_certificate_file and tls_key_file: PEM files, the key without password",
+        setting="hive_metastore.tls",
+    )
 
 
 def _reason(error: Exception) -> str:

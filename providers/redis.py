@@ -10,7 +10,7 @@ import json
 from lakelock.errors import LeaseLost, LockError, ProviderRefused, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, past_ms
 from lakelock.providers.polling import NO_ANSWER, NO_SERVICE, Attempt, PollingProvider
 from lakelock.providers.redis_address import RedisAddress
 from lakelock.providers.redis_client import Ear, RedisClient
@@ -71,7 +71,7 @@ class RedisLockProvider(PollingProvider):
             token, holder, left_ms = answer
             self._latest = max(self._latest, token)
             self._held_for_s = left_ms / 1000 if left_ms > 0 else _LOOK_AGAIN_S
-            return _holder(holder, token)
+            return holder_of(holder, token)
         self._latest = answer
         return Lease(
             self.runtime, self.writer, grant=attempt.grant, token=answer, lease_s=self._settings.lease_s, began_s=began_s
@@ -123,10 +123,10 @@ class RedisLockProvider(PollingProvider):
 
     def inspect(self) -> LockState:
         held, left_ms, token, now_ms, waiting = self._client.run(LOOK)
-        queue = tuple(_holder(each, 0) for each in waiting)
+        queue = tuple(holder_of(each, 0) for each in waiting)
         if not held:
             return LockState(None, int(token), queue)
-        return LockState(_holder(held, int(token), left_ms, now_ms), int(token), queue)
+        return LockState(holder_of(held, int(token), left_ms, now_ms), int(token), queue)
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
         found, detail, left_ms = self._client.run(BREAK, str(token), int(force))
@@ -137,7 +137,7 @@ class RedisLockProvider(PollingProvider):
                 token=int(detail),
             )
         if found == b"held":
-            holder = _holder(detail, token)
+            holder = holder_of(detail, token)
             left = f"for {left_ms / 1000:.0f} s more" if left_ms >= 0 else "for ever"
             raise LockError(
                 f"the lock of {self.table} is held by {holder}, whose lease runs {left}",
@@ -210,13 +210,16 @@ def key_of(table: str) -> str:
     return "lakelock:" + table.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
 
 
-def _holder(value: bytes, token: int, left_ms: int = -1, now_ms: int = 0) -> Holder:
-    """Who a grant belongs to; a value that is not ours is shown as it is."""
+def holder_of(value: bytes, token: int, left_ms: int = -1, now_ms: int = 0) -> Holder:
+    """Who a grant belongs to, from the value of the key; one that is not ours is shown as it is."""
     text = value.decode(errors="replace")
+    left_s = left_ms / 1000 if left_ms >= 0 else None
     try:
         facts = JsonObject.parse(text)
         lease_ms, writer = facts.whole("lease_ms"), WriterIdentity.from_dict(facts.child("writer").fields)
         renewed_ms = now_ms - (lease_ms - left_ms) if left_ms >= 0 else None
-        return Holder(facts.text("grant"), writer, token, lease_ms / 1000, renewed_ms)
+        # A token is the server's clock at the grant, or above it where that clock was set back: then it may be to come.
+        since_ms = past_ms(token) if token <= now_ms else None
+        return Holder(facts.text("grant"), writer, token, lease_ms / 1000, renewed_ms, since_ms, left_s)
     except ValueError:
-        return Holder(text[:100], None, token)
+        return Holder(text[:100], None, token, left_s=left_s)

@@ -8,6 +8,7 @@ from typing import Literal
 from urllib.parse import parse_qsl, quote, unquote
 
 from lakelock.errors import SettingsError
+from lakelock.providers.uri_text import is_host, sendable
 from lakelock.settings_secrets import masked_uri
 
 Kind = Literal["server", "sentinel", "cluster"]
@@ -46,7 +47,7 @@ class RedisAddress:
     @classmethod
     def parse(cls, uri: str) -> RedisAddress:
         """The address that `uri` names; `SettingsError` shows what is wrong with it, without passwords."""
-        scheme, _, rest = uri.strip().partition(":")
+        scheme, _, rest = sendable(uri).partition(":")
         scheme = scheme.lower().replace("valkey", "redis", 1)
         if scheme not in _SCHEMES:
             raise _bad(uri, "server", "is not the URI of a Redis or Valkey server")
@@ -86,7 +87,7 @@ class RedisAddress:
 def _host(uri: str, kind: Kind, text: str) -> tuple[str, int]:
     found = _HOST.fullmatch(text.strip())
     port = int(found[2] or _PORTS[kind]) if found else 0
-    if found is None or not 0 < port < 65536:
+    if found is None or not is_host(found[1]) or not 0 < port < 65536:
         raise _bad(uri, kind, f"has {text!r} where host:port belongs")
     return found[1], port
 

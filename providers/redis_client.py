@@ -15,6 +15,7 @@ from lakelock.errors import ProviderRefused, ProviderUnavailable
 from lakelock.providers.redis_address import RedisAddress
 from lakelock.providers.redis_line import Command, Line
 from lakelock.providers.redis_scripts import Names, Script
+from lakelock.providers.tls import tls_context
 from lakelock.settings_redis import RedisSettings
 
 _REFUSED = ("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "ERR ")
@@ -27,6 +28,8 @@ class RedisClient:
         self, address: RedisAddress, settings: RedisSettings, keys: Names, runtime: Runtime, *, longest_s: float
     ) -> None:
         self._driver = _driver()
+        if address.tls:
+            _check_certificates(settings)
         self._address, self._settings, self._keys, self._runtime = address, settings, keys, runtime
         self._timeout_s = min(settings.socket_timeout_s, longest_s)
         self._heads: dict[str, Command] = {}
@@ -204,6 +207,19 @@ class _Closing:
     def close(self) -> None:
         for client in self._clients:
             client.close()
+
+
+def _check_certificates(settings: RedisSettings) -> None:
+    """`SettingsError` when a file for TLS cannot be used."""
+    tls_context(
+        "Redis",
+        ca=settings.tls_ca_file,
+        certificate=settings.tls_cert_file,
+        key=settings.tls_key_file,
+        password=settings.tls_key_password,
+        hint="check redis.tls_ca_file, tls_cert_file, tls_key_file and tls_key_password: PEM files that this user may read",
+        setting="redis.tls_cert_file",
+    )
 
 
 def _driver() -> Any:

@@ -7,6 +7,8 @@ costs two requests while this writer is the only one, three where writers take t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lakelock import storage as core_storage
 from lakelock.errors import CorruptTableError, LeaseLost, LockError, StorageError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
@@ -86,7 +88,7 @@ class StorageLockProvider(PollingProvider):
         held = self._mine(lease)
         for _ in range(2):
             began_s = self.runtime.monotonic_s()
-            file = self._new_file(held.file.owner, held.file.token, held.file.limit)
+            file = self._new_file(held.file.owner, held.file.token, held.file.limit, held.file.since_ms)
             etag = self._storage.put_if_match(LOCK_KEY, file.to_bytes(), held.etag)
             if etag is not None:
                 held.file, held.etag = file, etag
@@ -130,7 +132,9 @@ class StorageLockProvider(PollingProvider):
         if found is None:
             return LockState(None, 0)
         seen = Sighting.of(found, self.runtime.monotonic_s())
-        return LockState(None if seen.file.expired else seen.holder, seen.file.token)
+        if seen.file.expired:
+            return LockState(None, seen.file.token)
+        return LockState(replace(seen.holder, left_s=self._left_s(seen)), seen.file.token)
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
         found = self._storage.get(LOCK_KEY)
@@ -189,9 +193,9 @@ class StorageLockProvider(PollingProvider):
         self.give_back(lease)
         return None
 
-    def _new_file(self, grant: str, token: int, limit: int) -> LockFile:
-        lease_ms = round(self._settings.lease_s * 1000)
-        return LockFile(False, self.runtime.now_ms() + lease_ms, grant, token, limit, lease_ms, self.writer)
+    def _new_file(self, grant: str, token: int, limit: int, since_ms: int | None = None) -> LockFile:
+        lease_ms, now_ms = round(self._settings.lease_s * 1000), self.runtime.now_ms()
+        return LockFile(False, now_ms + lease_ms, grant, token, limit, lease_ms, self.writer, since_ms or now_ms)
 
     def _refresh(self, held: _StorageLease) -> bool:
         """Learn the current version of the lock file; False when it is not this lease's any more."""
@@ -211,6 +215,11 @@ class StorageLockProvider(PollingProvider):
             age = self._age_s(seen.stored)
             seen = self._watched = seen.with_age(age or 0.0, now_s)
         return seen.is_over(now_s)
+
+    def _left_s(self, seen: Sighting) -> float | None:
+        """How much longer the lease runs at most, 0 when it is over. None when it cannot be told."""
+        age = self._age_s(seen.stored)
+        return None if age is None else max(0.0, seen.lease_s - age)
 
     def _age_s(self, stored: Stored) -> float | None:
         """How long ago `stored` was written, by storage's clock: that of a file written now. None when it cannot be told."""

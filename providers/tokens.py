@@ -16,6 +16,7 @@ from lakelock.storage import Storage
 TOKEN_KEY = ".hoodie/.lakelock/lock.token"
 BLOCK = 1_000_000
 _ATTEMPTS = 20
+_LARGEST = 2**62
 
 
 def reserve_block(storage: Storage, *, expect_new: bool) -> tuple[int, int]:
@@ -36,10 +37,13 @@ def reserve_block(storage: Storage, *, expect_new: bool) -> tuple[int, int]:
 
 def _parse(data: bytes) -> int:
     try:
-        return int(data)
+        number = int(data)
+        if not 0 <= number <= _LARGEST:
+            raise ValueError("no sum of blocks")
+        return number
     except ValueError as error:
         raise CorruptTableError(
-            f"{TOKEN_KEY} does not hold a number",
+            f"{TOKEN_KEY} does not hold a number of tokens",
             hint="put a number into it that is greater than every token seen so far",
             key=TOKEN_KEY,
         ) from error

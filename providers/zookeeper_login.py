@@ -1,4 +1,4 @@
-"""Logging in to ZooKeeper by SASL: what kazoo and pure-sasl need for it, and what their errors mean."""
+"""Logging in to ZooKeeper by SASL or a certificate: what kazoo and pure-sasl need for it, and what their errors mean."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from lakelock.errors import ProviderRefused
+from lakelock.providers.tls import tls_context
 from lakelock.settings_zookeeper import ZooKeeperSettings
 
 INSTALL = "pip install 'lakelock[zookeeper]'"
@@ -30,6 +31,19 @@ def sasl_options(settings: ZooKeeperSettings) -> dict[str, str]:
         "principal": settings.sasl_principal,
     }
     return {name: value for name, value in options.items() if value}
+
+
+def check_certificates(settings: ZooKeeperSettings) -> None:
+    """`SettingsError` when a file for TLS cannot be used."""
+    tls_context(
+        "ZooKeeper",
+        ca=settings.tls_ca,
+        certificate=settings.tls_certificate,
+        key=settings.tls_key,
+        password=settings.tls_key_password,
+        hint="check zookeeper.tls_ca, tls_certificate, tls_key and tls_key_password: PEM files that this user may read",
+        setting="zookeeper.tls",
+    )
 
 
 def login_hint(settings: ZooKeeperSettings) -> str:

@@ -1,9 +1,10 @@
 """Where a ZooKeeper lock is: `zookeeper://host:2181,host:2181/path/of/the/lock`.
 
-The znode of the lock is the path, whatever of it Java calls chroot, base path and lock key. Instead of a path:
+The znode of the lock is the path, whatever of it Java calls chroot, base path and lock key. Instead of the whole path:
 
 * `?implicit=true` is the path that Java's ZookeeperBasedImplicitBasePathLockProvider derives from the table's path, and
-  `?implicit=true&base_path=/data/t` the same for the spelling of that path that the Java writers use;
+  `?implicit=true&base_path=/data/t` the same for the spelling of that path that the Java writers use. A path before it is the
+  chroot of their connect string, below which they take everything;
 * `/base?key=table` is `/base/<name of the table>`, Java's default where a configuration names no lock key.
 """
 
@@ -15,6 +16,7 @@ from urllib.parse import parse_qsl, unquote
 
 from lakelock.errors import SettingsError
 from lakelock.java_properties import parse_java_properties
+from lakelock.providers.uri_text import is_host, sendable
 from lakelock.storage import Storage
 from lakelock.xxhash64 import HUDI_SEED, xxhash64
 
@@ -42,7 +44,7 @@ class Place:
 
 def parse_place(uri: str, storage: Storage) -> Place:
     """The place that `lock.provider` names for the table in `storage`; `SettingsError` that never shows a credential."""
-    rest, _, query = uri.strip().partition("?")
+    rest, _, query = sendable(uri).partition("?")
     scheme, found, rest = rest.partition("://")
     servers, _, path = rest.partition("/")
     if not found or scheme.lower() != SCHEME or not servers:
@@ -53,9 +55,7 @@ def parse_place(uri: str, storage: Storage) -> Place:
     options = dict(parse_qsl(query, keep_blank_values=True))
     path = _checked(unquote(path))
     if options.get("implicit", "").lower() == "true" and set(options) <= {"implicit", "base_path"}:
-        if path:
-            raise _bad("has a path and implicit=true, which derives the path from the table", "leave one of them out")
-        return Place(hosts, _implicit(options.get("base_path") or _base_path(storage)))
+        return Place(hosts, path + _implicit(options.get("base_path") or _base_path(storage)))
     if options == {"key": "table"}:
         return Place(hosts, f"{path}/{_table_name(storage)}")
     if options:
@@ -69,7 +69,7 @@ def parse_place(uri: str, storage: Storage) -> Place:
 
 def _host(server: str) -> str:
     found = _HOST(server.strip())
-    if found is None or not 0 < int(found[2] or _PORT) < 65_536:
+    if found is None or not is_host(found[1]) or not 0 < int(found[2] or _PORT) < 65_536:
         raise _bad(f"has a server that is not host:port: {server.strip()!r}")
     return f"{found[1].lower()}:{found[2] or _PORT}"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lakelock.clock import Flag, Runtime
 from lakelock.errors import LakelockError, ProviderRefused, ProviderUnavailable, SettingsError
-from lakelock.providers.zookeeper_login import INSTALL, login_hint, sasl_options, understood
+from lakelock.providers.zookeeper_login import INSTALL, check_certificates, login_hint, sasl_options, understood
 from lakelock.providers.zookeeper_place import Place
 from lakelock.settings_zookeeper import ZooKeeperSettings
 
@@ -244,6 +244,8 @@ def check_driver(settings: ZooKeeperSettings) -> None:
     _acl(settings.acl, _kazoo())
     if settings.sasl_mechanism != "none":
         sasl_options(settings)
+    if settings.tls:
+        check_certificates(settings)
 
 
 def _kazoo() -> Any:

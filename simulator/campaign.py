@@ -7,6 +7,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from lakelock.simulator.run import run
 from lakelock.simulator.swarm import scenario_of
@@ -47,14 +48,14 @@ class Tally:
 NOTHING = Tally(0, 0, 0, 0, (), 0.0)
 
 
-def run_batch(seeds: range) -> Tally:
-    """Run some seeds in this process."""
+def run_batch(seeds: range, *, parquet: bool = False) -> Tally:
+    """Run some seeds in this process; with `parquet` all of them on Parquet files."""
     total, began_s = NOTHING, time.process_time()
     for seed in seeds:
         # A run leaves a few megabytes of rubbish: looking for it in between takes a twentieth of the time.
         gc.disable()
         try:
-            result = run(scenario_of(seed))
+            result = run(scenario_of(seed, parquet=parquet))
         finally:
             gc.enable()
         failures = ((seed, str(result.violations[0])),) if result.violations else ()
@@ -62,16 +63,16 @@ def run_batch(seeds: range) -> Tally:
     return total + Tally(0, 0, 0, 0, (), time.process_time() - began_s)
 
 
-def campaign(first: int, seeds: int, *, processes: int) -> Iterator[Tally]:
+def campaign(first: int, seeds: int, *, processes: int, parquet: bool = False) -> Iterator[Tally]:
     """Run the seeds from `first` on, and give the total so far after each batch."""
     batches = [range(start, min(start + BATCH, first + seeds)) for start in range(first, first + seeds, BATCH)]
     total = NOTHING
     if processes <= 1 or len(batches) <= 1:
         for batch in batches:
-            total += run_batch(batch)
+            total += run_batch(batch, parquet=parquet)
             yield total
         return
     with multiprocessing.get_context("spawn").Pool(min(processes, len(batches))) as pool:
-        for tally in pool.imap_unordered(run_batch, batches):
+        for tally in pool.imap_unordered(partial(run_batch, parquet=parquet), batches):
             total += tally
             yield total

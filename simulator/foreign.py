@@ -6,7 +6,6 @@ others only what has no heartbeat any more. Safety next to them is what Hudi giv
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.footprint import files_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.simulator.checks import FOREIGN_TAG
+from lakelock.simulator.engine import Engine
 from lakelock.simulator.operations import Operation
-from lakelock.simulator.rows import Row, Rows, partition_of, rows_of
+from lakelock.simulator.rows import Row, partition_of, rows_of
 from lakelock.simulator.storage import SimStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
@@ -43,8 +43,8 @@ class ForeignWrite(Operation):
     bumps: bool = False
     eager: bool = False
 
-    def run(self, engine: Rows) -> Committed | None:
-        _Foreign(engine.coordinator.table, self).commit()
+    def run(self, engine: Engine) -> Committed | None:
+        _Foreign(engine, self).commit()
         return None
 
     @property
@@ -55,7 +55,8 @@ class ForeignWrite(Operation):
 class _Foreign:
     """One foreign transaction."""
 
-    def __init__(self, table: OpenTable, write: ForeignWrite) -> None:
+    def __init__(self, engine: Engine, write: ForeignWrite) -> None:
+        table, self._encode = engine.coordinator.table, engine.encode
         self._table, self._write, self._storage = table, write, table.storage
         with table.locked():
             self._roll_back_others()
@@ -132,7 +133,7 @@ class _Foreign:
 
     def _put(self, file: DataFile, kind: MarkerKind, rows: Sequence[Row]) -> int:
         place(self._storage, self._instant, file, kind)
-        data = json.dumps([row[1:] for row in rows]).encode()
+        data = self._encode(file, rows)
         with self._storage.open_output(file.key) as output:
             output.write(data)
         return len(data)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from lakelock.errors import LakelockError
 from lakelock.occ.committed import Committed
 from lakelock.occ.footprint import AppTransaction
-from lakelock.simulator.rows import Row, Rows
+from lakelock.simulator.engine import Engine
+from lakelock.simulator.rows import Row
 
 State = dict[tuple[str, str], tuple[tuple[int, tuple[int, ...]], ...]]
 """The rows of a table by partition and key: value and trail of each, in order. Blind inserts may store a key twice."""
@@ -44,7 +45,7 @@ class Operation:
         """Whether `apply` says what it does."""
         return True
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         """Do it, as a user would; raises what the engine raises."""
         raise NotImplementedError
 
@@ -63,7 +64,7 @@ class Insert(Operation):
     rows: tuple[Row, ...]
     application: AppTransaction | None = None
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         return engine.insert(self.rows, self.tag, self.application)
 
     def apply(self, state: State) -> None:
@@ -79,7 +80,7 @@ class Upsert(Operation):
     rows: tuple[Row, ...]
     application: AppTransaction | None = None
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         return engine.upsert(self.rows, self.tag, self.application)
 
     def apply(self, state: State) -> None:
@@ -94,7 +95,7 @@ class Relay(Operation):
 
     rows: tuple[Row, ...]
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         begun, stats = engine.insert_detached(self.rows, self.tag)
         try:
             with engine.coordinator.adopt(begun) as tx:
@@ -113,7 +114,7 @@ class DeleteKeys(Operation):
     part: str
     keys: tuple[str, ...]
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         return engine.delete_keys(self.part, self.keys, self.tag)
 
     def apply(self, state: State) -> None:
@@ -127,7 +128,7 @@ class DeleteBelow(Operation):
 
     limit: int
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         return engine.delete_below(self.limit, self.tag)
 
     def apply(self, state: State) -> None:
@@ -145,7 +146,7 @@ class Overwrite(Operation):
 
     rows: tuple[Row, ...]
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         return engine.overwrite(self.rows, self.tag)
 
     def apply(self, state: State) -> None:
@@ -164,7 +165,7 @@ class Transfer(Operation):
     target: tuple[str, str]
     amount: int
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         with engine.coordinator.begin("UPSERT", tag=self.tag) as tx:
             found = state_of(engine.read_in(tx, None, frozenset({self.source[1], self.target[1]})))
             return engine.upsert_in(tx, self._written(found))
@@ -188,7 +189,7 @@ class Tally(Operation):
 
     part: str
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         with engine.coordinator.begin("UPSERT", tag=self.tag) as tx:
             return engine.upsert_in(tx, [self._row(len(engine.read_in(tx, self.part, None)))])
 
@@ -218,7 +219,7 @@ class Reap(Operation):
     def writes(self) -> bool:
         return False
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         engine.coordinator.reap()
         return None
 
@@ -227,7 +228,7 @@ class Reap(Operation):
 class Collect(Reap):
     """Delete decisions that nobody needs any more."""
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         engine.coordinator.collect()
         return None
 
@@ -236,7 +237,7 @@ class Collect(Reap):
 class BreakLock(Reap):
     """An operator takes the lock away from whoever holds it."""
 
-    def run(self, engine: Rows) -> Committed | None:
+    def run(self, engine: Engine) -> Committed | None:
         provider = engine.coordinator.table.provider
         if provider is not None:
             held = provider.inspect()

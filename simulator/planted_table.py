@@ -16,14 +16,17 @@ from pathlib import Path
 
 from lakelock.simulator.planted import PLANTED, Planted, first_seed
 
-HEAD = "| planted bug | what it does | found by seed |\n|---|---|---|\n"
+HEAD = "| planted bug | what it does | found by seed | must be found within |\n|---|---|---|---|\n"
 SOURCES = Path("simulator/planted.py"), Path("simulator/planted_commits.py")
 DOCUMENT = Path("docs/robustness.md")
 
 
 def table(found: Iterable[tuple[Planted, int | None]]) -> str:
     """The table for the document; None is a bug that was not found in time."""
-    rows = (f"| {planted.name} | {planted.what} | {'not known yet' if seed is None else seed} |" for planted, seed in found)
+    rows = (
+        f"| {planted.name} | {planted.what} | {'not known yet' if seed is None else seed} | {planted.within:,} seeds |"
+        for planted, seed in found
+    )
     return HEAD + "\n".join(rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from lakelock.simulator.faults import Weather
@@ -34,7 +35,7 @@ class Scenario:
 
     seed: int
     actors: tuple[ActorPlan, ...]
-    engine: Literal["light", "arrow"] = "light"
+    files: Literal["json", "parquet"] = "json"
     profile: Literal["strict", "hudi"] = "strict"
     lock: LockKind = LockKind.STORAGE
     weather: Weather = field(default_factory=Weather)
@@ -43,6 +44,8 @@ class Scenario:
     collect_above: int = 64
     early: bool = True
     lease_s: float = 3.0
+    silent_from_s: float = inf
+    """From here on a lock service that falls silent never answers again, until the actors have finished."""
 
     @property
     def operations(self) -> dict[int, Operation]:

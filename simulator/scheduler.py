@@ -37,7 +37,6 @@ class Task:
 
     def __init__(self, hub: Hub, process: Process, action: Callable[[], None], label: str) -> None:
         self.greenlet = greenlet(self.run, hub.root)
-        self.greenlet.task = self
         self.hub, self.process, self.action = hub, process, action
         self.turn = 0
         self.repeats = 0
@@ -67,6 +66,7 @@ class Hub:
         self.steps = 0
         self.stopped = False
         self.root = getcurrent()
+        self._running: Task | None = None
         self.errors: list[tuple[Task, BaseException]] = []
         self.on_death: Callable[[Process], None] = lambda process: None
         self._most_steps = most_steps
@@ -77,8 +77,8 @@ class Hub:
     @property
     def current(self) -> Task:
         """The running task."""
-        task: Task = getcurrent().task
-        return task
+        assert self._running is not None
+        return self._running
 
     @property
     def out_of_steps(self) -> bool:
@@ -125,7 +125,7 @@ class Hub:
             if task.process.paused_until_s > at:
                 self._push(task.process.paused_until_s, task)
                 continue
-            self.now_s = max(self.now_s, at)
+            self.now_s, self._running = max(self.now_s, at), task
             task.greenlet.switch()
 
     def stop(self) -> None:

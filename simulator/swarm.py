@@ -7,6 +7,8 @@ frequent and another, that would mask it, is absent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
 from random import Random
 
 from lakelock.occ.footprint import AppTransaction
@@ -32,8 +34,13 @@ from lakelock.simulator.rows import Row
 from lakelock.simulator.scenario import ACCOUNTS, HOT, ActorPlan, Foreign, Scenario
 
 
-def scenario_of(seed: int) -> Scenario:
-    """The scenario of a seed; the same on every machine."""
+def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
+    """The scenario of a seed; the same on every machine. With `parquet` its base files are of that, else in one of 128."""
+    scenario = _scenario_of(seed)
+    return replace(scenario, files="parquet") if parquet else scenario
+
+
+def _scenario_of(seed: int) -> Scenario:
     random = Random(f"scenario/{seed}")
     lock = random.choice([LockKind.STORAGE, LockKind.STORAGE, *LockKind])
     foreign: Foreign = "none"
@@ -44,7 +51,7 @@ def scenario_of(seed: int) -> Scenario:
     scenario = Scenario(
         seed=seed,
         actors=actors,
-        engine="arrow" if random.random() < 1 / 32 and foreign == "none" else "light",
+        files="parquet" if random.random() < 1 / 128 and foreign == "none" else "json",
         profile="hudi" if random.random() < 1 / 16 else "strict",
         lock=lock,
         weather=weather,
@@ -53,12 +60,19 @@ def scenario_of(seed: int) -> Scenario:
         early=random.random() < 0.7,
         lease_s=random.choice([3.0, 3.0, 30.0]),
     )
+    if scenario.lock is LockKind.SILENT:
+        scenario = replace(scenario, silent_from_s=_silent_from_s(Random(f"silence/{seed}")))
     if has_family(seed):
         return in_family(scenario)
     paging = Random(f"pages/{seed}")
     if foreign == "none" and paging.random() < 1 / 8:
         return paged(scenario, paging)
     return stormy(scenario, random) if foreign == "none" and random.random() < 0.25 else scenario
+
+
+def _silent_from_s(random: Random) -> float:
+    """One in three never answers at all, one in three falls silent for good, and one answers now and then."""
+    return max(0.0, random.uniform(-10.0, 10.0)) if random.random() < 2 / 3 else inf
 
 
 _FREQUENT = {FaultKind.CRASH: -2.3, FaultKind.CRASH_AFTER: -2.3, FaultKind.PAUSE: -1.7, FaultKind.PAUSE_AFTER: -1.7}

@@ -26,12 +26,12 @@ from lakelock.settings import (
     Settings,
     WriteSettings,
 )
-from lakelock.simulator.arrow_rows import ArrowRows
 from lakelock.simulator.checks import Checker
+from lakelock.simulator.engine import LIGHT, PARQUET, Engine
 from lakelock.simulator.faults import Faults
 from lakelock.simulator.locks import LockRoom, open_lock
 from lakelock.simulator.operations import Insert, Operation, State, Upsert, state_of
-from lakelock.simulator.rows import SCHEMA, LightRows, Rows
+from lakelock.simulator.rows import SCHEMA
 from lakelock.simulator.runtime import SimRuntime
 from lakelock.simulator.scenario import ActorPlan, Scenario
 from lakelock.simulator.scheduler import Hub, Process
@@ -97,7 +97,7 @@ class World:
             # A foreign writer does not know decisions: what is published after its commit was judged before it. That is
             # the one gap that no lock closes once its holder is dead (docs/robustness.md).
             self.faults.spared = lambda: self.checker.awaits_publication
-        self.room = LockRoom(self.hub, scenario.lock)
+        self.room = LockRoom(self.hub, scenario.lock, silent_from_s=scenario.silent_from_s)
         self.trace = Trace()
         self.network = Process("network", 0)
         self.settings = _settings(
@@ -129,9 +129,9 @@ class World:
         table = OpenTable(self.location, storage, runtime, self.settings, provider, writer, events, log)
         return Coordinator(table, self.properties)
 
-    def engine(self, process: Process) -> Rows:
+    def engine(self, process: Process) -> Engine:
         coordinator = self.coordinator(process)
-        return ArrowRows(coordinator) if self.scenario.engine == "arrow" else LightRows(coordinator)
+        return Engine(coordinator, PARQUET if self.scenario.files == "parquet" else LIGHT)
 
     def when_dead(self, process: Process, then: Callable[[], None]) -> None:
         self._births[process.number] = then
@@ -212,7 +212,7 @@ class Actor:
         self._tries = 0
         self.finished = not self._left
 
-    def _do(self, engine: Rows, operation: Operation) -> bool:
+    def _do(self, engine: Engine, operation: Operation) -> bool:
         """Run an operation and check the answer; True if a replay of it is due."""
         published = self.world.checker.published
         if not operation.writes and type(operation).__name__ == "Look":
@@ -237,7 +237,7 @@ class Actor:
             self.world.checker.fail("what is acknowledged is visible", f"{operation} was told {committed.instant}")
         return False
 
-    def _look(self, engine: Rows, operation: Operation) -> None:
+    def _look(self, engine: Engine, operation: Operation) -> None:
         checker = self.world.checker
         before = len(checker.published)
         try:

@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lakelock.spark_plugin.datasource import LakelockDataSource
     from lakelock.spark_plugin.lake_table import LakeTable
+    from lakelock.spark_plugin.locking import locked_together
     from lakelock.spark_plugin.results import WriteResult
 
-__all__ = ["LakeTable", "LakelockDataSource", "WriteResult"]
+__all__ = ["LakeTable", "LakelockDataSource", "WriteResult", "locked_together"]
 
-_HOMES = {"LakeTable": "lake_table", "LakelockDataSource": "datasource", "WriteResult": "results"}
+_HOMES = {
+    "LakeTable": "lake_table",
+    "LakelockDataSource": "datasource",
+    "WriteResult": "results",
+    "locked_together": "locking",
+}
 
 
 def __getattr__(name: str) -> object:

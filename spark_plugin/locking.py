@@ -9,7 +9,9 @@ from datetime import datetime, timezone
 
 from pyspark.sql import DataFrame, SparkSession
 
+from lakelock.data_locks import LockRequest
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.data_locking import DataLocking, holding_together
 from lakelock.occ.shown_locks import LockRow, explained_locks, shown_locks
 from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.spark_plugin.frames import spark_schema
@@ -20,7 +22,7 @@ LOCKS = (
     "blocked_by string, instant string, last_heartbeat timestamp, acquired_at timestamp, user string, host string, "
     "agent_info string, token bigint"
 )
-EXTENDED = f"{LOCKS}, since timestamp, lease_s double, pid bigint, writer_id string"
+EXTENDED = f"{LOCKS}, since timestamp, lease_s double, left_s double, pid bigint, writer_id string"
 EXPLAINED = "number int, database string, table string, partition string, type string"
 
 
@@ -57,6 +59,11 @@ class LockedReads:
         with coordinator.data.holding(coordinator.data.request(operation, targets)):
             yield
 
+    def _asked(self, operation: str, partition: Targets = None) -> tuple[DataLocking, LockRequest]:
+        """What an operation on this table locks, for `locked_together`."""
+        data = self._coordinator.data
+        return data, data.request(operation, resources_of(partition, self._coordinator.properties))
+
     def locks(self, *, partition: Targets = None, extended: bool = False) -> DataFrame:
         """Who holds and who waits for the table's locks, and for whom, in the columns of Hive's SHOW LOCKS.
 
@@ -74,6 +81,18 @@ class LockedReads:
         """
         rows = [astuple(row) for row in explained_locks(self._coordinator, operation, partition)]
         return self._spark.createDataFrame(rows, EXPLAINED)
+
+
+@contextmanager
+def locked_together(*statement: tuple[LockedReads, str] | tuple[LockedReads, str, Targets]) -> Iterator[None]:
+    """Hold the data locks of one statement over several tables: all of them or none, and nothing while it waits.
+
+    `with locked_together((t1, "SELECT", "month=1"), (t2, "INSERT", "month=2")):` is what Hive takes for an INSERT into t2 that
+    selects from t1. Each part names a table, an operation and, where they are known, its partitions. Inside, reads and writes
+    that need no more than that do not wait. How long the whole waits is said by `data_locks.*` of the first table.
+    """
+    with holding_together([table._asked(*what) for table, *what in statement]):
+        yield
 
 
 def _cells(row: LockRow) -> tuple[object, ...]:

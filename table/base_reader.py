@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import IO, Any
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +17,12 @@ from lakelock.table.fitting import read_as
 from lakelock.table.key_range import KeyRange
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, TableSchema
 
+T = TypeVar("T")
+
 BATCH_ROWS = 65_536
 _MOST_ROWS = 262_144
+_KEY = pa.schema([(RECORD_KEY, pa.string())])
+_LACKS_KEYS = "it lacks Hudi's meta columns"
 
 
 class BaseFile:
@@ -24,14 +30,13 @@ class BaseFile:
 
     def __init__(self, source: IO[bytes], name: str) -> None:
         self._source, self.name = source, name
-        try:
-            self._parquet = pq.ParquetFile(
-                source, read_dictionary=[COMMIT_TIME], coerce_int96_timestamp_unit="us", pre_buffer=True
-            )
-        except pa.ArrowInvalid as error:
-            raise self._damaged(str(error)) from error
-        except KeyError as error:
-            raise self._damaged("it lacks Hudi's meta columns") from error
+        with self._readable():
+            try:
+                self._parquet = pq.ParquetFile(
+                    source, read_dictionary=[COMMIT_TIME], coerce_int96_timestamp_unit="us", pre_buffer=True
+                )
+            except KeyError as error:
+                raise self._damaged(_LACKS_KEYS) from error
 
     def __enter__(self) -> BaseFile:
         return self
@@ -50,7 +55,8 @@ class BaseFile:
     @property
     def arrow(self) -> pa.Schema:
         """The columns as they are in the file."""
-        return self._parquet.schema_arrow
+        with self._readable():
+            return self._parquet.schema_arrow
 
     def key_range(self) -> KeyRange | None:
         """The range that the footer states, None when it states none."""
@@ -75,34 +81,57 @@ class BaseFile:
         return max(1024, min(_MOST_ROWS, int(size_bytes / max(1.0, widest))))
 
     def key_batches(self) -> Iterator[pa.ChunkedArray]:
-        """The record keys, a row group at a time."""
-        for batch in self._batches([RECORD_KEY], range(self.row_groups), 2**31 - 1):
-            yield batch.column(0)
+        """The record keys, a row group at a time, or a part of a large one."""
+        yield from self._batches([RECORD_KEY], _MOST_ROWS, self._keys)
 
     def stamped_batches(self, schema: TableSchema, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
         """Rows in the table's types, with their commit time (as `CONSTANT`), sequence number and record key first."""
         stamps = pa.schema([(COMMIT_TIME, CONSTANT), (COMMIT_SEQNO, pa.string()), (RECORD_KEY, pa.string())])
         wanted = pa.schema([*stamps, *schema.arrow])
-        for batch in self._batches([*stamps.names, *schema.names], range(self.row_groups), batch_rows):
-            yield read_as(batch, wanted, self.name)
+
+        def stamped(batch: pa.Table) -> pa.Table:
+            found = self._keys(batch)
+            # Whoever rewrites the file sorts its keys as text.
+            found.validate(full=True)
+            if found.null_count:
+                raise self._damaged(f"it holds {found.null_count} rows without a record key")
+            return read_as(batch, wanted, self.name)
+
+        yield from self._batches([*stamps.names, *schema.names], batch_rows, stamped)
 
     def batches(self, schema: TableSchema, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
         """Rows in the table's types, without meta columns."""
-        for batch in self._batches(schema.names, range(self.row_groups), batch_rows):
-            yield read_as(batch, schema.arrow, self.name)
+        yield from self._batches(schema.names, batch_rows, lambda batch: read_as(batch, schema.arrow, self.name))
 
-    def _batches(self, columns: Sequence[str], groups: Sequence[int], batch_rows: int) -> Iterator[pa.Table]:
-        present = [name for name in columns if name in self.arrow.names]
-        for group in groups:
-            # One group at a time bounds what is read ahead.
-            try:
-                yield from map(_table, self._parquet.iter_batches(batch_rows, [group], present))
-            except pa.ArrowInvalid as error:
-                raise self._damaged(str(error)) from error
+    def _batches(self, columns: Sequence[str], batch_rows: int, made: Callable[[pa.Table], T]) -> Iterator[T]:
+        with self._readable():
+            present = [name for name in columns if name in self.arrow.names]
+            for group in range(self.row_groups):
+                # One group at a time bounds what is read ahead.
+                for batch in self._parquet.iter_batches(batch_rows, [group], present):
+                    yield made(pa.Table.from_batches([batch]))
+
+    def _keys(self, batch: pa.Table) -> pa.ChunkedArray:
+        if RECORD_KEY not in batch.column_names:
+            raise self._damaged(_LACKS_KEYS)
+        return read_as(batch.select([RECORD_KEY]), _KEY, self.name).column(0)
 
     def _entry(self, key: bytes) -> str | None:
-        value: Any = (self._parquet.metadata.metadata or {}).get(key)
-        return None if value is None else value.decode("utf-8", "surrogatepass")
+        with self._readable():
+            value: Any = (self._parquet.metadata.metadata or {}).get(key)
+            return None if value is None else value.decode("utf-8", "surrogatepass")
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Makes what Parquet's reader says about damaged bytes our error; what storage and the machine say passes."""
+        try:
+            yield
+        except MemoryError:
+            raise
+        except (pa.ArrowException, LookupError, UnicodeError, OSError) as error:
+            if isinstance(error, OSError) and not _is_arrows(error):
+                raise
+            raise self._damaged(str(error)) from error
 
     def _damaged(self, why: str) -> CorruptTableError:
         return CorruptTableError(
@@ -112,5 +141,6 @@ class BaseFile:
         )
 
 
-def _table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
+def _is_arrows(error: OSError) -> bool:
+    """Whether Arrow raised it: an error of the file system has a number, and most have a class of their own."""
+    return type(error) is OSError and error.errno in (None, errno.EINVAL)

@@ -70,7 +70,7 @@ class BloomFilter:
             data = base64.b64decode(text, validate=True)
             return _parse_simple(data) if kind == SIMPLE else _parse_dynamic(data)
         except (binascii.Error, struct.error, ValueError) as error:
-            raise CorruptTableError(f"{source} holds a damaged bloom filter: {error}") from error
+            raise CorruptTableError(f"{source} holds a damaged bloom filter: {error}", file=source) from error
 
     def serialize(self) -> bytes:
         """Hudi's bytes of a dynamic filter; footers hold them in base64."""
@@ -113,7 +113,7 @@ def nominal_error_rate(text: str | bytes, source: str = "the footer") -> float:
     try:
         return float(2.0 ** -_parse_header(base64.b64decode(text[:20]), 0)[0])
     except (binascii.Error, struct.error, ValueError) as error:
-        raise CorruptTableError(f"{source} holds a damaged bloom filter: {error}") from error
+        raise CorruptTableError(f"{source} holds a damaged bloom filter: {error}", file=source) from error
 
 
 def _parse_simple(data: bytes) -> BloomFilter:

@@ -102,7 +102,7 @@ def read_as(stored: pa.Table, schema: pa.Schema, source: str) -> pa.Table:
     try:
         return pa.table([_column(stored, field, _cast_stored) for field in schema], schema=schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, SchemaError) as error:
-        raise CorruptTableError(f"{source} holds values that are not of the table's types: {error}") from error
+        raise CorruptTableError(f"{source} holds values that are not of the table's types: {error}", file=source) from error
 
 
 def _column(table: pa.Table, field: pa.Field, cast: Callable[[pa.Array, pa.DataType, str], pa.Array]) -> pa.ChunkedArray:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _FIRST_ODD_BYTE = 0xEE
+_FIRST_ODD_CHARACTER = 0xD800  # halves of surrogate pairs, which only a damaged footer has, and what follows them
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class KeyRange:
 
     def may_hold(self, keys: pa.Array | pa.ChunkedArray) -> Any:
         """For each key, as a numpy array of booleans, whether it can be in the file."""
-        odd = any(ord(character) >= 0xE000 for character in self.least + self.greatest)
+        odd = any(ord(character) >= _FIRST_ODD_CHARACTER for character in self.least + self.greatest)
         if odd or any(_has_odd_bytes(chunk) for chunk in _chunks(keys)):
             return np.ones(len(keys), np.bool_)
         inside = pc.and_(pc.greater_equal(keys, self.least), pc.less_equal(keys, self.greatest))

@@ -32,6 +32,11 @@ class Keyed:
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
+    def cut(self, count: int) -> tuple[Keyed, Keyed]:
+        """The first `count` rows and the others, without copying."""
+        first = Keyed(self.rows.slice(0, count), self.keys.slice(0, count))
+        return first, Keyed(self.rows.slice(count), self.keys.slice(count))
+
     def pick(self, positions: Any) -> Keyed:
         """The rows at these positions, in this order."""
         indices = pa.array(positions)

@@ -56,20 +56,7 @@ class Timeline:
 
         An empty completed commit is a torn write: Java would read it as a commit of nothing, so it is refused.
         """
-        instants, archived = [], False
-        for file in files:
-            instant = _instant_at(file.key)
-            if instant is None:
-                archived = archived or file.key.startswith(_HISTORY)
-                continue
-            if file.size_bytes == 0 and instant.is_completed and instant.is_write:
-                raise CorruptTableError(
-                    f"{file.key} is empty: the commit was torn while it was written",
-                    hint="restore the file from a backup, or roll the commit back with Hudi's own tools",
-                    file=file.key,
-                )
-            instants.append(instant)
-        return cls.of(instants, archived=archived)
+        return _shown(tuple((file.key, file.size_bytes == 0) for file in files))
 
     def completed_by(self, completion: str) -> Timeline:
         """The timeline without what completed later."""
@@ -155,6 +142,25 @@ class Timeline:
     def as_of(self, requested: str) -> Timeline:
         """The timeline without what was requested later."""
         return replace(self, instants=tuple(i for i in self.instants if i.requested <= requested), until=requested)
+
+
+@lru_cache(maxsize=8)  # most listings show what the one before them showed
+def _shown(files: tuple[tuple[str, bool], ...]) -> Timeline:
+    """The timeline that files show by their keys, and by being empty or not."""
+    instants, archived = [], False
+    for key, is_empty in files:
+        instant = _instant_at(key)
+        if instant is None:
+            archived = archived or key.startswith(_HISTORY)
+            continue
+        if is_empty and instant.is_completed and instant.is_write:
+            raise CorruptTableError(
+                f"{key} is empty: the commit was torn while it was written",
+                hint="restore the file from a backup, or roll the commit back with Hudi's own tools",
+                file=key,
+            )
+        instants.append(instant)
+    return Timeline.of(instants, archived=archived)
 
 
 @lru_cache(maxsize=16_384)

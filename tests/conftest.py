@@ -8,12 +8,18 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from lakelock.testing.servers import ServerMissing
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
 _INTEROP_FOLDER = Path(__file__).parent / "interop"
 _IN_CI = bool(os.environ.get("CI"))
+
+# Hypothesis has no deadline, since a busy machine is not a failure. Laptops look for new examples; CI takes the same ones each
+# time, so that one commit has one result.
+settings.register_profile("lakelock", deadline=None, print_blob=True, derandomize=_IN_CI)
+settings.load_profile("lakelock")
 
 
 def _java_is_there() -> bool:

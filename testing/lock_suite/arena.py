@@ -42,6 +42,8 @@ NOT_FOR_THIS = "does not apply: "
 
 SLACK_S = 5.0
 """What a slow machine and a service that counts in ticks may add to a lease."""
+STORE_RETRIES_S = 0.2 + 0.4 + 0.8 + 1.6 + 3.2
+"""The longest that an object store's client pauses by itself: five times, each pause of random length up to these."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
 _COLUMN = "lock_suite_column"
@@ -81,6 +83,10 @@ class LockedTable:
     """Whether waiters are served in order of arrival, so that none may starve."""
     sessions: bool = False
     """Whether a session holds the lock: a silent holder then keeps it as long as its process and connection live."""
+    tells_since: bool = True
+    """Whether `inspect` shows since when the lock is held; an earlier renewal must not change it."""
+    tells_left: bool = True
+    """Whether `inspect` shows how much longer the lease runs."""
     forks: bool = True
     """Whether a forked process can use the client of the service; obstore, for tables in object storage, stands still there."""
     server: Service | None = None
@@ -98,10 +104,10 @@ class LockedTable:
             {"lock.provider": service.url(name), **service.options},
             uri=f"{service.tables}/{name}" if service.tables else str(folder / name),
             options=service.table_options,
-            # An object store's client sends a request again five times, with pauses of up to 0.2, 0.4, 0.8, 1.6 and 3.2 s.
-            gives_up_s=7.0 if service.tables else 2.5,
+            gives_up_s=STORE_RETRIES_S + 0.8 if service.tables else 2.5,
             queues=service.queues,
             sessions=service.sessions,
+            tells_left=service.tells_left,
             forks=service.forks,
             server=service if service.port else None,
         )
@@ -153,8 +159,7 @@ class Arena:
     def _through(self, proxy: Proxy | None, values: Mapping[str, Any]) -> dict[str, Any]:
         if proxy is None or self.table.server is None:
             return dict(values)
-        there, here = str(self.table.server.port), str(proxy.port)
-        return {key: value.replace(there, here) if isinstance(value, str) else value for key, value in values.items()}
+        return self.table.server.through(proxy.port, values)
 
     def kinds(self) -> list[EventKind]:
         return [event.kind for event in self.seen]

@@ -9,7 +9,7 @@ import pytest
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import LeaseLost, LockError, LockTimeout
 from lakelock.events import EventKind, Events
-from lakelock.providers import Lease, LockProvider, renewing
+from lakelock.providers import Holder, Lease, LockProvider, renewing
 from lakelock.testing.lock_suite.arena import SLACK_S, Arena, Promises, column, not_for_this, taken
 
 _ROUNDING_S = 1e-6
@@ -187,6 +187,32 @@ class OneProcessPromises(Promises):
         free = other.inspect()
         assert free.holder is None
         assert free.token == 0 or free.token >= lease.token, "0 where the service does not know it while the lock is free"
+
+    def test_inspect_shows_since_when_and_how_much_longer_the_lease_runs_unless_it_is_renewed(self, arena: Arena) -> None:
+        lease_s = 15.0
+        provider, other = arena.writer("one", lease_s=lease_s), arena.writer("other", lease_s=lease_s)
+
+        def seen() -> Holder:
+            state = other.inspect()
+            assert state.holder is not None
+            return state.holder
+
+        before_ms = arena.runtime.now_ms()
+        lease = take(provider)
+        after_ms, first = arena.runtime.now_ms(), seen()
+        if arena.table.tells_left:
+            left_s = first.left_s
+            assert left_s is not None and 0 <= left_s <= lease_s
+            arena.until(lambda: (seen().left_s or 0.0) < left_s)
+        arena.runtime.sleep(0.3)
+        provider.renew(lease)
+        renewed = seen()
+        if arena.table.tells_left:
+            assert renewed.left_s is not None and 0 <= renewed.left_s <= lease_s
+        if arena.table.tells_since:
+            assert first.since_ms is not None and renewed.since_ms is not None
+            assert before_ms - 1000 * SLACK_S <= first.since_ms <= after_ms + 1000 * SLACK_S
+            assert abs(renewed.since_ms - first.since_ms) <= 100, "renewals do not change it"
 
     def test_breaking_wants_the_current_token_and_force_while_the_lease_runs(self, arena: Arena) -> None:
         holder, operator = arena.writer("holder", lease_s=10), arena.writer("operator", lease_s=10)

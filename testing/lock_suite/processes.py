@@ -73,7 +73,7 @@ class ProcessPromises(Promises):
     @column("fairness")
     def test_none_of_three_processes_starves(self, arena: Arena) -> None:
         if not arena.table.queues:
-            not_for_this("waiters look again from time to time, in no order")
+            not_for_this("waiters look again from time to time, in no order; only threads of one process are served in theirs")
         workers, rounds = [arena.worker(lease_s=15) for _ in range(3)], 60
         _hammer_together(arena, workers, rounds)
         assert all(worker.answer() == {"overlaps": 0} for worker in workers)

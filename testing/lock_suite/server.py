@@ -26,7 +26,7 @@ class ServerPromises(Promises):
 
     @pytest.fixture
     def proxy(self, server: Service) -> Iterator[Proxy]:
-        with Proxy(server.port, severs=server.sessions) as between:
+        with Proxy(server.port, host=server.host, severs=server.sessions) as between:
             yield between
 
     @column("restart")

@@ -45,7 +45,7 @@ def _redis(port: int) -> Service:
 
 def _zookeeper(port: int) -> Service:
     place = f"zookeeper://127.0.0.1:{port}/lakelock/tests"
-    return Service("zookeeper", lambda name: f"{place}/{name}", port, queues=True, sessions=True)
+    return Service("zookeeper", lambda name: f"{place}/{name}", port, queues=True, sessions=True, tells_left=False)
 
 
 def _hive_metastore(port: int) -> Service:

@@ -19,12 +19,12 @@ from typing import Any
 
 from lakelock.testing.servers.process import ServerProcess, free_port
 from lakelock.testing.servers.s3 import OneAtATime
-from lakelock.testing.servers.service import ServerMissing, Service
+from lakelock.testing.servers.service import Place, ServerMissing, Service, not_ours
 
 TABLE = "hudi_locks"
 REGION = "us-east-1"
 URL = "LAKELOCK_TEST_DYNAMODB_URL"
-"""Environment: the endpoint of a service that is there already; credentials are then the environment's, too."""
+"""Environment: the endpoint of a service that is there already, which is not restarted; it needs credentials there, too."""
 
 FOLDER = Path(sys.prefix) / "lakelock-servers"
 _PROGRAM = FOLDER / "node_modules" / "dynalite" / "cli.js"
@@ -78,11 +78,13 @@ def _service(kind: str, url: str, server: Dynalite | Moto | None = None) -> Serv
         "dynamodb.connect_timeout_s": "2",
         "dynamodb.read_timeout_s": "2",
     }
-    port = urllib.parse.urlsplit(url).port or 443
-    place = f"dynamodb://{TABLE}"
-    service = Service(f"dynamodb ({kind})", lambda name: f"{place}/{urllib.parse.quote(name)}", port, options=options)
+    place = Place.of(url, 443 if url.startswith("https:") else 80)
+    table, name = f"dynamodb://{TABLE}", f"dynamodb ({kind})"
+    service = Service(name, lambda key: f"{table}/{urllib.parse.quote(key)}", place.port, options=options, tells_left=False)
     if server is None:
-        return service
+        cannot = not_ours(URL)
+        own = replace(service, host=place.host, address=place.text)
+        return replace(own, stop=cannot, start=cannot, pause=cannot, resume=cannot)
     return replace(service, stop=server.stop, start=server.start, pause=server.pause, resume=server.resume)
 
 

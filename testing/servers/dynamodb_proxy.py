@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
+from lakelock.testing.servers.service import LOOPBACK
+
 Trouble = Literal["lost reply", "lost request", "late", "throttled"]
 
 _SHOWN_HEADERS = ("content-type", "x-amz-target", "authorization", "x-amz-date")
@@ -43,6 +45,7 @@ class Proxy:
 
     url: str
     port_behind: int
+    host_behind: str = LOOPBACK
     plan: list[Rule] = field(default_factory=list)
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     late: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
@@ -67,7 +70,7 @@ class Proxy:
         return None
 
     def forward(self, headers: dict[str, str], body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port_behind, timeout=10)
+        connection = http.client.HTTPConnection(self.host_behind, self.port_behind, timeout=10)
         try:
             connection.request("POST", "/", body, headers)
             reply = connection.getresponse()
@@ -116,12 +119,12 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def proxy_to(port: int) -> Iterator[Proxy]:
-    """A proxy in front of the service on `port` of this machine."""
-    proxy = Proxy("", port)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(proxy))
+def proxy_to(port: int, host: str = LOOPBACK) -> Iterator[Proxy]:
+    """A proxy in front of the service on `port` of `host`."""
+    proxy = Proxy("", port, host)
+    server = ThreadingHTTPServer((LOOPBACK, 0), _handler(proxy))
     server.daemon_threads = True
-    proxy.url = f"http://127.0.0.1:{server.server_port}"
+    proxy.url = f"http://{LOOPBACK}:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 from lakelock.testing.servers import jvm
 from lakelock.testing.servers.jvm import java
 from lakelock.testing.servers.process import ServerProcess
-from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
+from lakelock.testing.servers.service import Place, ServerFailed, Service, not_ours
 
 LOCK_TIMEOUT_S = 4
 PATIENT_URL = "LAKELOCK_TEST_HIVE_METASTORE_60S"
@@ -150,7 +150,7 @@ def hive_metastore_server(folder: Path, extra: Mapping[str, str] | None = None) 
     """A running metastore; that of the environment if it names one, which cannot be stopped or paused."""
     named = os.environ.get(ENVIRONMENT_URL, "")
     if named and not extra:
-        yield _given(named, _LEASE)
+        yield _given(ENVIRONMENT_URL, named, _LEASE)
         return
     with MetastoreProcess(folder, extra) as server:
         yield Service(
@@ -171,26 +171,24 @@ def patient_metastore_server(folder: Path) -> Iterator[Service]:
     """A metastore for the leases of the matrix, which are up to 30 s, as the environment or this machine has it."""
     named = os.environ.get(PATIENT_URL, "")
     if named:
-        yield _given(named, {})
+        yield _given(PATIENT_URL, named, {})
         return
     with hive_metastore_server(folder, {"hive.txn.timeout": "60s"}) as own:
         yield own
 
 
-def _given(named: str, options: Mapping[str, str]) -> Service:
-    host = named.rstrip("/")
+def _given(variable: str, named: str, options: Mapping[str, str]) -> Service:
+    server, place, cannot = named.rstrip("/"), Place.of(named, 9083), not_ours(variable)
     return Service(
         name="hive_metastore",
-        url=lambda table: f"{host}/lakelock_test/{quote(table, safe='')}",
-        port=int(host.rpartition(":")[2]),
-        stop=_refuse,
-        start=_refuse,
-        pause=_refuse,
-        resume=_refuse,
+        url=lambda table: f"{server}/lakelock_test/{quote(table, safe='')}",
+        port=place.port,
+        stop=cannot,
+        start=cannot,
+        pause=cannot,
+        resume=cannot,
         options=options,
         queues=True,
+        host=place.host,
+        address=place.text,
     )
-
-
-def _refuse() -> None:
-    raise ServerMissing("the metastore that the environment names is not ours to stop")

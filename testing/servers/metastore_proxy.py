@@ -1,4 +1,4 @@
-"""A proxy before a metastore that loses requests and replies, by the name of the call."""
+"""A proxy before a metastore that loses requests and replies, or answers with an error, by the name of the call."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from lakelock.testing.servers.service import LOOPBACK
+
 
 class MetastoreProxy:
     """Passes calls on. `lose_reply`, `lose_request` and `hold_request` hold names of calls, each to be hit once.
@@ -15,13 +17,15 @@ class MetastoreProxy:
     Reads thrift's binary protocol without frames; a call is small enough to come in one piece.
     """
 
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, port: int, host: str) -> None:
+        self._to = (host, port)
+        self._listener = socket.create_server((LOOPBACK, 0))
         self.port: int = self._listener.getsockname()[1]
         self.lose_reply: list[str] = []
         self.lose_request: list[str] = []
         self.hold_request: list[str] = []
+        self.fail: dict[str, list[int]] = {}
+        """By the name of a call, which errors the next ones get as an answer: kinds of thrift's TApplicationException."""
         self.refuse = False
         """Whether new connections are closed at once."""
         self.silent = False
@@ -49,12 +53,12 @@ class MetastoreProxy:
     def deliver(self) -> None:
         """Let the requests that were held arrive at the metastore now."""
         while self._held:
-            with socket.create_connection(("127.0.0.1", self._to), timeout=10) as server:
+            with socket.create_connection(self._to, timeout=10) as server:
                 server.sendall(self._held.pop())
                 server.recv(1 << 16)
 
     def _pass_on(self, client: socket.socket) -> None:
-        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._to), timeout=30) as server:
+        with suppress(OSError), client, socket.create_connection(self._to, timeout=30) as server:
             while request := client.recv(1 << 16):
                 name = request[8 : 8 + int.from_bytes(request[4:8], "big")].decode()
                 self.calls[name] += 1
@@ -65,11 +69,21 @@ class MetastoreProxy:
                 if _hit(self.hold_request, name):
                     self._held.append(request)
                     return
+                if self.fail.get(name):
+                    client.sendall(_error(request, len(name), self.fail[name].pop(0)))
+                    continue
                 server.sendall(request)
                 reply = server.recv(1 << 16)
                 if _hit(self.lose_reply, name):
                     return
                 client.sendall(reply)
+
+
+def _error(request: bytes, name_length: int, kind: int) -> bytes:
+    """A TApplicationException: a head like that of the request, and a text and the kind as fields 1 and 2."""
+    text = f"error of kind {kind}".encode()
+    head = b"\x80\x01\x00\x03" + request[4 : 12 + name_length]
+    return head + b"\x0b\x00\x01" + len(text).to_bytes(4, "big") + text + b"\x08\x00\x02" + kind.to_bytes(4, "big") + b"\x00"
 
 
 def _hit(names: list[str], name: str) -> bool:
@@ -80,9 +94,9 @@ def _hit(names: list[str], name: str) -> bool:
 
 
 @contextmanager
-def metastore_proxy(port: int) -> Iterator[MetastoreProxy]:
-    """A proxy on a port of its own before the metastore on `port`."""
-    proxy = MetastoreProxy(port)
+def metastore_proxy(port: int, host: str = LOOPBACK) -> Iterator[MetastoreProxy]:
+    """A proxy on a port of its own before the metastore on `port` of `host`."""
+    proxy = MetastoreProxy(port, host)
     thread = threading.Thread(target=proxy.serve, daemon=True)
     thread.start()
     try:

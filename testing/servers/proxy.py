@@ -1,10 +1,10 @@
 """A TCP proxy before a real service, to cut connections, delay answers and lose them.
 
-    with Proxy(service.port) as proxy:
+    with Proxy(service.port, host=service.host) as proxy:
         proxy.drop_replies(1)      # the next answer gets lost; what was asked has happened
         proxy.drop_replies()       # every answer from now on
         proxy.delay(0.2)           # every answer comes this much later
-    proxy.answer(b"no\n")      # every request gets this answer, and the service never hears of it
+        proxy.answer(b"no\n")      # every request gets this answer, and the service never hears of it
         proxy.cut()                # connections are closed, and new ones as soon as they are made
         proxy.heal()               # all is well again, for new connections and for those that are left
         proxy.round_trips          # how often a client spoke and then had to wait for an answer
@@ -20,6 +20,8 @@ import threading
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from lakelock.testing.servers.service import LOOPBACK
+
 _CHUNK = 1 << 16
 
 
@@ -33,7 +35,7 @@ class _Talk:
 
 @dataclass
 class Proxy:
-    """Listens on `port` of the loopback address and passes everything on to `target`."""
+    """Listens on `port` of the loopback address and passes everything on to `target`, a port of `host`."""
 
     target: int
     port: int = 0
@@ -45,6 +47,7 @@ class Proxy:
     """How many connections were made so far."""
     round_trips: int = 0
     """How often a client spoke first, or after it had been answered: requests sent one behind the other count once."""
+    host: str = LOOPBACK
     severs: bool = False
     """A lost reply ends its connection, for protocols that count replies."""
     _is_cut: bool = False
@@ -87,7 +90,7 @@ class Proxy:
     def __enter__(self) -> Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        starting = asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
+        starting = asyncio.start_server(self._serve, LOOPBACK, self.port, ssl=self.tls)
         self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(10)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -122,7 +125,7 @@ class Proxy:
         try:
             if self._is_cut:
                 return
-            from_service, to_service = await asyncio.open_connection("127.0.0.1", self.target)
+            from_service, to_service = await asyncio.open_connection(self.host, self.target)
             self._pipes |= {to_client, to_service}
             talk = _Talk()
             directions = [

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from lakelock.testing.servers.process import ServerProcess
-from lakelock.testing.servers.service import ServerMissing, Service
+from lakelock.testing.servers.service import Place, ServerMissing, Service, not_ours
+
+ENVIRONMENT = "LAKELOCK_TEST_REDIS_URL"
+"""`redis://host:6379/0` of a server that is there already; tests that must restart it are skipped then."""
 
 
 def executable(prefer: str = "") -> str:
@@ -83,10 +86,10 @@ class RedisServer(ServerProcess):
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[Service]:
-    """Redis that keeps its data over a restart; the one in LAKELOCK_TEST_REDIS_URL instead, if that is set."""
-    given = os.environ.get("LAKELOCK_TEST_REDIS_URL")
+    """Redis that keeps its data over a restart; that of the environment if it names one, which cannot be stopped or paused."""
+    given = os.environ.get(ENVIRONMENT)
     if given:
-        yield Service("redis", lambda name: f"{given}?key={quote(name)}", urlsplit(given).port or 6379, queues=True)
+        yield _given(given)
         return
     with RedisServer(folder / "redis", ("--appendonly", "yes", "--appendfsync", "everysec")) as server:
         yield Service(
@@ -100,3 +103,19 @@ def redis_server(folder: Path) -> Iterator[Service]:
             {"redis.socket_timeout_s": "0.5", "redis.connect_timeout_s": "0.5"},
             queues=True,
         )
+
+
+def _given(url: str) -> Service:
+    place, cannot = Place.of(url, 6379), not_ours(ENVIRONMENT)
+    return Service(
+        "redis",
+        lambda name: f"{url}?key={quote(name)}",
+        place.port,
+        cannot,
+        cannot,
+        cannot,
+        cannot,
+        queues=True,
+        host=place.host,
+        address=place.text,
+    )

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+LOOPBACK = "127.0.0.1"
 
 
 class ServerError(Exception):
@@ -23,6 +28,32 @@ class ServerFailed(ServerError):
 
 def nothing() -> None:
     """What is done to a service that cannot be stopped: it has no server, or it is somebody else's."""
+
+
+def not_ours(variable: str) -> Callable[[], None]:
+    """What is done to the server that this environment variable names, where a test wants to stop it."""
+
+    def refuse() -> None:
+        raise ServerMissing(f"the server of {variable} is not ours to stop")
+
+    return refuse
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server is that the environment names; `text` is how the URL writes it."""
+
+    host: str
+    port: int
+    text: str
+
+    @staticmethod
+    def of(url: str, port: int) -> Place:
+        """That of a URL, which may leave out the usual `port`. Of several servers a proxy stands before the first."""
+        # `urlsplit` knows no scheme with an underscore, as in hive_metastore://
+        text = re.split("[/?]", url.partition("://")[2])[0].rpartition("@")[2]
+        first = urlsplit(f"//{text.partition(',')[0]}")
+        return Place(first.hostname or LOOPBACK, first.port or port, text)
 
 
 def freeze(process: subprocess.Popen[bytes]) -> None:
@@ -55,5 +86,17 @@ class Service:
     table_options: Mapping[str, str] = field(default_factory=dict)
     sessions: bool = False
     """Whether a session holds the lock: a silent holder keeps it as long as it lives, and a lost reply ends the connection."""
+    tells_left: bool = True
+    """Whether it can say at once how much longer a lease runs."""
     forks: bool = True
     """Whether a client goes on working in a forked process."""
+    host: str = LOOPBACK
+    """Where `port` is; a proxy on this machine connects there."""
+    address: str = ""
+    """How `url` and the options write host and port; empty for a server of this machine, which its port tells apart."""
+
+    def through(self, port: int, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings or options of a client that reaches the service by a proxy on this port of this machine."""
+        own = rf"(?<=[/@]){re.escape(self.address)}(?=[/?]|$)" if self.address else rf"(?<=:){self.port}(?!\d)|^{self.port}$"
+        proxy = f"{LOOPBACK}:{port}" if self.address else str(port)
+        return {key: re.sub(own, proxy, value) if isinstance(value, str) else value for key, value in values.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lakelock.testing.servers.jvm import jars, java
 from lakelock.testing.servers.process import ServerProcess, free_port
-from lakelock.testing.servers.service import ServerMissing, Service
+from lakelock.testing.servers.service import Place, Service, not_ours
 
 ENVIRONMENT = "LAKELOCK_TEST_ZOOKEEPER"
 """`host:port,host:port/base` of a server that is there already; tests that must restart it are skipped then."""
@@ -94,6 +94,7 @@ def zookeeper_server(
             resume=process.resume,
             queues=True,
             sessions=True,
+            tells_left=False,
         )
 
 
@@ -136,18 +137,19 @@ def zookeeper_ensemble(folder: Path) -> Iterator[Ensemble]:
 
 
 def _given(address: str) -> Service:
-    def cannot() -> None:
-        raise ServerMissing(f"the server of {ENVIRONMENT} is not ours to stop")
-
     hosts, _, base = address.partition("/")
+    place, cannot = Place.of(f"zookeeper://{hosts}", 2181), not_ours(ENVIRONMENT)
     return Service(
         name="zookeeper",
         url=lambda table: f"zookeeper://{hosts}/{base}/{table}" if base else f"zookeeper://{hosts}/{table}",
-        port=int(hosts.split(",")[0].rpartition(":")[2]),
+        port=place.port,
         stop=cannot,
         start=cannot,
         pause=cannot,
         resume=cannot,
         queues=True,
         sessions=True,
+        tells_left=False,
+        host=place.host,
+        address=place.text,
     )

@@ -10,6 +10,7 @@ from lakelock.errors import ConflictError, DuplicateKeyError
 from lakelock.occ.engine import ArrowEngine
 from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
+from lakelock.table.kernels import ArrowKernels
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 
 
@@ -45,6 +46,22 @@ def test_rows_are_inserted_updated_deleted_and_overwritten(engine, storage):
     engine.overwrite_partitions(rows(("z", 9, "1")))
     assert content(engine.read()) == [("z", 9, "1")]
     assert content(engine.read(as_of=first.instant)) == [("a", 1, "1"), ("b", 2, "1"), ("c", 3, "2")]
+    assert leftovers(storage) == []
+
+
+def test_two_overwrites_at_once_of_partitions_of_their_own_both_commit_at_the_first_attempt(engine, storage):
+    engine.insert(rows(("a", 1, "1"), ("b", 2, "2")))
+    done = []
+
+    class Meanwhile(ArrowKernels):
+        def new_file(self, *args):
+            # The other one begins and commits while this one writes its file.
+            done.append(ArrowEngine(writer(storage)).overwrite_partitions(rows(("y", 8, "2"))))
+            return super().new_file(*args)
+
+    mine = ArrowEngine(writer(storage), Meanwhile()).overwrite_partitions(rows(("z", 9, "1")))
+    assert (mine.attempts, [other.attempts for other in done]) == (1, [1])
+    assert content(engine.read()) == [("y", 8, "2"), ("z", 9, "1")]
     assert leftovers(storage) == []
 
 

@@ -61,7 +61,12 @@ class TestTheCommitLock:
         assert f"lakelock locks break {path} --token {held}" in ended.out
         found = run("locks", "ls", path, "--json").json
         assert (found["state"], found["token"], found["holder"]["writer"]["application"]) == ("held", held, "backfill")
-        assert found["holder"]["renewed"].endswith("Z")
+        assert found["holder"]["renewed"].endswith("Z") and found["holder"]["since"].endswith("Z")
+        assert 0 <= found["holder"]["left_s"] <= found["holder"]["lease_s"]
+        (row,) = found["locks"]
+        assert row["acquired"] == found["holder"]["since"] and 0 <= row["left_s"] <= row["lease_s"]
+        assert "s more unless it is renewed" in ended.out
+        assert "left s" in run("locks", "ls", path, "--extended").out
 
     def test_a_live_holder_is_not_robbed_by_mistake(self, path: str, held: int) -> None:
         ended = run("locks", "break", path, "--token", str(held), "--yes")

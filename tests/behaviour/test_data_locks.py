@@ -11,14 +11,17 @@ from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, LockRequest, open_data_locks
 from lakelock.data_locks.document import DocumentDataLocks
 from lakelock.data_locks.register import KEY, StorageRegister
-from lakelock.errors import CorruptTableError, ProviderUnavailable, StorageUnavailable
+from lakelock.data_locks.several import Wanted, holding_several
+from lakelock.errors import CorruptTableError, LockTimeout, ProviderUnavailable, StorageUnavailable
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Opening
 from lakelock.settings import Settings
+from lakelock.settings_data_locks import DataLockSettings
 from lakelock.storage import Storage
 from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
+from lakelock.testing import ManualRuntime
 from tests.behaviour.data_lock_suite import P1, DataLockSuite, Writers, granted, own
 from tests.integration.matrix import mark
 
@@ -126,3 +129,57 @@ def test_an_unreadable_document_is_not_taken_for_free_and_is_cleared_by_force_on
     locks.break_lock(0, force=True)
     after = locks.acquire(own(P1), wait_s=5)
     assert after.token > before.token
+
+
+def by_hand(runtime: ManualRuntime, storage: MemoryStorage, name: str, attempts: int = 4, sleep_s: float = 10) -> DataLocks:
+    options = {"data_locks.attempts": attempts, "data_locks.sleep_s": sleep_s, "data_locks.lease_s": 60}
+    chosen = Settings.resolve({"lock.provider": "storage:", **options}).settings
+    return open_data_locks(chosen, storage, runtime, WriterIdentity.of_this_process(runtime, name))
+
+
+@pytest.mark.parametrize(("attempts", "sleep_s", "wait_s"), [(1, 10, 0), (2, 10, 10), (4, 10, 30), (4, 0.5, 1.5)])
+def test_a_request_waits_for_one_pause_less_than_its_attempts(attempts: int, sleep_s: float, wait_s: float) -> None:
+    runtime, storage = ManualRuntime(), MemoryStorage()
+    holder, waiter = by_hand(runtime, storage, "holder"), by_hand(runtime, storage, "waiter", attempts, sleep_s)
+    holder.acquire(own(P1))
+    began_s = runtime.monotonic_s()
+    with pytest.raises(LockTimeout, match=f"kept by holder .* gave up after {wait_s:g} s"):
+        waiter.acquire(own(P1))
+    assert runtime.monotonic_s() - began_s == pytest.approx(wait_s)
+    assert max(runtime.slept_s, default=0) <= sleep_s, "no pause is longer than data_locks.sleep_s"
+    assert len(holder.inspect()) == 1
+
+
+def test_a_request_is_granted_at_an_attempt_after_the_first() -> None:
+    runtime, storage = ManualRuntime(), MemoryStorage()
+    holder, waiter = by_hand(runtime, storage, "holder"), by_hand(runtime, storage, "waiter")
+    lease = holder.acquire(own(P1))
+    runtime.every(15, lambda: holder.release(lease), name="the holder ends")
+    began_s = runtime.monotonic_s()
+    waiter.release(waiter.acquire(own(P1)))
+    assert 15 <= runtime.monotonic_s() - began_s <= 25
+
+
+def test_who_asks_again_and_again_without_waiting_gets_past_a_dead_holder_after_its_lease() -> None:
+    runtime, storage = ManualRuntime(), MemoryStorage()
+    killed, one, other = (by_hand(runtime, storage, name, attempts=1) for name in ("killed", "one", "other"))
+    lease = killed.acquire(own(P1))
+    assert granted(one, own(P1)) is None
+    runtime.advance(40)
+    killed.renew(lease)
+    assert granted(one, own(P1)) is None
+    runtime.advance(60)
+    assert granted(one, own(P1)) is None, "a whole lease and a margin since it was seen to live"
+    assert granted(other, own(P1)) is None, "who looks for the first time has not watched anybody"
+    runtime.advance(0.5)
+    assert granted(one, own(P1)) is not None
+
+
+def test_a_statement_over_several_tables_gets_past_a_writer_that_was_killed() -> None:
+    runtime = ManualRuntime()
+    storages = [MemoryStorage(name=name) for name in ("t1", "t2")]
+    by_hand(runtime, storages[1], "killed").acquire(own(P1))
+    wanted = [Wanted(by_hand(runtime, storage, "mine"), own(P1)) for storage in storages]
+    with holding_several(wanted, DataLockSettings(attempts=600, sleep_s=1), runtime) as leases:
+        assert [lease.lost for lease in leases] == [None, None]
+    assert 60 <= runtime.monotonic_s() <= 63

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import Decision
 from lakelock.occ.overlaps import alarm, audit
 from lakelock.storage import Storage
+from lakelock.storage_faulty import Wrapped
 from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
 from lakelock.storage_open import StorageLocation
@@ -118,7 +120,6 @@ def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_an
 
     # It landed after my look under the lock and before my decision: only a writer without the lock can do that.
     theirs = foreign_commit(storage, old, after(done.instant, -1), done.completion)
-    mine.table.foreign_met.clear()
     alarm(table=mine.table, baseline=tx.baseline, decision=decision, known={})
     assert EventKind.ALERT.value not in told.kinds()  # no other engine was ever met: nobody looks
     mine.table.met_foreign()
@@ -127,6 +128,56 @@ def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_an
     assert theirs in str(alert.facts["problem"]) and done.instant in str(alert.facts["problem"])
     assert "hoodie.write.lock.provider" in str(alert.facts["hint"])
     assert [(o.first.instant, o.second.instant) for o in audit(mine.table, 100)[1]] == [(theirs, done.instant)]
+
+
+class CommitsBeforeMyDecision(Wrapped):
+    """A storage in which another engine that takes no lock commits right before the next decision."""
+
+    commits: Callable[[], object] | None = None
+
+    def carry(self, op, key, request, *, weight=1):
+        if op == "put_if_absent" and key.startswith(layout.DECISIONS) and self.commits is not None:
+            commits, self.commits = self.commits, None
+            commits()
+        return request()
+
+
+def test_who_opens_the_table_knows_of_another_engine_although_the_newest_commit_is_lakelocks() -> None:
+    runtime, told = ManualRuntime(), Recorder()
+    new_table(inner := MemoryStorage(runtime.now_ms))
+    storage = CommitsBeforeMyDecision(inner)
+
+    def opened() -> Coordinator:
+        runtime.advance(1)
+        return Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=runtime, listeners=(told,), storage=storage)
+
+    insert(opened(), storage, "month=1", "a")
+    runtime.advance(1)
+    now = format_instant(runtime.now_ms())
+    (old,) = opened().snapshot().files
+    foreign_commit(storage, old, now, after(now, 5))
+    for name in "bc":  # the first has met the other engine's commit, the second only what the first left
+        insert(opened(), storage, "month=2", name)
+
+    mine = opened()
+    old = next(f for f in mine.snapshot().files if f.partition == "month=1")
+    with mine.begin("UPSERT") as tx:
+        written = put_file(tx, storage, "month=1", "a")
+        runtime.advance(1)
+        storage.commits = lambda: foreign_commit(storage, old, after(tx.instant, -1), format_instant(runtime.now_ms()))
+        done = tx.commit([written])
+    (alert,) = [e for e in told.events if e.kind is EventKind.ALERT]
+    assert after(done.instant, -1) in str(alert.facts["problem"]) and done.instant in str(alert.facts["problem"])
+
+
+def test_another_engine_that_is_no_longer_on_the_timeline_is_forgotten() -> None:
+    storage = memory_table()
+    first = writer(storage)
+    first.table.met_foreign("20200101000000000")
+    insert(first, storage, "month=1", "a")
+    second = writer(storage)
+    insert(second, storage, "month=1", "b")
+    assert first.table.foreign_met and not second.table.foreign_met
 
 
 def test_a_storage_that_fails_after_the_commit_is_told_and_does_not_undo_it() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakelock.errors import CommitOutcomeUnknown, InputError, RolledBackError, StorageUnavailable
+from lakelock.errors import CommitOutcomeUnknown, InputError, ProviderUnavailable, RolledBackError, StorageUnavailable
 from lakelock.markers.claims import Claim
 from lakelock.occ import retrying
 from lakelock.occ.baseline import requested_key
@@ -96,6 +96,24 @@ def test_a_rollback_whose_writer_died_before_it_was_recorded_is_recorded_by_the_
     assert rollback.is_completed and rollback.requested > tx.instant
     assert storage.get(layout.heartbeat(tx.instant)) is None
     assert writer(storage, runtime).reap() == [] and len(read_timeline(storage).rollbacks) == 1
+
+
+def test_a_lock_that_cannot_be_had_is_waited_for_once_however_many_writers_died(storage, runtime, monkeypatch):
+    """Each begin reaps first: with a silent lock service it would take a whole wait for each of the dead."""
+    for _ in range(3):
+        writer(storage, runtime).begin("INSERT")
+    runtime._scheduled.clear()
+    runtime.advance(30)
+    reaper, asked = writer(storage, runtime), []
+
+    def silent(*, wait_s):
+        asked.append(wait_s)
+        raise ProviderUnavailable("no answer", hint="run again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reaper.table.provider, "acquire", silent)
+        assert reaper.reap() == [] and len(asked) == 1
+    assert len(reaper.reap()) == 3
 
 
 def test_a_batch_that_a_twin_committed_before_the_baseline_is_not_applied_again(storage, runtime):

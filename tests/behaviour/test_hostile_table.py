@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakelock.errors import LakelockError
@@ -14,7 +17,9 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
 from lakelock.table import layout
+from lakelock.table.base_reader import BaseFile
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.schema import META_COLUMNS, TableSchema
 from lakelock.table.services import RollbackPlan
 from tests.behaviour.tables import insert, new_table, visible, writer
 
@@ -134,3 +139,40 @@ def test_a_dead_writers_files_in_the_table_are_removed_all_the_same(trap: Trap) 
     trap.use()
     assert not (trap.root / inside).exists()
     trap.assert_unharmed()
+
+
+BOMB_ROWS, BOMB_KEY = 1_500_000, "k" * 400
+
+
+def parquet_bomb(path: Path) -> None:
+    """One row group of 1.5 million equal keys: 600 MB of text in a file of 0.4 MB."""
+    key = pa.DictionaryArray.from_arrays(pa.array(np.zeros(BOMB_ROWS, np.int32)), pa.array([BOMB_KEY]))
+    pq.write_table(pa.table(dict.fromkeys((*META_COLUMNS, "id"), key)), path, row_group_size=BOMB_ROWS, store_schema=False)
+    assert path.stat().st_size < 1_000_000 and pq.read_metadata(path).num_row_groups == 1
+
+
+@contextmanager
+def counted_memory() -> Iterator[pa.MemoryPool]:
+    """Arrow's allocations from here on, and their peak."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool
+    finally:
+        pa.set_memory_pool(before)
+
+
+@pytest.mark.parametrize("reading", ["keys", "rows", "rewrite"])
+def test_a_small_file_of_very_many_rows_takes_the_memory_of_some_batches(tmp_path: Path, reading: str) -> None:
+    parquet_bomb(tmp_path / "bomb.parquet")
+    schema = TableSchema.from_arrow(pa.schema([("id", pa.string())]))
+    with counted_memory() as pool, BaseFile(LocalStorage(tmp_path).open_input("bomb.parquet"), "bomb.parquet") as base:
+        batches: dict[str, Callable[[], Iterator[pa.Table | pa.ChunkedArray]]] = {
+            "keys": base.key_batches,
+            "rows": lambda: base.batches(schema),
+            "rewrite": lambda: base.stamped_batches(schema),
+        }
+        assert sum(len(batch) for batch in batches[reading]()) == BOMB_ROWS
+        peak = pool.max_memory()
+    assert peak is not None and 10 << 20 < peak < 450 << 20

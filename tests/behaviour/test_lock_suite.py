@@ -13,6 +13,8 @@ import pytest
 from lakelock.testing.lock_processes import Worker
 
 BROKEN = """
+from dataclasses import replace
+
 import pytest
 from lakelock.errors import LockError
 from lakelock.providers import LockState
@@ -64,6 +66,24 @@ class NeverExpires(MemoryLockProvider):
         return super().attempt(attempt)
 
 
+class ForgetsWhen(MemoryLockProvider):
+    def inspect(self):
+        state = super().inspect()
+        return replace(state, holder=state.holder and replace(state.holder, since_ms=None))
+
+
+class CountsFromTheLatestRenewal(MemoryLockProvider):
+    def extend(self, lease):
+        super().extend(lease)
+        self._slot().since_ms = self.runtime.now_ms()
+
+
+class NeverEnds(MemoryLockProvider):
+    def inspect(self):
+        state = super().inspect()
+        return replace(state, holder=state.holder and replace(state.holder, left_s=state.holder.lease_s))
+
+
 class HidesItsHolder(MemoryLockProvider):
     def inspect(self):
         return LockState(None, 0)
@@ -84,6 +104,7 @@ def tried(provider):
 for provider in MemoryLockProvider.__subclasses__():
     globals()[f"Test{provider.__name__}"] = tried(provider)
 """
+SHOWS_TIMES = "test_inspect_shows_since_when_and_how_much_longer_the_lease_runs_unless_it_is_renewed"
 NOTICED_BY = {
     "Right": set(),
     "LetsEverybodyIn": {"test_one_holds_the_lock_and_the_other_is_told_who", "test_no_time_to_wait_still_takes_a_free_lock"},
@@ -92,6 +113,9 @@ NOTICED_BY = {
     "FreesAnybodys": {"test_release_may_be_called_twice_and_frees_nobody_elses_lock"},
     "BreaksWithoutAsking": {"test_breaking_wants_the_current_token_and_force_while_the_lease_runs"},
     "NeverExpires": {"test_a_silent_holder_is_replaced_after_its_lease_and_not_before"},
+    "ForgetsWhen": {SHOWS_TIMES},
+    "CountsFromTheLatestRenewal": {SHOWS_TIMES},
+    "NeverEnds": {SHOWS_TIMES},
     "HidesItsHolder": {"test_inspect_shows_holder_and_token"},
 }
 

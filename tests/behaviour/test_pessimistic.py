@@ -92,6 +92,32 @@ def test_every_write_takes_what_hives_tables_say(storage: MemoryStorage, write: 
     assert recorder.kinds().index("data-locked") < recorder.kinds().index("began")
 
 
+def test_a_write_to_more_partitions_than_escalate_above_takes_the_single_lock(storage: MemoryStorage) -> None:
+    """Two partitions are locked as they are. For three the write takes the table, also from who writes a fourth."""
+    few = replace(LOCKED, data_locks=replace(LOCKED.data_locks, escalate_above=2))
+    recorder, seen, months = Recorder(), [], ["month=1", "month=2", "month=3"]
+    mine, other = writer(storage, few, listener=recorder), writer(storage, AT_ONCE, "other")
+
+    def work(tx: Any) -> Any:
+        seen.append(held(other))
+        with ThreadPoolExecutor(1) as pool:
+            fourth = pool.submit(ArrowEngine(other).insert, rows(("d", 1, "4")), partition="month=4")
+            if len(seen) == 1:
+                fourth.result(timeout=60)
+            else:
+                with pytest.raises(LockTimeout):
+                    fourth.result(timeout=60)
+        return tx.commit([put_file(tx, storage, "month=1", f"a{len(seen)}")])
+
+    with_retries(mine, "INSERT", work, partition=months[:2])
+    with_retries(mine, "INSERT", work, partition=months)
+    assert seen == [["S on the table, X on month=1, X on month=2"], ["X on the table"]]
+    assert [event.facts["locks"] for event in recorder.events if event.kind.value == "data-locked"] == [
+        each[0] for each in seen
+    ]
+    assert held(other) == []
+
+
 def test_writers_of_one_partition_wait_for_each_other_and_those_of_others_do_not(storage: MemoryStorage) -> None:
     first, second, elsewhere = (engine(storage, name=name) for name in ("first", "second", "elsewhere"))
     holder = writer(storage, LOCKED, "holder")

@@ -88,7 +88,7 @@ def new_world(service: Service) -> World:
 @contextmanager
 def troubling(world: World) -> Iterator[World]:
     """A lock that was used before, and a proxy in front of the service, which is the world's `proxy`."""
-    with proxy_to(world.service.port) as world.proxy:
+    with proxy_to(world.service.port, world.service.host) as world.proxy:
         provider = world.writer("earlier")
         provider.release(take(provider))
         yield world

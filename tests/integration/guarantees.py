@@ -150,23 +150,23 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
         )
     ),
     ("hive_metastore", "exclusion"): Shown(
-        (*EXCLUSION, f"{IN}/test_hive_metastore.py::test_a_java_writer_is_excluded"),
+        (*EXCLUSION, f"{IN}/metastore/test_hive_metastore.py::test_a_java_writer_is_excluded"),
         "a database that fails: Derby of the tests is part of the metastore's process",
     ),
     ("hive_metastore", "token"): Shown(
-        (*TOKEN, f"{IN}/test_hive_metastore.py::test_tokens_grow_over_release_crash_and_restart")
+        (*TOKEN, f"{IN}/metastore/test_hive_metastore.py::test_tokens_grow_over_release_crash_and_restart")
     ),
     ("hive_metastore", "crash_release"): Shown(
         (
             *CRASH,
             *EXPIRY,
-            f"{IN}/test_hive_metastore.py::test_a_java_writer_excludes_us_and_is_left_alone_until_the_metastore_drops_it",
+            f"{IN}/metastore/test_hive_metastore.py::test_a_java_writer_excludes_us_and_is_left_alone_until_the_metastore_drops_it",
         )
     ),
     ("hive_metastore", "failover"): Shown(
         (
-            f"{IN}/test_metastore_client.py::test_another_metastore_is_used_when_the_first_is_away",
-            f"{IN}/test_metastore_client.py::test_a_restart_in_the_middle_is_survived",
+            f"{IN}/metastore/test_metastore_client.py::test_another_metastore_is_used_when_the_first_is_away",
+            f"{IN}/metastore/test_metastore_client.py::test_a_restart_in_the_middle_is_survived",
         ),
         "two metastores on one database: Derby of the tests admits one",
     ),
@@ -179,7 +179,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ),
     ("hive_metastore", "fairness"): Shown((*THREADS, *PROCESSES)),
     ("hive_metastore", "cost"): Shown(
-        (*COST, f"{IN}/test_hive_metastore.py::test_taking_and_giving_back_costs_two_calls"),
+        (*COST, f"{IN}/metastore/test_hive_metastore.py::test_taking_and_giving_back_costs_two_calls"),
         "how often a waiter asks: its pauses are random",
     ),
 }

@@ -55,7 +55,7 @@ _INTRO = """# Lock matrix
 What the tests show of every lock provider, each on its real service. A cell is one or more tests, up to fairness of
 [the suite that you can run on your own provider](howto-write-a-lock-provider.md). "S/X suite" is that of the data locks,
 "pulled away" what becomes of a commit whose lock service is gone or silent in the middle of it, "Spark writers" that Spark
-jobs in processes of their own lose no update.
+jobs in processes of their own lose no update, and that the demo, whose writers are killed, ends with all readers agreeing.
 """
 
 Cell = tuple[str, str]
@@ -103,13 +103,11 @@ def page(found: Mapping[Cell, str], why: Mapping[Cell, str]) -> str | None:
         outcome = found.get(cell, "-" if absent else "")
         if outcome not in ("passed", "-"):
             return None
-        if outcome == "-":
-            reason = absent
-            outcome = f"- ({notes.setdefault(reason, len(notes) + 1)})"
-        shown[cell] = outcome
+        note = absent if outcome == "-" else why.get(cell)
+        shown[cell] = f"{outcome} ({notes.setdefault(note, len(notes) + 1)})" if note else outcome
     table = "\n".join(_markdown(ROWS, COLUMNS_OF_ALL, shown))
     footnotes = "\n".join(f"{number}. {reason[:1].upper()}{reason[1:]}." for reason, number in notes.items())
-    return f"{_INTRO}\n{table}\n\nWhy a cell is empty:\n\n{footnotes}\n"
+    return f"{_INTRO}\n{table}\n\nWhy a cell is empty, or rests on fewer tests than the others of its column:\n\n{footnotes}\n"
 
 
 def _absent(row: str, column: str) -> str:

@@ -41,8 +41,10 @@ class DataWorld:
     workers: list[Worker] = field(default_factory=list)
 
     def settings(self, lease_s: float, port: int = 0, **client: object) -> dict[str, object]:
-        url = self.service.url(self.table).replace(f":{self.service.port}/", f":{port or self.service.port}/")
-        values = {"lock.provider": url, "data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3}
+        values: dict[str, object] = {"lock.provider": self.service.url(self.table)}
+        if port:
+            values = self.service.through(port, values)
+        values |= {"data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3}
         values |= {f"hive_metastore.{key}": value for key, value in client.items()}
         return values | {"data_locks.sleep_s": 0.05}
 
@@ -63,7 +65,7 @@ class DataWorld:
         """A client as another program would be one."""
         until_s = _RUNTIME.monotonic_s() + 60
         return Calls(
-            Wire.connect(_RUNTIME, Address("127.0.0.1", self.service.port), HiveMetastoreSettings(), until_s), "binary"
+            Wire.connect(_RUNTIME, Address(self.service.host, self.service.port), HiveMetastoreSettings(), until_s), "binary"
         )
 
     @property

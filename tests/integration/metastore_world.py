@@ -20,7 +20,7 @@ from lakelock.settings import Settings
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
 from lakelock.storage_memory import MemoryStorage
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
-from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.service import LOOPBACK, Service
 
 LEASE_S = 1.5
 
@@ -34,6 +34,7 @@ class World:
     uri: str
     database: str = "lakelock_test"
     table: str = ""
+    host: str = LOOPBACK
     runtime: SystemRuntime = field(default_factory=SystemRuntime)
     seen: list[Event] = field(default_factory=list)
     opened: list[LockProvider] = field(default_factory=list)
@@ -51,7 +52,7 @@ class World:
     def calls(self, port: int) -> Calls:
         """A bare client, as another program would be one."""
         until_s = self.runtime.monotonic_s() + 60
-        return Calls(Wire.connect(self.runtime, Address("127.0.0.1", port), HiveMetastoreSettings(), until_s), "binary")
+        return Calls(Wire.connect(self.runtime, Address(self.host, port), HiveMetastoreSettings(), until_s), "binary")
 
     def rows(self, port: int) -> list[LockRow]:
         return self.calls(port).show_locks(self.database, self.table)
@@ -61,7 +62,7 @@ class World:
 def new_world(metastore: Service) -> Iterator[World]:
     """A table that no other test has, whose writers are closed at the end."""
     table = f"table_{os.getpid()}_{next(_numbers)}"
-    world = World(metastore.url(table), table=table)
+    world = World(metastore.url(table), table=table, host=metastore.host)
     yield world
     for provider in world.opened:
         provider.close()
@@ -70,8 +71,8 @@ def new_world(metastore: Service) -> Iterator[World]:
 @contextmanager
 def proxied(metastore: Service, world: World) -> Iterator[MetastoreProxy]:
     """A proxy between the metastore and whoever opens `world.uri` from now on."""
-    with metastore_proxy(metastore.port) as proxy:
-        world.uri = world.uri.replace(f":{metastore.port}/", f":{proxy.port}/")
+    with metastore_proxy(metastore.port, metastore.host) as proxy:
+        world.uri = metastore.through(proxy.port, {"uri": world.uri})["uri"]
         yield proxy
 
 

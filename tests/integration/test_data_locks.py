@@ -28,7 +28,7 @@ def options(service: Service, table: str, lease_s: float, port: int = 0) -> dict
     """The settings of a writer; `port` is that of what stands between it and the service."""
     values: dict[str, Any] = {"lock.provider": service.url(table), **service.options}
     if port:
-        values = {key: value.replace(str(service.port), str(port)) for key, value in values.items()}
+        values = service.through(port, values)
     return values | {"data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3, "data_locks.sleep_s": 0.05}
 
 

@@ -29,7 +29,7 @@ def world(patient_metastore: Service) -> Iterator[DataWorld]:
 
 @pytest.fixture
 def proxy(patient_metastore: Service) -> Iterator[MetastoreProxy]:
-    with metastore_proxy(patient_metastore.port) as proxy:
+    with metastore_proxy(patient_metastore.port, patient_metastore.host) as proxy:
         yield proxy
 
 

@@ -64,7 +64,7 @@ def arena(service: tuple[str, Service], request: pytest.FixtureRequest) -> Itera
 
 @pytest.fixture
 def proxy(arena: Arena) -> Iterator[Proxy]:
-    with Proxy(arena.service.port, severs=arena.service.sessions) as between:
+    with Proxy(arena.service.port, host=arena.service.host, severs=arena.service.sessions) as between:
         yield between
 
 

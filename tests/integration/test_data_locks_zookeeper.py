@@ -28,7 +28,7 @@ class TestZooKeeper(DataLockSuite):
         with ExitStack() as proxies:
 
             def open_behind_a_proxy(name: str, lease_s: float) -> DataLocks:
-                proxy = proxies.enter_context(Proxy(zookeeper.port, severs=True))
+                proxy = proxies.enter_context(Proxy(zookeeper.port, host=zookeeper.host, severs=True))
                 locks = open_one(zookeeper, table, name, lease_s, port=proxy.port)
                 self.cut[id(locks)] = proxy.cut
                 return locks

@@ -26,8 +26,8 @@ def queues(zookeeper: Service) -> Iterator[Queues]:
         yield made
 
 
-def watches(port: int) -> int:
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as talking:
+def watches(service: Service) -> int:
+    with socket.create_connection((service.host, service.port), timeout=5) as talking:
         talking.sendall(b"wchs")
         told = b"".join(iter(lambda: talking.recv(4096), b"")).decode()
     return int(told.rpartition("Total watches:")[2])
@@ -60,15 +60,15 @@ def test_the_commit_lock_and_the_data_locks_of_a_table_do_not_meet(queues: Queue
 
 def test_a_waiter_watches_one_node_and_a_release_wakes_one_writer(queues: Queues) -> None:
     holder, waiters = queues.writer("holder"), [queues.writer(f"waiter-{number}") for number in range(4)]
-    before = watches(queues.service.port)
+    before = watches(queues.service)
     lease = holder.acquire(own(P1, P2), wait_s=5)
     waiting = [Later(waiter, own(P1, P2)) for waiter in waiters]
-    eventually(lambda: watches(queues.service.port) == before + len(waiters))
+    eventually(lambda: watches(queues.service) == before + len(waiters))
     for waiter, each in zip(waiters, waiting, strict=True):
         assert not each.done
         holder.release(lease)
         holder, lease = waiter, each.lease()
-        eventually(lambda: watches(queues.service.port) == before + sum(not later.done for later in waiting))
+        eventually(lambda: watches(queues.service) == before + sum(not later.done for later in waiting))
     holder.release(lease)
 
 

@@ -88,7 +88,7 @@ def test_a_part_of_a_request_is_no_request(queues: Queues) -> None:
 
 
 def test_an_interrupted_connection_is_no_loss_and_is_checked_before_it_is_trusted(queues: Queues) -> None:
-    with Proxy(queues.service.port, severs=True) as proxy:
+    with Proxy(queues.service.port, host=queues.service.host, severs=True) as proxy:
         one, two = queues.writer("one", 10.0, proxy.port), queues.writer("two")
         lease = one.acquire(own(P1), wait_s=5)
         assert isinstance(lease, ZooKeeperDataLease)
@@ -103,7 +103,7 @@ def test_an_interrupted_connection_is_no_loss_and_is_checked_before_it_is_truste
 
 
 def test_a_waiter_survives_an_interruption_in_its_place(queues: Queues) -> None:
-    with Proxy(queues.service.port, severs=True) as proxy:
+    with Proxy(queues.service.port, host=queues.service.host, severs=True) as proxy:
         holder, waiter = queues.writer("holder"), queues.writer("waiter", 10.0, proxy.port)
         lease = holder.acquire(own(P1), wait_s=5)
         waiting = Later(waiter, own(P1))
@@ -117,7 +117,7 @@ def test_a_waiter_survives_an_interruption_in_its_place(queues: Queues) -> None:
 
 
 def test_a_holder_that_dies_while_its_lock_is_being_broken_is_waited_for(queues: Queues) -> None:
-    with Proxy(queues.service.port, severs=True) as proxy:
+    with Proxy(queues.service.port, host=queues.service.host, severs=True) as proxy:
         holder, operator = queues.writer("holder", LEASE_S, proxy.port), queues.writer("operator")
         lease = holder.acquire(own(P1), wait_s=5)
         proxy.cut()

@@ -59,7 +59,7 @@ def test_the_item_has_the_attributes_that_java_reads_in_every_state(world: World
     versions = [item["recordVersionNumber"]["S"] for item in states if item]
     assert len(set(versions)) == 4, "a new version with every grant and renewal"
     assert set(states[0] or {}) == {
-        "key", "ownerName", "leaseDuration", "recordVersionNumber", "token", "tokenLimit", "writer"
+        "key", "ownerName", "leaseDuration", "recordVersionNumber", "token", "tokenLimit", "writer", "since"
     }  # fmt: skip
 
 

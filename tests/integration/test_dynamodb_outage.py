@@ -100,7 +100,7 @@ def test_a_writer_that_dies_in_the_middle_of_a_request_does_not_take_the_test_se
     world: World, dynamodb: Service
 ) -> None:
     for _ in range(3):
-        with socket.create_connection(("127.0.0.1", dynamodb.port)) as dying:
+        with socket.create_connection((dynamodb.host, dynamodb.port)) as dying:
             dying.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends by a reset, as killed ones do
             dying.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\nhalf")
             sleep(0.1)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable, SettingsError
+from lakelock.clock import SystemRuntime
+from lakelock.errors import LockError, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.providers.dynamodb import DynamodbLockProvider
@@ -32,7 +34,7 @@ def world(dynamodb: Service) -> World:
     return new_world(dynamodb)
 
 
-def named(world: World, **given: object) -> DynamodbLockProvider:
+def named(world: World, **given: Any) -> DynamodbLockProvider:
     provider = world.writer("one", **given)
     assert isinstance(provider, DynamodbLockProvider)
     return provider
@@ -66,6 +68,20 @@ def test_a_table_with_another_key_is_refused_by_the_probe(world: World) -> None:
     )
     with pytest.raises(LockError, match=r"tablePath S \(HASH\), fileName S \(RANGE\)"):
         named(world, lock__provider=f"dynamodb://{name}/flights").probe()
+
+
+def test_the_example_file_runs(world: World) -> None:
+    options = {"lock.provider": world.uri, **world.service.options}
+    settings = Settings.resolve(options, file=Path(__file__).parents[2] / "configs" / "dynamodb.toml").settings
+    runtime = SystemRuntime()
+    provider = open_provider(settings, MemoryStorage(name="t"), runtime, WriterIdentity.of_this_process(runtime, "example"))
+    provider.probe()
+    lease = take(provider, wait_s=30)
+    assert lease.lease_s == settings.lock.lease_s
+    with pytest.raises(LockTimeout):
+        take(named(world, runtime=runtime))
+    provider.release(lease)
+    provider.close()
 
 
 def test_the_identity_tells_regions_and_foreign_endpoints_apart(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import time
@@ -20,6 +21,7 @@ from tests.integration.hudi_world import LEASE_S, World, compiled, new_world
 pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless")
 
 ROUNDS = 20
+CHROOT = "/lake/one"
 PAUSE_S = {"zookeeper": 0.0, "metastore": 0.05, "dynamodb": 0.15}
 """After each release, as Java does not queue for DynamoDB and the metastore: it looks again, once a second for DynamoDB."""
 
@@ -95,8 +97,30 @@ def test_a_killed_python_holder_is_replaced_by_java_after_its_lease(world: World
     assert time.monotonic() - killed_s > LEASE_S / 3
 
 
+def under(world: World, chroot: str) -> None:
+    """Put the lock of Java's file below a chroot of ZooKeeper, which is there: Java does not make it."""
+    world.file.write_text(re.sub("(zookeeper.url=.*)", rf"\1{chroot}", world.file.read_text()))
+    world.writer("first").probe()
+
+
 @pytest.mark.parametrize("world", ["zookeeper"], indirect=True)
-def test_the_lock_that_java_derives_from_the_path_of_the_table_is_ours(world: World) -> None:
+def test_java_and_python_exclude_each_other_below_a_chroot_and_nobody_outside_it(world: World) -> None:
+    outside = world.writer("outside")
+    under(world, CHROOT)
+    inside, java = world.writer("inside"), world.java()
+    assert java("take 10") == {"took": True}
+    with pytest.raises(LockTimeout, match="another Hudi writer"):
+        inside.acquire(wait_s=0.5)
+    outside.release(outside.acquire(wait_s=2))
+    assert java("release")
+    inside.acquire(wait_s=2).ensure_active()
+    assert java("take 0.3") == {"took": False}
+
+
+@pytest.mark.parametrize("chroot", ["", CHROOT])
+@pytest.mark.parametrize("world", ["zookeeper"], indirect=True)
+def test_the_lock_that_java_derives_from_the_path_of_the_table_is_ours(world: World, chroot: str) -> None:
+    under(world, chroot)
     text = world.file.read_text().replace("ZookeeperBasedLockProvider", "ZookeeperBasedImplicitBasePathLockProvider")
     world.file.write_text(text + "hoodie.base.path=s3a://bucket/warehouse/flights\n")
     keys = {"access_key_id": "id", "secret_access_key": "key", "region": "us-east-1"}

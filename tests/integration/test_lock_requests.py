@@ -47,7 +47,7 @@ def opened() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def proxy(service: Service, opened: ExitStack) -> Proxy:
-    return opened.enter_context(Proxy(service.port))
+    return opened.enter_context(Proxy(service.port, host=service.host))
 
 
 def open_writer(opened: ExitStack, values: dict[str, object], storage: Storage) -> LockProvider:
@@ -66,7 +66,7 @@ def writer(service: Service, opened: ExitStack) -> Callable[[Proxy | None], Lock
     def make(proxy: Proxy | None = None) -> LockProvider:
         values: dict[str, object] = {"lock.provider": service.url(table), **service.options}
         if proxy is not None:
-            values = {key: str(value).replace(str(service.port), str(proxy.port)) for key, value in values.items()}
+            values = service.through(proxy.port, values)
         return open_writer(opened, values, MemoryStorage(name=table))
 
     return make

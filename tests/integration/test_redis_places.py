@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +21,10 @@ from lakelock.storage_memory import MemoryStorage
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.redis import RedisServer, executable
+from tests.integration.certificates import new_certificate
 
 SECRET = "open-sesame"
+KEY_PASSWORD = "open-the-key"
 
 
 def opened(uri: str, seen: list[Event] | None = None, **options: Any) -> LockProvider:
@@ -179,55 +179,38 @@ def test_redis_and_valkey_do_the_same_with_the_example_file(tmp_path: Path, pack
             provider.close()
 
 
-@pytest.fixture
-def certificates(tmp_path: Path) -> dict[str, str]:
-    """A certificate for 127.0.0.1 that signs itself."""
-    x509 = pytest.importorskip("cryptography.x509", reason="needs cryptography, which moto brings")
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "lock")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    paths = {"cert": tmp_path / "cert.pem", "key": tmp_path / "key.pem"}
-    paths["cert"].write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    paths["key"].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return {name: str(path) for name, path in paths.items()}
-
-
-def test_tls_with_a_client_certificate_and_nothing_without_one_or_its_authority(
-    guarded: RedisServer, certificates: dict[str, str]
-) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates["cert"])
-    context.load_cert_chain(certificates["cert"], certificates["key"])
+def test_tls_with_a_client_certificate_and_nothing_without_one_or_its_authority(guarded: RedisServer, tmp_path: Path) -> None:
+    certificate = new_certificate(tmp_path, "lock", KEY_PASSWORD)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificate.public)
+    context.load_cert_chain(certificate.public, certificate.key, KEY_PASSWORD)
     context.verify_mode = ssl.CERT_REQUIRED
     # The servers in wheels are built without TLS, so it ends in front of one.
     with Proxy(guarded.port, tls=context) as front:
         uri = f"rediss://127.0.0.1:{front.port}?key=tls"
-        mine = {"redis__tls_cert_file": certificates["cert"], "redis__tls_key_file": certificates["key"]}
-        mine |= {"redis__password": SECRET}
-        provider = opened(uri, redis__tls_ca_file=certificates["cert"], **mine)
+        mine = {"redis__tls_cert_file": certificate.public, "redis__tls_key_file": certificate.key}
+        mine |= {"redis__tls_key_password": KEY_PASSWORD, "redis__password": SECRET}
+        provider = opened(uri, redis__tls_ca_file=certificate.public, **mine)
         provider.probe()
         provider.release(provider.acquire(wait_s=2))
         provider.close()
         with pytest.raises(ProviderUnavailable, match=r"certificate|CERTIFICATE"):
             opened(uri, **mine).acquire(wait_s=0)
         with pytest.raises(ProviderUnavailable):
-            opened(uri, redis__tls_ca_file=certificates["cert"], redis__password=SECRET).acquire(wait_s=0)
+            opened(uri, redis__tls_ca_file=certificate.public, redis__password=SECRET).acquire(wait_s=0)
+
+
+def test_a_certificate_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
+    mine, other = new_certificate(tmp_path, "me", KEY_PASSWORD), new_certificate(tmp_path, "other")
+    pair = {"redis__tls_cert_file": mine.public, "redis__tls_key_file": mine.key}
+    for wrong in (
+        {"redis__tls_ca_file": str(tmp_path / "nowhere.pem")},
+        pair,
+        pair | {"redis__tls_key_password": f"not {KEY_PASSWORD}"},
+        pair | {"redis__tls_key_file": other.key},
+    ):
+        with pytest.raises(SettingsError, match="certificates for TLS to Redis cannot be used") as refused:
+            opened("rediss://127.0.0.1:1", **wrong)
+        assert KEY_PASSWORD not in f"{refused.value} {refused.value.as_dict()}"
 
 
 def test_a_cluster_grants_queues_and_wakes(tmp_path: Path) -> None:

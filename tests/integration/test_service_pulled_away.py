@@ -31,6 +31,7 @@ from lakelock.storage_faulty import Fault, FaultyStorage, Rule
 from lakelock.storage_local import LocalStorage
 from lakelock.storage_open import open_storage
 from lakelock.table import layout
+from lakelock.testing.lock_suite.arena import STORE_RETRIES_S
 from lakelock.testing.servers import SERVICES, Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
@@ -40,8 +41,6 @@ WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
 PATIENT_S = 40.0
 SLACK_S = 8.0
 """What three requests without an answer (the last of a wait, its withdrawal, a release) and a slow machine may add."""
-RETRIES_S = 6.2
-"""What an object store's client may add by itself: its five pauses between attempts, which grow by chance, at their longest."""
 BACK_SOON_S = 1.0
 
 MOMENTS = {
@@ -149,7 +148,7 @@ def scene(service: Service, way: str, reach: str, tmp_path: Path) -> Iterator[Sc
     }
     with ExitStack() as stack:
         if service.port:
-            proxy = stack.enter_context(Proxy(service.port, severs=service.sessions))
+            proxy = stack.enter_context(Proxy(service.port, host=service.host, severs=service.sessions))
             made = behind(proxy, service, way, name, tmp_path, options)
         else:
             direct = LocalStorage(str(tmp_path / "table"))
@@ -171,7 +170,7 @@ def behind(proxy: Proxy, service: Service, way: str, name: str, folder: Path, op
     """A table whose lock, and its storage where that is the service, the first writer reaches through the proxy."""
 
     def through(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: str(value).replace(str(service.port), str(proxy.port)) for key, value in values.items()}
+        return service.through(proxy.port, values)
 
     if service.tables:
         uri, ways = f"{service.tables}/{name}", {**service.table_options, "timeout": f"{REQUEST_S}s"}
@@ -255,7 +254,7 @@ def check_without_the_service(scene: Scene, moment: str, allowed: tuple[str, ...
 @pytest.mark.parametrize("moment", list(MOMENTS))
 def test_a_service_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene, service: Service, moment: str) -> None:
     if service.tables:  # the table is there, too
-        check_without_the_service(scene, moment, TOLD_WITHOUT_STORAGE[moment], SLACK_S + RETRIES_S)
+        check_without_the_service(scene, moment, TOLD_WITHOUT_STORAGE[moment], SLACK_S + STORE_RETRIES_S)
     else:
         check_without_the_service(scene, moment, TOLD[moment])
 

@@ -121,9 +121,9 @@ def test_waiters_are_served_in_order_of_arrival_and_a_release_wakes_the_next_at_
     assert sorted(delays)[3] < 0.25, delays
 
 
-def received(port: int) -> int:
+def received(service: Service) -> int:
     """Packets that the server has received so far."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as talking:
+    with socket.create_connection((service.host, service.port), timeout=5) as talking:
         talking.sendall(b"mntr")
         told = b"".join(iter(lambda: talking.recv(65_536), b"")).decode()
     return int(next(line.split("\t")[1] for line in told.splitlines() if line.startswith("zk_packets_received")))
@@ -132,10 +132,10 @@ def received(port: int) -> int:
 def test_a_lone_writer_sends_three_requests_for_a_lock_and_its_release(world: World) -> None:
     provider = world.writer("alone", lease_s=30.0)
     provider.release(take(provider, 5))
-    before = received(world.service.port)
+    before = received(world.service)
     for _ in range(20):
         provider.release(take(provider))
-    assert received(world.service.port) - before <= 3 * 20 + 10
+    assert received(world.service) - before <= 3 * 20 + 10
 
 
 def test_the_requests_of_waiters_grow_linearly_and_not_with_time(world: World) -> None:
@@ -151,12 +151,12 @@ def test_the_requests_of_waiters_grow_linearly_and_not_with_time(world: World) -
             while len(nodes(looking)) < waiters + 1:
                 assert time.monotonic() < end_s
                 time.sleep(0.2)
-            between = received(world.service.port)
+            between = received(world.service)
             assert work and not any(one.done() for one in work)
             holder.release(lease)
             for one in work:
                 one.result(30)
-        after = received(world.service.port)
+        after = received(world.service)
         for provider in (*providers, looking, holder):
             provider.close()
         return after - between

@@ -36,7 +36,7 @@ def world(zookeeper: Service) -> Iterator[World]:
 
 @pytest.fixture
 def proxy(zookeeper: Service) -> Iterator[Proxy]:
-    with Proxy(zookeeper.port) as proxy:
+    with Proxy(zookeeper.port, host=zookeeper.host) as proxy:
         yield proxy
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.errors import LakelockError, LockError, ProviderUnavailable
+from lakelock.errors import LakelockError, LockError, ProviderUnavailable, SettingsError
 from lakelock.settings import Settings
 from lakelock.settings_zookeeper import ZooKeeperSettings
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_server
+from tests.integration.certificates import Certificate, new_certificate
 from tests.integration.zookeeper_world import World
 
 SECRET = "s3same-open"
@@ -41,52 +40,30 @@ class Secured:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
-    certificate = write_certificate(folder)
+    certificate = new_certificate(folder, "zookeeper")
     jaas = folder / "jaas.conf"
     jaas.write_text(
         f'Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required user_spark="{SECRET}" user_other="other"; }};\n'
     )
     tls_port = free_port()
-    extra = {
-        "secureClientPort": str(tls_port),
+    extra = speaking_tls(tls_port, certificate, trusted=certificate.public, asks_clients="none")
+    extra["authProvider.1"] = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+    with zookeeper_server(folder / "server", extra, [f"-Djava.security.auth.login.config={jaas}"], own=True) as service:
+        yield Secured(service, tls_port, certificate.public)
+
+
+def speaking_tls(port: int, certificate: Certificate, *, trusted: str, asks_clients: str) -> dict[str, str]:
+    """What a server needs for a secure port beside its plain one."""
+    return {
+        "secureClientPort": str(port),
         "secureClientPortAddress": "127.0.0.1",
         "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
-        "ssl.keyStore.location": str(folder / "server.pem"),
+        "ssl.keyStore.location": certificate.both,
         "ssl.keyStore.type": "PEM",
-        "ssl.trustStore.location": str(certificate),
+        "ssl.trustStore.location": trusted,
         "ssl.trustStore.type": "PEM",
-        "ssl.clientAuth": "none",
+        "ssl.clientAuth": asks_clients,
     }
-    with zookeeper_server(folder / "server", extra, [f"-Djava.security.auth.login.config={jaas}"], own=True) as service:
-        yield Secured(service, tls_port, str(certificate))
-
-
-def write_certificate(folder: Path) -> Path:
-    """A self-signed certificate for 127.0.0.1; its key beside it in server.pem."""
-    pytest.importorskip("cryptography", reason="needs cryptography: pip install cryptography")
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import rsa
-    from cryptography.x509.oid import NameOID
-
-    key = rsa.generate_private_key(public_exponent=65_537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "zookeeper for tests")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    signed = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=2))
-        .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    public = signed.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "server.pem").write_bytes(private + public)
-    (folder / "ca.pem").write_bytes(public)
-    return folder / "ca.pem"
 
 
 def test_a_lock_of_a_digest_user_is_closed_to_everybody_else(world: World) -> None:
@@ -160,6 +137,46 @@ def test_tls_is_spoken_and_the_server_must_prove_who_it_is(secured: Secured) -> 
         world.writer("strict", uri=named, tls=True, tls_ca=secured.ca).acquire(wait_s=1)
     world.writer("careless", lease_s=6.0, uri=uri, tls=True, tls_verify=False).acquire(wait_s=10).ensure_active()
     world.close()
+
+
+def test_a_server_that_demands_a_certificate_lets_only_its_owner_to_the_lock(tmp_path: Path) -> None:
+    server, mine, unknown = (new_certificate(tmp_path, name, key) for name, key in [("zk", ""), ("me", SECRET), ("you", "")])
+    tls_port = free_port()
+    extra = speaking_tls(tls_port, server, trusted=mine.public, asks_clients="need")
+    extra["authProvider.1"] = "org.apache.zookeeper.server.auth.X509AuthenticationProvider"
+    with zookeeper_server(tmp_path / "server", extra, own=True) as service:
+        world = World(service)
+        uri = f"zookeeper://127.0.0.1:{tls_port}/mutual/{world.name}"
+        secure = {"uri": uri, "tls": True, "tls_ca": server.public}
+        shown = {"tls_certificate": mine.public, "tls_key": mine.key, "tls_key_password": SECRET}
+        owner = world.writer("owner", lease_s=6.0, **secure, **shown, acl="creator")
+        owner.probe()
+        lease = owner.acquire(wait_s=10)
+        lease.ensure_active()
+        with pytest.raises(ProviderUnavailable, match=str(tls_port)):
+            world.writer("nameless", **secure).acquire(wait_s=1)
+        with pytest.raises(ProviderUnavailable, match=str(tls_port)):
+            world.writer("unknown", **secure, tls_certificate=unknown.public, tls_key=unknown.key).acquire(wait_s=1)
+        with pytest.raises(LockError, match="may not use the node"):
+            world.writer("plain", uri=uri.replace(str(tls_port), str(service.port))).acquire(wait_s=5)
+        world.writer("again", lease_s=6.0, **secure, **shown).inspect()
+        owner.release(lease)
+        world.close()
+
+
+def test_a_certificate_that_cannot_be_used_is_said_at_once(world: World, tmp_path: Path) -> None:
+    mine, other = new_certificate(tmp_path, "me", SECRET), new_certificate(tmp_path, "other")
+    (tmp_path / "junk.pem").write_text("junk")
+    for wrong in (
+        {"tls_ca": str(tmp_path / "junk.pem")},
+        {"tls_ca": str(tmp_path / "nowhere.pem")},
+        {"tls_certificate": mine.public, "tls_key": other.key},
+        {"tls_certificate": mine.public, "tls_key": mine.key},
+        {"tls_certificate": mine.public, "tls_key": mine.key, "tls_key_password": f"not {SECRET}"},
+    ):
+        with pytest.raises(SettingsError, match="certificates for TLS to ZooKeeper cannot be used") as refused:
+            world.writer("one", tls=True, **wrong)
+        assert SECRET not in f"{refused.value} {refused.value.as_dict()}"
 
 
 def test_secrets_are_in_no_text_and_in_no_log(

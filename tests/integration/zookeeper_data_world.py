@@ -46,7 +46,7 @@ def queues_in(zookeeper: Service) -> Iterator[Queues]:
     """The queues of a new table, and a client that looks at them past lakelock."""
     from kazoo.client import KazooClient
 
-    plain = KazooClient(f"127.0.0.1:{zookeeper.port}")
+    plain = KazooClient(f"{zookeeper.host}:{zookeeper.port}")
     plain.start(10)
     made = Queues(zookeeper, plain)
     yield made

@@ -72,7 +72,7 @@ class World:
     def writer(
         self, name: str, *, lease_s: float = LEASE_S, uri: str = "", port: int = 0, **options: Any
     ) -> ZooKeeperLockProvider:
-        uri = uri or (self.uri.replace(f":{self.service.port}/", f":{port}/") if port else self.uri)
+        uri = uri or (self.service.through(port, {"uri": self.uri})["uri"] if port else self.uri)
         settings = Settings(
             lock=LockSettings(provider=uri, lease_s=lease_s, renew_s=lease_s / 3), zookeeper=ZooKeeperSettings(**options)
         )

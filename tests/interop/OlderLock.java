@@ -9,6 +9,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Lock;
 import org.apache.hudi.common.config.LockConfiguration;
 import org.apache.hudi.common.lock.LockProvider;
+import org.apache.hudi.exception.HoodieLockException;
 import org.apache.hudi.storage.StorageConfiguration;
 
 /**
@@ -54,8 +55,9 @@ public class OlderLock implements LockProvider<Object> {
     public boolean tryLock(long time, TimeUnit unit) {
         try {
             return provider.tryLock(time, unit);
-        } catch (InterruptedException error) {
-            throw new RuntimeException(error);
+        } catch (InterruptedException | RuntimeException error) {
+            // Hudi tries again after an exception of this class, but the older release throws its own class of that name.
+            throw new HoodieLockException(String.valueOf(error.getMessage()), error);
         }
     }
 

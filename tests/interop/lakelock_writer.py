@@ -1,8 +1,9 @@
 """A lakelock writer as a process of its own: `python -m tests.interop.lakelock_writer ORDER`, prints one line of JSON last.
 
 ORDER is JSON: `table`, `file` (the Hudi properties file that the Java writers have, too), `rows` (lists in the order of the
-table's columns) to upsert; or `counts`, to count up in the shared counter so many times, `pause_s` apart. Steps at which it
-dies or stops come in by `LAKELOCK_CRASH_AT` and `LAKELOCK_STOP_AT`.
+table's columns) to upsert; or `counts`, to count up so many times, `pause_s` apart: as `name` in the partition `home`, which
+is that of the shared counter, too, or one of its own. Steps at which it dies or stops come in by `LAKELOCK_CRASH_AT` and
+`LAKELOCK_STOP_AT`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ from tests.interop.shared import rows
 COUNTER = "counter"
 
 
+def count_apart(coordinator: Coordinator, name: str, number: int) -> Committed:
+    """Note the number in a row of one's own and insert another, both in a partition that nobody else writes."""
+    return ArrowEngine(coordinator).upsert(rows((name, number, name), (f"{name}-{number}", number, name)))
+
+
 def count(coordinator: Coordinator, name: str, number: int) -> Committed:
     """Add one to the counter that all lakelock writers share, note it in a row of one's own, insert one elsewhere."""
     engine = ArrowEngine(coordinator)
@@ -51,9 +57,9 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
         if "rows" in order:
             done = ArrowEngine(coordinator).upsert(rows(*map(tuple, order["rows"])))
             return {"committed": done.instant, "alerts": told}
-        conflicts = []
+        conflicts, work = [], count_apart if order["home"] == order["name"] else count
         for number in range(1, order["counts"] + 1):
-            conflicts += [str(c) for c in count(coordinator, order["name"], number).conflicts]
+            conflicts += [str(c) for c in work(coordinator, order["name"], number).conflicts]
             time.sleep(order["pause_s"])
         return {"conflicts": conflicts, "alerts": told}
 

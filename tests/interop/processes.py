@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,16 +46,24 @@ class Writer:
 
 
 @contextmanager
+def ending(writers: Sequence[Writer]) -> Iterator[Sequence[Writer]]:
+    """Writers none of which outlives the block."""
+    try:
+        yield writers
+    finally:
+        for writer in writers:
+            writer.process.kill()
+            writer.process.communicate()
+
+
+@contextmanager
 def lakelock_writer(table: Shared, *values: Row, stop_at: str = "", crash_at: str = "") -> Iterator[Writer]:
     """An upsert by another process that stops or dies at a step; waits until it has."""
     steps = {"LAKELOCK_STOP_AT": stop_at, "LAKELOCK_CRASH_AT": crash_at}
     writer = Writer(table, {"rows": [list(row) for row in values]}, **{k: v for k, v in steps.items() if v})
-    try:
+    with ending([writer]):
         if stop_at:
             writer.until_stopped()
         if crash_at:
             assert writer.process.wait(END_WITHIN_S) == -signal.SIGKILL
         yield writer
-    finally:
-        writer.process.kill()
-        writer.process.communicate()

@@ -64,6 +64,7 @@ def test_planned_clustering_refuses_writes_to_its_file_groups_until_java_has_exe
     engine, sql = table.engine(retry_attempts=1), table.java.sql
     engine.insert(table.rows(("c", 3, "eu"), ("d", 4, "us")))
     table.put(("c", 3, "eu"), ("d", 4, "us"))
+    table.agree()
     sql(f"create table {table.name} using hudi location '{table.path}'")
     options = ",".join(f"{key}={value}" for key, value in table.java_options().items() if "," not in value)
 
@@ -77,6 +78,7 @@ def test_planned_clustering_refuses_writes_to_its_file_groups_until_java_has_exe
     assert (caught.value.conflict.rule, caught.value.conflict.retry_helps) == (ConflictRule.PENDING_TABLE_SERVICE, False)
     engine.insert(table.rows(("e", 5, "eu")))
     table.put(("e", 5, "eu"))
+    table.agree()
     clustering("execute")
     table.agree()
     engine.upsert(table.rows(("a", 10, "eu")))

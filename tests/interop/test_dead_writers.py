@@ -89,6 +89,7 @@ def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_al
     (alive,) = until(lambda: [i for i in pending(table) if i != dead], "the live Java job has begun")
     engine.upsert(table.rows(("a", 10, "eu")))
     table.put(("a", 10, "eu"))
+    table.agree()
     assert table.traces(dead) == []
     assert alive in pending(table)
     live_gate.touch()

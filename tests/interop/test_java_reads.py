@@ -60,8 +60,10 @@ def test_times_without_a_zone_come_through_both_ways(share: Share) -> None:
     schema = pa.schema([("id", pa.string()), ("region", pa.string()), ("at", pa.timestamp("us"))])
     table = share(Layout("local_times", schema=schema, hudi_rs=False))
     table.engine().insert(table.rows(("a", "eu", NOON), ("b", "eu", None)))
+    table.put(("a", "eu", NOON), ("b", "eu", None))
+    table.agree()
     table.java_write("upsert", ("b", "eu", NOON), ("c", "eu", NOON.replace(year=1969)))
-    table.put(("a", "eu", NOON), ("b", "eu", NOON), ("c", "eu", NOON.replace(year=1969)))
+    table.put(("b", "eu", NOON), ("c", "eu", NOON.replace(year=1969)))
     table.agree()
 
 
@@ -107,6 +109,13 @@ def test_javas_procedures_tell_of_commits_of_lakelock(share: Share) -> None:
     assert len(sql(f"call show_commit_files(table => '{name}', instant_time => '{second.instant}')")) == 2
     extra = sql(f"call show_commit_extra_metadata(table => '{name}', instant_time => '{first.instant}')")
     assert "lakelock.write_id" in {row["metadata_key"] for row in extra}
+    of_second = f"table => '{name}', instant_time => '{second.instant}'"
+    partitions = sql(f"call show_commit_partitions({of_second})")
+    assert {row["partition_path"]: row["total_records_updated"] for row in partitions} == {"region=eu": 1, "region=us": 0}
+    (written,) = sql(f"call show_commit_write_stats({of_second})")
+    assert written["total_records_written"] == 2 and written["total_bytes_written"] > 0
+    properties = {row["key"]: row["value"] for row in sql(f"call show_table_properties(path => '{table.path}', limit => 100)")}
+    assert properties.items() >= {"hoodie.table.name": name, "hoodie.table.recordkey.fields": "id"}.items()
     assert sql(f"call show_invalid_parquet(path => '{table.path}')") == []
     view = sql(f"call show_fsview_all(table => '{name}')")
     assert {row["base_instant"] for row in view} >= {second.instant}, view

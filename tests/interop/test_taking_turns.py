@@ -37,6 +37,7 @@ def test_every_kind_of_java_write_between_writes_of_lakelock(share: Share) -> No
     table.agree()
     engine.delete(pc.field("id") == "b")
     table.drop(("eu", "b"))
+    table.agree()
 
     table.java_write("upsert", ("d", 41, "eu"), ("f", 60, "ap"), ("h", 8, "eu"), hoodie__index__type="BLOOM")
     table.put(("d", 41, "eu"), ("f", 60, "ap"), ("h", 8, "eu"))
@@ -47,18 +48,21 @@ def test_every_kind_of_java_write_between_writes_of_lakelock(share: Share) -> No
     table.agree()
     engine.overwrite_partitions(table.rows(("o", 9, "ap")))
     table.replace_partition(("ap",), ("o", 9, "ap"))
+    table.agree()
 
     table.java_write("insert_overwrite", ("p", 10, "us"))
     table.replace_partition(("us",), ("p", 10, "us"))
     table.agree()
     engine.upsert(table.rows(("p", 11, "us"), ("q", 12, "us")))
     table.put(("p", 11, "us"), ("q", 12, "us"))
+    table.agree()
 
     table.java_write("delete_partition", ("p", 0, "us"), hoodie__datasource__write__partitions__to__delete="region=us")
     table.replace_partition(("us",))
     table.agree()
     engine.insert(table.rows(("r", 13, "us")))
     table.put(("r", 13, "us"))
+    table.agree()
 
     table.java_write("bulk_insert", ("s", 14, "us"), ("t", 15, "sa"))
     table.put(("s", 14, "us"), ("t", 15, "sa"))
@@ -80,6 +84,7 @@ def test_a_table_made_by_java_is_written_by_lakelock(share: Share, layout: Layou
     table = share(layout, create=False)
     table.java_write("insert", ("z", 0, "eu"), hoodie__table__timeline__timezone="UTC")
     table.put(("z", 0, "eu"))
+    table.agree()
     takes_turns(table)
 
 
@@ -87,13 +92,17 @@ def takes_turns(table: Shared) -> None:
     """Both insert, and each updates and deletes what the other wrote."""
     engine = table.engine()
     engine.insert(table.rows(("a", 1, "eu"), ("b", 2, "eu"), ("c", 3, "us")))
+    table.put(("a", 1, "eu"), ("b", 2, "eu"), ("c", 3, "us"))
+    table.agree()
     table.java_write("upsert", ("a", 10, "eu"), ("d", 4, "us"))
-    table.put(("b", 2, "eu"), ("c", 3, "us"), ("a", 10, "eu"), ("d", 4, "us"))
+    table.put(("a", 10, "eu"), ("d", 4, "us"))
     table.agree()
     engine.upsert(table.rows(("d", 40, "us"), ("a", 11, "eu"), ("e", 5, "ap")))
-    engine.delete(pc.field("id") == "b")
-    table.java_write("delete", ("e", 6, "ap"), ("c", 6, "us"), hoodie__index__type="BLOOM")
     table.put(("d", 40, "us"), ("a", 11, "eu"), ("e", 5, "ap"))
-    for gone in (("b", 2, "eu"), ("e", 5, "ap"), ("c", 3, "us")):
-        table.drop(table.key(gone))
+    table.agree()
+    engine.delete(pc.field("id") == "b")
+    table.drop(table.key(("b", 2, "eu")))
+    table.agree()
+    table.java_write("delete", ("e", 6, "ap"), ("c", 6, "us"), hoodie__index__type="BLOOM")
+    table.drop(table.key(("e", 5, "ap")), table.key(("c", 3, "us")))
     table.agree()

@@ -27,9 +27,12 @@ from lakelock.occ.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.occ.footprint import AppTransaction, files_of, writer_of
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers.dynamodb_item import LockItem
+from lakelock.providers.dynamodb_place import place_of
 from lakelock.providers.lock_file import LockFile
 from lakelock.providers.metastore_place import Place
+from lakelock.providers.redis import holder_of
 from lakelock.providers.redis_address import RedisAddress
+from lakelock.providers.tokens import TOKEN_KEY, reserve_block
 from lakelock.providers.zookeeper_place import parse_place
 from lakelock.providers.zookeeper_queue import Contender
 from lakelock.settings import Settings
@@ -46,6 +49,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups
 from lakelock.table.snapshot import DataFile
+from tests.property import base_files
 
 CRASHES = Path(__file__).parent / "crashes"
 """Inputs that once made a parser fail, in a folder for each parser."""
@@ -82,12 +86,16 @@ class Parser:
             assert "file" in refusal.details
 
 
-_NAMELESS = frozenset({"schema", "bloom-dynamic", "bloom-simple", "instant", "lock-file", "lock-table"})
-"""They do not know in which file they were."""
+_NAMELESS = frozenset({"schema", "bloom-dynamic", "bloom-simple", "instant", "lock-file", "lock-table", "lock-token"})
+"""They do not know in which file they were, or name it as a key."""
 
 
 def text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+    """Also the halves of surrogate pairs that names of files, JSON and arguments of a command line can hold."""
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "surrogateescape")
 
 
 def _inside(keys: Iterable[str]) -> None:
@@ -190,6 +198,20 @@ def _uri(data: bytes) -> None:
     assert canonical_uri(once) == once
 
 
+def _redis_uri(data: bytes) -> None:
+    address = RedisAddress.parse(text(data))
+    assert address.identity(address.key) and address.place
+
+
+def _redis_value(data: bytes) -> None:
+    assert str(holder_of(data, 1, 5, 10))
+
+
+def _token_block(storage: MemoryStorage) -> None:
+    first, last = reserve_block(storage, expect_new=False)
+    assert 0 < first <= last
+
+
 def _contender(data: bytes) -> None:
     assert str(Contender("n", data, 1, 2, 3).holder)
 
@@ -244,6 +266,10 @@ PARSERS: dict[str, Parser] = {
         Parser("bloom-simple", _bloom(SIMPLE), _TORN, (_FILTER,)),
         Parser("lock-file", LockFile.from_bytes, _TORN, (LockFile(False, 5, "owner", 1, 2, 1500, WRITER).to_bytes(),)),
         Parser("lock-table", LockTable.from_bytes, _TORN, (LockTable().enqueued(_ENTRY, 5).to_bytes(),)),
+        Parser("lock-token", _stored(TOKEN_KEY, _token_block), _TORN, (b"1000000",)),
+        Parser("redis-value", _redis_value, (), (
+            json.dumps({"grant": "g", "ear": "e", "lease_ms": 5, "writer": _JSON}).encode(),)),
+        Parser("base-file", base_files.read, _TORN, tuple(map(base_files.sample, ("zstd", "none")))),
         Parser("recorded-lock", _stored(layout.LOCK_IDENTITY, recorded_provider), (StorageError,), (
             b'{"format": 1, "provider": "storage:x"}',)),
         Parser("audit-record", _stored(f"{layout.AUDIT}/{AT}-x.ended", read_audit), (), (
@@ -259,7 +285,9 @@ PARSERS: dict[str, Parser] = {
             b"hoodie.write.lock.zookeeper.url=h\nhoodie.write.lock.zookeeper.base_path=/b\n",)),
         Parser("settings-option", _option, (SettingsError,), (b"lock.wait_s=5", b"redis.wait_replicas=1")),
         Parser("table-uri", _uri, (SettingsError,), (b"s3a://bucket//t/../u/", b"file:///lake/./t", b"abfss://c@a.dfs/t")),
-        Parser("redis-uri", lambda data: RedisAddress.parse(text(data)), (SettingsError,), (
+        Parser("dynamodb-uri", lambda data: place_of(text(data), MemoryStorage()), (SettingsError,), (
+            b"dynamodb://locks/a%20b", b"dynamodb://locks?implicit=true")),
+        Parser("redis-uri", _redis_uri, (SettingsError,), (
             b"redis://u:p@h:1/0?key=a", b"redis+sentinel://h:1,h:2/master/0", b"redis+cluster://h")),
         Parser("zookeeper-uri", lambda data: parse_place(text(data), MemoryStorage()), (SettingsError, TableError), (
             b"zookeeper://h:2181,g/lake/t", b"zookeeper://h/a/t?", b"zookeeper://h?implicit=true&base_path=/d")),

@@ -24,6 +24,12 @@ def test_many_seeds_end_with_one_line_of_figures() -> None:
     assert done.stdout.splitlines()[-1].startswith("3 seeds, ") and "none failed" in done.stdout.splitlines()[-1]
 
 
+def test_any_seed_can_be_run_with_parquet_files_also_beside_a_foreign_writer() -> None:
+    done = CliRunner().invoke(app, ["simulate", "--seed", "4", "--parquet"])
+    assert done.exit_code == 0
+    assert done.stdout.startswith("seed 4: files of parquet") and "foreign: clock" in done.stdout
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_failure_is_an_exit_code_and_a_picture(tmp_path: Path, seeds: int) -> None:
     planted = next(each for each in PLANTED if each.name == "a decision that overwrites")

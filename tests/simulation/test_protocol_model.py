@@ -6,7 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tests.simulation.protocol_model import Model, Rules, explore
+from tests.simulation.protocol_model import Model, Rules
+from tests.simulation.protocol_search import explore
 
 MOST_STATES = 1_500_000
 
@@ -15,6 +16,14 @@ MOST_STATES = 1_500_000
 @pytest.mark.parametrize("conflicting", [True, False], ids=["conflicting", "disjoint"])
 def test_every_interleaving_of_the_protocol_keeps_every_promise(conflicting: bool) -> None:
     states, violation = explore(Model(conflicting), most_states=MOST_STATES)
+    assert violation is None
+    assert states > 500_000
+
+
+@pytest.mark.slow
+def test_two_reapers_at_once_keep_every_promise() -> None:
+    """Both writers have written their files, and each reply to a decision comes: with all of it there are too many states."""
+    states, violation = explore(Model(reapers=2, lossy=False, begun=True), most_states=MOST_STATES)
     assert violation is None
     assert states > 500_000
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, LockTimeout, SettingsError
 from lakelock.events import Event
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakeTable, locked_together
 from lakelock.spark_plugin.datasource import LakelockDataSource
 from tests.behaviour.data_lock_suite import eventually
 
@@ -92,6 +92,23 @@ def test_a_read_with_locks_keeps_writers_of_its_partitions_waiting_and_shows_who
         waiting.result(timeout=120)
     with table.reading() as everything:
         assert everything.count() == 4
+
+
+def test_h4_an_insert_from_another_table_takes_the_locks_of_both_tables_at_once(
+    spark: SparkSession, table: LakeTable, tmp_path: Path
+) -> None:
+    path, one = str(tmp_path / "target"), rows(spark, (1, "1", 1))
+    target = LakeTable.create(spark, path, schema=one.schema, key="id", partition_by="month", options=PESSIMISTIC)
+    hasty = LakeTable.for_path(spark, table.path, options=AT_ONCE)
+    with locked_together((target, "INSERT", "month=2"), (table, "SELECT", "month=1")), ThreadPoolExecutor(1) as pool:
+        shown = [(row.partition, row.type) for each in (table, target) for row in each.locks(extended=True).collect()]
+        assert shown == [("", "SHARED"), ("month=1", "SHARED"), ("", "SHARED"), ("month=2", "EXCLUSIVE")]
+        with pytest.raises(LockTimeout, match="lakelock-tests"):
+            pool.submit(hasty.upsert, one, partition="month=1").result(timeout=120)
+        with table.reading(partition="month=1") as found:
+            target.insert(found.withColumn("month", F.lit("2")), partition="month=2")
+    assert [tuple(row) for row in target.read().collect()] == [(1, "2", 10)]
+    assert table.locks().count() == target.locks().count() == 0
 
 
 def test_the_locks_of_an_operation_are_explained_without_taking_them(table: LakeTable) -> None:

@@ -15,11 +15,10 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakelock.demo.session import SHARED_JVM, session_in_the_shared_jvm
 from lakelock.errors import LakelockError
 from lakelock.spark_plugin import LakelockDataSource, LakeTable
 
@@ -30,11 +29,8 @@ GATE_LIMIT_S = 120
 
 def session() -> SparkSession:
     """A session in a JVM of its own, or in the one that runs."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        gateway = launch_gateway()
-        jsc = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
-        conf = SparkConf(_jvm=gateway.jvm, _jconf=jsc.getConf())
-        return SparkSession(SparkContext(gateway=gateway, jsc=jsc, conf=conf)).newSession()
+    if SHARED_JVM in os.environ:
+        return session_in_the_shared_jvm()
     made = (
         SparkSession.builder.master("local[2]")
         .appName("writer")

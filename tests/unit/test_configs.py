@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from lakelock.clock import SystemRuntime
+from lakelock.errors import LockTimeout
+from lakelock.identity import WriterIdentity
+from lakelock.providers import open_provider, provider_names
 from lakelock.settings import Settings, settings_reference
+from lakelock.storage_local import LocalStorage
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -26,6 +31,28 @@ def test_the_default_file_lists_every_setting_with_its_default_meaning_and_bound
         assert f"# {row.doc}" in text, f"{path.name} explains {row.key} in other words"
         limits = row.type_name if row.choices else row.bounds
         assert not limits or f"({limits})" in text, f"{path.name} gives other limits for {row.key}"
+
+
+def test_every_provider_has_an_example() -> None:
+    assert {path.stem for path in CONFIGS.glob("*.toml")} == {*provider_names(), "default"}
+
+
+@pytest.mark.parametrize("name", ["storage", "memory"])
+def test_an_example_that_needs_no_server_runs(name: str, tmp_path: Path) -> None:
+    settings, runtime = Settings.resolve(file=CONFIGS / f"{name}.toml").settings, SystemRuntime()
+    storage, identity = LocalStorage(str(tmp_path)), WriterIdentity.of_this_process(runtime, "example")
+    first, second = (open_provider(settings, storage, runtime, identity) for _ in range(2))
+    first.probe()
+    lease = first.acquire(wait_s=5)
+    assert lease.lease_s == settings.lock.lease_s
+    with pytest.raises(LockTimeout):
+        second.acquire(wait_s=0)
+    first.release(lease)
+    after = second.acquire(wait_s=5)
+    assert after.token > lease.token
+    second.release(after)
+    first.close()
+    second.close()
 
 
 def test_the_storage_example_chooses_the_lock_next_to_the_table() -> None:

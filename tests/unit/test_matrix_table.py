@@ -96,6 +96,11 @@ def test_an_empty_cell_of_the_page_has_a_footnote() -> None:
     assert text is not None and "| - (1) |" in text and "\n1. There is no server.\n" in text
 
 
+def test_a_cell_of_the_page_that_passed_without_one_of_its_tests_has_a_footnote() -> None:
+    text = page(FULL, {("storage", "fairness"): "waiters come in no order"})
+    assert text is not None and text.count("| passed (1) |") == 1 and "\n1. Waiters come in no order.\n" in text
+
+
 def test_the_committed_page_names_todays_providers_and_properties_and_every_cell_is_shown_or_explained() -> None:
     text = PAGE.read_text()
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
@@ -104,7 +109,7 @@ def test_the_committed_page_names_todays_providers_and_properties_and_every_cell
     notes = re.findall(r"^(\d+)\. \S", text, re.MULTILINE)
     for row in table[2:]:
         for cell in row[1:]:
-            note = re.fullmatch(r"- \((\d+)\)", cell)
+            note = re.fullmatch(r"(?:-|passed) \((\d+)\)", cell)
             assert cell == "passed" or (note is not None and note[1] in notes), row
 
 

@@ -46,7 +46,17 @@ def test_zookeeper_keys_become_one_uri_and_a_lease(tmp_path: Path) -> None:
             f"hoodie.write.lock.provider={_JAVA}ZookeeperBasedImplicitBasePathLockProvider\nhoodie.write.lock.zookeeper.url=zk:1",
             "zookeeper://zk:1?implicit=true",
         ),
+        (
+            f"hoodie.write.lock.provider={_JAVA}ZookeeperBasedImplicitBasePathLockProvider\n"
+            "hoodie.write.lock.zookeeper.url=zk:1,zk:2/lake/50%25",
+            "zookeeper://zk:1,zk:2/lake/50%2525?implicit=true",
+        ),
         ("hoodie.write.lock.zookeeper.url=zk:1\nhoodie.write.lock.zookeeper.base_path=/b", "zookeeper://zk:1/b?key=table"),
+        (
+            "hoodie.write.lock.zookeeper.url=zk:1,zk:2/lake\nhoodie.write.lock.zookeeper.base_path=/b\n"
+            "hoodie.write.lock.zookeeper.lock_key=flights",
+            "zookeeper://zk:1,zk:2/lake/b/flights",
+        ),
         (
             "hoodie.write.lock.zookeeper.url=zk:1\nhoodie.write.lock.zookeeper.base_path=/b\nhoodie.table.name=flights",
             "zookeeper://zk:1/b/flights",

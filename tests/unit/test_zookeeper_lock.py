@@ -35,6 +35,7 @@ def storage(properties: str | None = None) -> MemoryStorage:
         ("zookeeper://[::1]:2181/a", "zookeeper://[::1]:2181/a"),
         ("zookeeper://zk/b?key=table", "zookeeper://zk:2181/b/flights"),
         ("zookeeper://zk?implicit=true&base_path=/data/tbl", "zookeeper://zk:2181/tmp/9524D13239946DB8/lock_key"),
+        ("zookeeper://zk/lake?implicit=true&base_path=/data/tbl", "zookeeper://zk:2181/lake/tmp/9524D13239946DB8/lock_key"),
         ("zookeeper://zk?implicit=true&base_path=s3a://bkt/warehouse/tbl", "zookeeper://zk:2181/tmp/0F4477E0DC06AAF2/lock_key"),
     ],
 )
@@ -58,7 +59,7 @@ def test_spellings_of_one_place_have_one_identity(uri: str, identity: str) -> No
         ("zookeeper://zk/zookeeper/a", "does not allow"),
         ("zookeeper://zk/a%00b", "does not allow"),
         ("zookeeper://zk/a?timeout=3", "timeout"),
-        ("zookeeper://zk/a?implicit=true", "path and implicit"),
+        ("zookeeper://zk/a?implicit=false", "not known"),
         ("zookeeper://zk?implicit=true&base_path=s3://b/t/", "slash"),
         ("zookeeper://zk/b?key=table", "no name"),
     ],

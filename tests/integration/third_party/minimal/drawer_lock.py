@@ -63,4 +63,6 @@ class DrawerLockProvider(PollingProvider):
         """Nothing can be missing."""
 
     def _holder(self, lease: Lease) -> Holder:
-        return Holder(lease.grant, lease.owner, lease.token, lease.lease_s)
+        held_ms = 1000 * (self.runtime.monotonic_s() - lease.began_s)
+        since_ms, left_s = round(self.runtime.now_ms() - held_ms), lease.remaining_s()
+        return Holder(lease.grant, lease.owner, lease.token, lease.lease_s, since_ms=since_ms, left_s=left_s)

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable, SettingsError
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS locks (
   lease_s REAL NOT NULL, renewals INTEGER NOT NULL, since_ms INTEGER NOT NULL, renewed_ms INTEGER NOT NULL)
 """
 _COLUMNS = "token, owner, writer, lease_s, renewals, since_ms, renewed_ms"
-_BUSY_S = 0.2
+_BUSY_S = 1.0
 """How long one transaction waits for the database; the wait for the lock is made of several."""
 
 
@@ -116,7 +116,10 @@ class SqliteLockProvider(PollingProvider):
     def inspect(self) -> LockState:
         with self._transaction() as database:
             row = self._row(database)
-        return LockState(row.holder, row.token) if row is not None else LockState(None, 0)
+        if row is None or row.holder is None:
+            return LockState(None, row.token if row else 0)
+        left_s = row.lease_s - (self.runtime.now_ms() - row.renewed_ms) / 1000
+        return LockState(replace(row.holder, left_s=max(0.0, left_s)), row.token)
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
         with self._transaction() as database:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -21,8 +22,10 @@ from lakelock.providers.metastore_thrift import ServerError
 from lakelock.testing.servers import hive_metastore as hive_servers
 from lakelock.testing.servers.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
+from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
-from tests.integration.metastore_world import World, closed_port, new_world, proxied, take, until
+from tests.integration.certificates import new_certificate
+from tests.integration.metastore_world import World, closed_port, new_world, take, until
 
 
 @dataclass
@@ -39,18 +42,6 @@ class Logins:
 
     port: int
     token: str
-
-
-@pytest.fixture
-def world(metastore: Service) -> Iterator[World]:
-    with new_world(metastore) as world:
-        yield world
-
-
-@pytest.fixture
-def proxy(metastore: Service, world: World) -> Iterator[MetastoreProxy]:
-    with proxied(metastore, world) as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +103,7 @@ def test_a_silent_metastore_leaves_time_for_the_next(world: World, metastore: Se
 
 
 def test_a_lease_outlives_a_metastore_that_falls_silent(metastore: Service, world: World, proxy: MetastoreProxy) -> None:
-    uri = world.uri.replace(f":{proxy.port}/", f":{proxy.port},127.0.0.1:{metastore.port}/")
+    uri = world.uri.replace(f":{proxy.port}/", f":{proxy.port},{metastore.host}:{metastore.port}/")
     provider = world.writer("one", lease_s=4.0, uri=uri, uri_selection="sequential")
     lease = take(provider)
     assert proxy.connections == 1
@@ -122,8 +113,11 @@ def test_a_lease_outlives_a_metastore_that_falls_silent(metastore: Service, worl
 
 
 def test_any_metastore_may_come_first_unless_they_are_in_sequence(metastore: Service, world: World) -> None:
-    with metastore_proxy(metastore.port) as one, metastore_proxy(metastore.port) as two:
-        uri = world.uri.replace(f"127.0.0.1:{metastore.port}", f"127.0.0.1:{one.port},127.0.0.1:{two.port}")
+    there = metastore.port, metastore.host
+    with metastore_proxy(*there) as one, metastore_proxy(*there) as two:
+        uri = metastore.through(one.port, {"uri": world.uri})["uri"].replace(
+            f":{one.port}", f":{one.port},127.0.0.1:{two.port}"
+        )
         for _ in range(3):
             world.writer("x", uri=uri, uri_selection="sequential").inspect()
         assert (one.connections, two.connections) == (3, 0)
@@ -223,6 +217,28 @@ def test_the_name_in_the_certificate_must_be_that_of_the_host(guarded: Guarded) 
         uri = world.uri.replace("127.0.0.1", "localhost")
         with pytest.raises(ProviderUnavailable, match="not trusted.*localhost"):
             world.writer("one", uri=uri, **{**guarded.client, "connect_delay_s": 0.01}).inspect()
+
+
+def test_a_client_certificate_is_shown_where_it_is_demanded(metastore: Service, world: World, tmp_path: Path) -> None:
+    server, mine, unknown = (new_certificate(tmp_path, name) for name in ("server", "me", "you"))
+    demanding = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=mine.public)
+    demanding.load_cert_chain(server.public, server.key)
+    demanding.verify_mode = ssl.CERT_REQUIRED
+    # Hive's metastore cannot demand one, so TLS ends in front of it, as with the gateways that do.
+    with Proxy(metastore.port, tls=demanding) as front:
+        secure = {"uri": world.uri.replace(f":{metastore.port}/", f":{front.port}/"), "tls": True, "tls_ca_file": server.public}
+        secure |= {"connect_rounds": 1, "failure_retries": 0, "socket_timeout_s": 10.0}
+        provider = world.writer("one", **secure, tls_certificate_file=mine.public, tls_key_file=mine.key)
+        provider.probe()
+        provider.release(take(provider, wait_s=30))
+        one_file = world.writer("one file", **secure, tls_certificate_file=mine.both)
+        one_file.release(take(one_file, wait_s=30))
+        for others in ({}, {"tls_certificate_file": unknown.public, "tls_key_file": unknown.key}):
+            with pytest.raises(ProviderUnavailable):
+                world.writer("stranger", **secure, **others).inspect()
+    locked = new_certificate(tmp_path, "locked", "open sesame")
+    with pytest.raises(SettingsError, match="cannot be used"):
+        world.writer("two", tls=True, tls_certificate_file=locked.public, tls_key_file=locked.key).inspect()
 
 
 def test_a_file_that_holds_no_certificate_is_named(world: World, tmp_path: Path) -> None:

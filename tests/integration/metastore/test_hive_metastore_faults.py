@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,19 +12,7 @@ from lakelock.events import EventKind
 from lakelock.providers import renewing
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
-from tests.integration.metastore_world import World, new_world, proxied, take, until
-
-
-@pytest.fixture
-def world(metastore: Service) -> Iterator[World]:
-    with new_world(metastore) as world:
-        yield world
-
-
-@pytest.fixture
-def proxy(metastore: Service, world: World) -> Iterator[MetastoreProxy]:
-    with proxied(metastore, world) as proxy:
-        yield proxy
+from tests.integration.metastore_world import World, take, until
 
 
 def test_a_lock_whose_reply_got_lost_is_adopted_and_not_taken_twice(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,22 +17,17 @@ from lakelock.providers.metastore_thrift import WAITING
 from lakelock.settings import Settings
 from lakelock.storage_memory import MemoryStorage
 from lakelock.testing.lock_processes import Worker
-from lakelock.testing.servers.hive_metastore import LOCK_TIMEOUT_S
+from lakelock.testing.servers.hive_metastore import (
+    ENVIRONMENT_URL,
+    LOCK_TIMEOUT_S,
+    PATIENT_URL,
+    hive_metastore_server,
+    patient_metastore_server,
+)
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
-from tests.integration.metastore_world import LEASE_S, World, new_world, proxied, take, until
-
-
-@pytest.fixture
-def world(metastore: Service) -> Iterator[World]:
-    with new_world(metastore) as world:
-        yield world
-
-
-@pytest.fixture
-def proxy(metastore: Service, world: World) -> Iterator[MetastoreProxy]:
-    with proxied(metastore, world) as proxy:
-        yield proxy
+from tests.integration.given import Start, check_given
+from tests.integration.metastore_world import LEASE_S, World, take, until
 
 
 def test_taking_and_giving_back_costs_two_calls(world: World, proxy: MetastoreProxy) -> None:
@@ -117,7 +111,7 @@ def test_a_lease_longer_than_the_metastore_keeps_locks_is_refused(world: World) 
 
 def test_the_example_file_runs(world: World) -> None:
     options = {"lock.provider": world.uri, "lock.lease_s": 3.0, "lock.renew_s": 1.0}
-    settings = Settings.resolve(options, file=Path(__file__).parents[2] / "configs" / "hive_metastore.toml").settings
+    settings = Settings.resolve(options, file=Path(__file__).parents[3] / "configs" / "hive_metastore.toml").settings
     identity = WriterIdentity.of_this_process(world.runtime, "example")
     provider = open_provider(settings, MemoryStorage(world.runtime.now_ms), world.runtime, identity)
     provider.probe()
@@ -200,3 +194,13 @@ def test_a_missing_driver_is_named_with_its_installation(world: World, monkeypat
     with pytest.raises(ProviderRefused) as refused:
         world.writer("one")
     assert refused.value.hint == "pip install 'lakelock[hive_metastore]'"
+
+
+@pytest.mark.parametrize(
+    ("variable", "start"), [(ENVIRONMENT_URL, hive_metastore_server), (PATIENT_URL, patient_metastore_server)]
+)
+def test_the_metastore_that_the_environment_names_is_used_and_is_not_ours_to_stop(
+    variable: str, start: Start, metastore: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, f"hive_metastore://localhost:{metastore.port}")
+    check_given(start, tmp_path, variable, metastore)

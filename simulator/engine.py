@@ -1,0 +1,150 @@
+"""The engine of production on a simulated table: what the actors do with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelock.occ.committed import Committed
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.engine import ArrowEngine, Batch
+from lakelock.occ.file_tasks import TaskToken, rewrite_group, write_new_files
+from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.transaction import Detached, Transaction
+from lakelock.simulator.light_rows import Chosen, LightKernels, Lines
+from lakelock.simulator.rows import SCHEMA, TABLE_SCHEMA, Row, partition_of
+from lakelock.table.base_file import Stamp
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.kernels import ARROW, Kernels
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+FAILED_ATTEMPTS = 0.1
+"""How often the first attempt of a task fails after its file is complete. Spark makes another one then."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """What rows are made of in memory and in base files: the kernels, and the way to and from their rows."""
+
+    kernels: Kernels
+    table: Callable[[Iterable[Row]], Any]
+    rows: Callable[[Any], list[Row]]
+    in_part: Callable[[str], Any]
+    with_keys: Callable[[frozenset[str]], Any]
+    below: Callable[[int], Any]
+
+
+class Engine:
+    """What the actors do to a table. Every call is one transaction, with the retries that users get."""
+
+    def __init__(self, coordinator: Coordinator, rows: Format) -> None:
+        self.coordinator, self._format = coordinator, rows
+        self._engine = _Engine(coordinator, rows.kernels)
+
+    def insert(self, rows: Sequence[Row], tag: str, application: AppTransaction | None = None) -> Committed:
+        return self._engine.insert(self._format.table(rows), application=application, tag=tag)
+
+    def insert_detached(self, rows: Sequence[Row], tag: str) -> tuple[Detached, list[WriteStat]]:
+        """Write the files of an insert that another process is to commit."""
+        table, kernels, stats = self.coordinator.table, self._format.kernels, []
+        with self.coordinator.begin("INSERT", tag=tag) as tx:
+            context = tx.write_context()
+            for number, (partition, mine) in enumerate(self._by_partition(rows)):
+                stats += write_new_files(
+                    context, partition, [mine], TaskToken(number, 0, 0),
+                    storage=table.storage, runtime=table.runtime, kernels=kernels,
+                )  # fmt: skip
+            return tx.detach(), stats
+
+    def upsert(self, rows: Sequence[Row], tag: str, application: AppTransaction | None = None) -> Committed:
+        return self._engine.upsert(self._format.table(rows), application=application, tag=tag)
+
+    def delete_keys(self, part: str, keys: Sequence[str], tag: str) -> Committed:
+        return self._engine.delete_keys(self._format.table([Row(part, key, 0, ()) for key in keys]), tag=tag)
+
+    def delete_below(self, value: int, tag: str) -> Committed:
+        return self._engine.delete_where(self._format.below(value), tag=tag)
+
+    def overwrite(self, rows: Sequence[Row], tag: str) -> Committed:
+        return self._engine.overwrite_partitions(self._format.table(rows), tag=tag)
+
+    def read(self) -> list[Row]:
+        return self._format.rows(self._engine.read())
+
+    def read_in(self, tx: Transaction, part: str | None, keys: frozenset[str] | None) -> list[Row]:
+        """Rows of one partition, or with one of these keys, read as a part of the transaction."""
+        where = self._format.in_part(part or "") if keys is None else self._format.with_keys(keys)
+        return self._format.rows(self._engine.read_in(tx, where))
+
+    def upsert_in(self, tx: Transaction, rows: Sequence[Row]) -> Committed:
+        return self._engine.upsert_in(tx, self._format.table(rows))
+
+    def encode(self, file: DataFile, rows: Sequence[Row]) -> bytes:
+        """A data file with these rows, as another engine writes it into the same table."""
+        properties, kernels, output = self.coordinator.properties, self._format.kernels, BytesIO()
+        stamp = Stamp(properties.name, file.instant, file.partition, file.name)
+        writer = kernels.new_file(output, TABLE_SCHEMA, stamp, self.coordinator.table.settings.write)
+        keyed = kernels.keyed(self._format.table(rows), properties)
+        writer.add_new(keyed.rows, keyed.keys)
+        writer.close()
+        return output.getvalue()
+
+    def _by_partition(self, rows: Sequence[Row]) -> list[tuple[str, Any]]:
+        parts = sorted({row.part for row in rows})
+        return [(partition_of(part), self._format.table(row for row in rows if row.part == part)) for part in parts]
+
+
+class _Engine(ArrowEngine):
+    def _batch_of(self, tx: Transaction, schema: TableSchema, rows: Any) -> Batch:
+        return _AttemptedTwice(self._coordinator, self._kernels, tx, schema, rows)
+
+
+class _AttemptedTwice(Batch):
+    """Tasks whose first attempt may fail after its file is complete."""
+
+    def rewritten(self, file: DataFile, *, upserts: Any = None, doomed: Any = None) -> WriteStat:
+        task, attempt = self.task(), 0
+        while True:
+            stat = rewrite_group(
+                self.context, file, TaskToken(task.partition, 0, attempt), upserts=upserts, doomed=doomed,
+                storage=self.storage, runtime=self.runtime, kernels=self.kernels,
+            )  # fmt: skip
+            attempt += 1
+            if attempt > 1 or self.runtime.random() >= FAILED_ATTEMPTS:
+                return stat
+
+
+def _table(rows: Iterable[Row]) -> pa.Table:
+    rows = list(rows)
+    columns = [[r.key for r in rows], [r.value for r in rows], [json.dumps(r.trail) for r in rows], [r.part for r in rows]]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _from_table(table: pa.Table) -> list[Row]:
+    return [Row(row["part"], row["id"], row["v"], tuple(json.loads(row["trail"]))) for row in table.to_pylist()]
+
+
+PARQUET = Format(
+    ARROW,
+    _table,
+    _from_table,
+    lambda part: pc.field("part") == part,
+    lambda keys: pc.field("id").isin(sorted(keys)),
+    lambda value: pc.field("v") < value,
+)
+
+LIGHT = Format(
+    LightKernels(),
+    Lines,
+    list,
+    lambda part: Chosen(f"part = {part}", lambda row: row.part == part),
+    lambda keys: Chosen(f"id in {sorted(keys)}", lambda row: row.key in keys),
+    lambda value: Chosen(f"v < {value}", lambda row: row.value < value),
+)

@@ -1,0 +1,142 @@
+"""Rows that cost next to nothing to encode: tuples in memory, a line of JSON per base file.
+
+Encoding Parquet takes longer than everything else in a simulated transaction together. Whatever keeps transactions apart knows
+rows only by their kernels, so a history on these is the one that it is on Parquet (tests/simulation/test_light_rows.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from lakelock.settings import WriteSettings
+from lakelock.simulator.rows import Row, partition_of, rows_of
+from lakelock.storage import Storage
+from lakelock.table.base_file import Stamp, Written
+from lakelock.table.merge import Counts
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+
+class Lines(tuple[Row, ...]):
+    """Rows in memory."""
+
+    @property
+    def num_rows(self) -> int:
+        return len(self)
+
+    @property
+    def rows(self) -> Lines:
+        return self
+
+    @property
+    def keys(self) -> list[str]:
+        return [row.key for row in self]
+
+    def cut(self, count: int) -> tuple[Lines, Lines]:
+        return Lines(self[:count]), Lines(self[count:])
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A condition on rows."""
+
+    text: str
+    chooses: Callable[[Row], bool]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class NewLines:
+    """A base file that is being written."""
+
+    def __init__(self, output: IO[bytes]) -> None:
+        self._output = output
+        self.content: list[Row] = []
+
+    @property
+    def rows(self) -> int:
+        return len(self.content)
+
+    def add_new(self, rows: Lines, keys: object) -> None:
+        self.content += rows
+
+    def close(self) -> Written:
+        self._output.write(json.dumps([row[1:] for row in self.content]).encode())
+        return Written(self.rows, None)
+
+
+class LightKernels:
+    """Implements `Kernels`."""
+
+    def fitted(self, rows: Lines, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, Lines]:
+        return schema, rows
+
+    def keyed(self, rows: Lines, properties: TableProperties) -> Lines:
+        return rows
+
+    def by_partition(self, rows: Lines, properties: TableProperties) -> Mapping[str, Lines]:
+        found: dict[str, list[Row]] = {}
+        for row in rows:
+            found.setdefault(partition_of(row.part), []).append(row)
+        return {partition: Lines(mine) for partition, mine in found.items()}
+
+    def dedupe(self, keyed: Lines, ordering_field: str | None, *, take_any: bool) -> Lines:
+        assert len(set(keyed.keys)) == len(keyed)
+        return keyed
+
+    def tag(self, keyed: Lines, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Lines]], Lines]:
+        known, rest = [], set(keyed.keys)
+        for file in files:
+            stored = {row.key for row in _stored(storage, file)}
+            found = Lines(row for row in keyed if row.key in stored)
+            if found:
+                known.append((file, found))
+                rest -= stored
+        return known, Lines(row for row in keyed if row.key in rest)
+
+    def first_held(self, keyed: Lines, file: DataFile, storage: Storage) -> str | None:
+        stored = {row.key for row in _stored(storage, file)}
+        return next((key for key in keyed.keys if key in stored), None)
+
+    def among(self, keyed: Lines) -> Callable[[Row], bool]:
+        keys = frozenset(keyed.keys)
+        return lambda row: row.key in keys
+
+    def satisfying(self, condition: Chosen) -> Callable[[Row], bool]:
+        return condition.chooses
+
+    def example(self, file: DataFile, schema: TableSchema, condition: Chosen | None, storage: Storage) -> str | None:
+        for row in _stored(storage, file):
+            if condition is None or condition.chooses(row):
+                return str(row)
+        return None
+
+    def read(self, files: Iterable[DataFile], schema: TableSchema, condition: Chosen | None, storage: Storage) -> Lines:
+        found = [row for file in files for row in _stored(storage, file)]
+        return Lines(found if condition is None else filter(condition.chooses, found))
+
+    def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> NewLines:
+        return NewLines(output)
+
+    def rewrite(
+        self, source: IO[bytes], name: str, file: NewLines, schema: TableSchema, *,
+        upserts: Lines | None, doomed: Callable[[Row], bool] | None, ordering_field: str | None,
+    ) -> Counts:  # fmt: skip
+        stored = rows_of(name, source.read())
+        kept = [row for row in stored if doomed is None or not doomed(row)]
+        changes = {row.key: row for row in upserts or ()}
+        keys = {row.key for row in kept}
+        file.content += [changes.get(row.key, row) for row in kept]
+        file.content += [row for key, row in changes.items() if key not in keys]
+        updated = sum(row.key in changes for row in kept)
+        return Counts(file.rows, len(changes.keys() - keys), updated, len(stored) - len(kept))
+
+
+def _stored(storage: Storage, file: DataFile) -> tuple[Row, ...]:
+    with storage.open_input(file.key) as opened:
+        return rows_of(file.key, opened.read())

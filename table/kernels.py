@@ -1,0 +1,175 @@
+"""What is done to rows, in memory and in base files. It knows nothing of transactions, and they know nothing else of rows.
+
+That makes rows a seam: markers, claims, reads and commits are the same whatever rows are made of, so the simulator can run
+them on rows that cost next to nothing to encode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelock.settings import WriteSettings
+from lakelock.storage import Storage
+from lakelock.table.base_file import BaseFileWriter, Stamp, Written
+from lakelock.table.base_reader import BaseFile
+from lakelock.table.index import tag
+from lakelock.table.keyed import Keyed, dedupe
+from lakelock.table.merge import Counts, Doomed, keys_among, rewrite
+from lakelock.table.partitions import partition_paths
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema, check_write
+from lakelock.table.snapshot import DataFile
+
+Rows = Any
+"""Rows in memory: to Arrow a `pyarrow.Table`."""
+
+KeyedRows = Any
+"""Rows with their record keys: to Arrow a `Keyed`."""
+
+Condition = Any
+"""Says which rows are meant; its text is for people. To Arrow a `pyarrow.compute.Expression`."""
+
+
+class NewFile(Protocol):
+    """A base file that is being written."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def add_new(self, rows: Rows, keys: Any) -> None: ...
+
+    def close(self) -> Written: ...
+
+
+class Kernels(Protocol):
+    """All that touches rows. Each file in question is opened once, in the order in which the files are given."""
+
+    def fitted(self, rows: Rows, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, Rows]:
+        """The schema that a write of these rows gives the table, and the rows in it; `SchemaError` if they do not fit."""
+        ...
+
+    def keyed(self, rows: Rows, properties: TableProperties) -> KeyedRows: ...
+
+    def by_partition(self, rows: Rows, properties: TableProperties) -> Mapping[str, KeyedRows]:
+        """The rows by partition path."""
+        ...
+
+    def dedupe(self, keyed: KeyedRows, ordering_field: str | None, *, take_any: bool) -> KeyedRows:
+        """One row per key; see `lakelock.table.keyed.dedupe`."""
+        ...
+
+    def tag(
+        self, keyed: KeyedRows, files: Sequence[DataFile], storage: Storage
+    ) -> tuple[list[tuple[DataFile, KeyedRows]], KeyedRows]:
+        """For each file that holds some of the keys the rows with these keys, and the rows whose keys no file holds."""
+        ...
+
+    def first_held(self, keyed: KeyedRows, file: DataFile, storage: Storage) -> str | None:
+        """The first of these keys that a file holds; None if it holds none."""
+        ...
+
+    def among(self, keyed: KeyedRows) -> Doomed:
+        """The rows with these keys, for a rewrite to leave out."""
+        ...
+
+    def satisfying(self, condition: Condition) -> Doomed:
+        """The rows that satisfy a condition, for a rewrite to leave out."""
+        ...
+
+    def example(self, file: DataFile, schema: TableSchema, condition: Condition | None, storage: Storage) -> str | None:
+        """The first row of a file that satisfies the condition, as text for people; None if there is none."""
+        ...
+
+    def read(self, files: Iterable[DataFile], schema: TableSchema, condition: Condition | None, storage: Storage) -> Rows:
+        """The rows of these files that satisfy the condition, in the table's columns."""
+        ...
+
+    def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> NewFile: ...
+
+    def rewrite(
+        self, source: IO[bytes], name: str, file: Any, schema: TableSchema, *,
+        upserts: KeyedRows | None, doomed: Doomed | None, ordering_field: str | None,
+    ) -> Counts:  # fmt: skip
+        """Fill a `new_file` with the rows of the base file `name`, changed; see `lakelock.table.merge.rewrite`."""
+        ...
+
+
+class ArrowKernels:
+    """Rows are Arrow tables, and base files are Parquet."""
+
+    def fitted(self, rows: pa.Table, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, pa.Table]:
+        wanted = check_write(schema, rows.schema, merge)
+        columns = [
+            rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
+            for f in wanted.arrow
+        ]
+        return wanted, pa.table(columns, schema=wanted.arrow)
+
+    def keyed(self, rows: pa.Table, properties: TableProperties) -> Keyed:
+        return Keyed.of(rows, properties)
+
+    def by_partition(self, rows: pa.Table, properties: TableProperties) -> dict[str, Keyed]:
+        if not rows.num_rows:
+            return {}
+        paths = partition_paths(rows, properties)
+        keyed, indices, names = Keyed.of(rows, properties), np.asarray(paths.indices), paths.dictionary.to_pylist()
+        return {names[n]: keyed.pick(np.flatnonzero(indices == n)) for n in sorted(set(indices.tolist()))}
+
+    def dedupe(self, keyed: Keyed, ordering_field: str | None, *, take_any: bool) -> Keyed:
+        return dedupe(keyed, ordering_field, take_any=take_any)
+
+    def tag(self, keyed: Keyed, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Keyed]], Keyed]:
+        tags = tag(keyed.keys, files, storage)
+        return [(h.file, keyed.pick(h.positions)) for h in tags.holdings], keyed.pick(tags.missing)
+
+    def first_held(self, keyed: Keyed, file: DataFile, storage: Storage) -> str | None:
+        for holding in tag(keyed.keys, [file], storage).holdings:
+            return str(keyed.keys[int(holding.positions[0])].as_py())
+        return None
+
+    def among(self, keyed: Keyed) -> Doomed:
+        return keys_among(keyed.keys)
+
+    def satisfying(self, condition: pc.Expression) -> Doomed:
+        def mask(rows: pa.Table) -> pa.ChunkedArray:
+            numbered = rows.append_column("__row", pa.array(np.arange(rows.num_rows)))
+            found = np.zeros(rows.num_rows, np.bool_)
+            found[np.asarray(numbered.filter(condition).column("__row"))] = True
+            return pa.chunked_array([pa.array(found)])
+
+        return mask
+
+    def example(self, file: DataFile, schema: TableSchema, condition: pc.Expression | None, storage: Storage) -> str | None:
+        with BaseFile(storage.open_input(file.key), file.key) as base:
+            for batch in base.batches(schema):
+                found = batch if condition is None else batch.filter(condition)
+                if found.num_rows:
+                    return str(found.slice(0, 1).to_pylist()[0])
+        return None
+
+    def read(
+        self, files: Iterable[DataFile], schema: TableSchema, condition: pc.Expression | None, storage: Storage
+    ) -> pa.Table:
+        found = [schema.arrow.empty_table()]
+        for file in files:
+            with BaseFile(storage.open_input(file.key), file.key) as base:
+                found += [batch if condition is None else batch.filter(condition) for batch in base.batches(schema)]
+        return pa.concat_tables(found)
+
+    def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> BaseFileWriter:
+        return BaseFileWriter(output, schema, stamp, settings)
+
+    def rewrite(
+        self, source: IO[bytes], name: str, file: BaseFileWriter, schema: TableSchema, *,
+        upserts: Keyed | None, doomed: Doomed | None, ordering_field: str | None,
+    ) -> Counts:  # fmt: skip
+        with BaseFile(source, name) as stored:
+            return rewrite(stored, file, schema, upserts=upserts, doomed=doomed, ordering_field=ordering_field)
+
+
+ARROW = ArrowKernels()

@@ -1,0 +1,23 @@
+"""One table, its writers, and a proxy between them and the metastore, for each test of the metastore's provider and client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lakelock.testing.servers.metastore_proxy import MetastoreProxy
+from lakelock.testing.servers.service import Service
+from tests.integration.metastore_world import World, new_world, proxied
+
+
+@pytest.fixture
+def world(metastore: Service) -> Iterator[World]:
+    with new_world(metastore) as world:
+        yield world
+
+
+@pytest.fixture
+def proxy(metastore: Service, world: World) -> Iterator[MetastoreProxy]:
+    with proxied(metastore, world) as proxy:
+        yield proxy

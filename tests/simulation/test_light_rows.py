@@ -1,0 +1,31 @@
+"""Base files that are a line of JSON stand for Parquet: a seed is the same history with both, request by request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakelock.simulator.run import run
+from lakelock.simulator.swarm import scenario_of
+
+SEEDS = 80
+PARTS = 16
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_seed_is_the_same_history_with_lines_of_json_as_with_parquet(part: int) -> None:
+    for seed in range(part, SEEDS, PARTS):
+        scenario = scenario_of(seed)
+        light, parquet = (run(replace(scenario, files=files)) for files in ("json", "parquet"))
+        assert light.violations == parquet.violations == ()
+        assert light.digest == parquet.digest
+        assert light.faults == parquet.faults
+        assert [replace(told, detail="") for told in light.trace.told] == [
+            replace(told, detail="") for told in parquet.trace.told
+        ]
+        assert light.trace.reads == parquet.trace.reads
+
+
+def test_these_seeds_have_every_foreign_writer() -> None:
+    assert {scenario_of(seed).foreign for seed in range(SEEDS)} == {"none", "lazy", "eager"}

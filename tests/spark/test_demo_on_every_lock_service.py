@@ -1,0 +1,65 @@
+"""The demo as users run it, on each lock service, which it starts: seven Spark writers, two killed, against a serial replay."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lakelock.demo.__main__ import FAILED, OK
+from lakelock.demo.flights import SMALLEST
+from lakelock.demo.lock_service import NAMES
+from lakelock.demo.run import LIMIT_S
+from lakelock.demo.verdict import READERS
+from lakelock.occ.recorded_lock import recorded_provider
+from lakelock.storage_local import LocalStorage
+from lakelock.testing.servers import ServerMissing
+from tests.behaviour.tables import leftovers
+from tests.integration.matrix import mark
+from tests.spark.writers_jvm import WRITERS_JVM
+
+END_S = 60
+"""How long the demo may take for its end, after the limit of its own."""
+
+
+@pytest.fixture(params=list(NAMES))
+def lock(request):
+    """A name that `--lock` takes; says in the reports which cell of the lock matrix this is."""
+    mark(request.node, NAMES[request.param], "Spark writers")
+    return request.param
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 3 * END_S)
+def test_all_readers_agree_after_the_demo_whose_writers_share_a_jvm_and_two_of_them_are_killed(lock, tmp_path):
+    folder = tmp_path / "demo"
+    code, told, errors = demo("--lock", lock, "--size", str(SMALLEST), "--seed", "7", "--plain", "--path", str(folder))
+    if code == FAILED and f"--lock {lock}: needs " in errors:
+        raise ServerMissing(errors)
+    assert code == OK, f"{told}\n{errors}"
+    assert told.count(" killed by SIGKILL between ") == 2
+    assert "correction-b  early conflict with correction-a" in told
+    assert [reader for reader in READERS if f"OK    {reader}: " not in told] == []
+    assert "all readers agree with the serial replay: " in told and f"lock service {NAMES[lock]}" in told
+    table = LocalStorage(str(folder / "flights"))
+    assert leftovers(table) == []
+    assert NAMES[lock] in str(recorded_provider(table)).replace("hive:", "hive_metastore:")
+
+
+def demo(*arguments: str) -> tuple[int, str, str]:
+    """Run `python -m lakelock.demo`; its exit code, and what it told on standard output and on standard error.
+
+    To start seven JVMs takes longer than all that is written here: the writers, each a process of its own, are drivers in one.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", "lakelock.demo", *arguments], env={**os.environ, **WRITERS_JVM.env()},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            told, errors = process.communicate(timeout=LIMIT_S + END_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # It ends its writers and its lock service.
+            told, errors = process.communicate(timeout=END_S)
+        return process.returncode, told, errors
