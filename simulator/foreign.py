@@ -79,10 +79,11 @@ class _Foreign:
         raise RolledBackError("no instant to be had", hint="run again")
 
     def _was_used(self, instant: str) -> bool:
-        """Whether a transaction that is over has had this time. Assumed of Hudi's clocks, so no request is made."""
+        """Whether a transaction has had this time, or has tried to take it. Assumed of Hudi's clocks, so no request is made."""
         storage = self._table.storage
         assert isinstance(storage, SimStorage)
-        return any(storage.has_had(requested_key(instant, action)) for action in (Action.COMMIT, Action.REPLACE_COMMIT))
+        requested = [requested_key(instant, action) for action in (Action.COMMIT, Action.REPLACE_COMMIT)]
+        return any(storage.has_had(key) for key in (layout.heartbeat(instant), *requested))
 
     def commit(self) -> None:
         try:
