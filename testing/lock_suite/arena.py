@@ -164,7 +164,7 @@ class Arena:
     def kinds(self) -> list[EventKind]:
         return [event.kind for event in self.seen]
 
-    def until(self, what: Callable[[], Any], within_s: float = 10.0) -> Any:
+    def until(self, what: Callable[[], Any], within_s: float = 60.0) -> Any:
         """What `what` gives as soon as that is true."""
         until_s = self.runtime.monotonic_s() + within_s
         while not (found := what()):

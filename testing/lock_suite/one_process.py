@@ -17,7 +17,7 @@ _ROUNDING_S = 1e-6
 
 def take(provider: LockProvider) -> Lease:
     """The lock, which nobody else holds now."""
-    return provider.acquire(wait_s=5)
+    return provider.acquire(wait_s=12)
 
 
 class _WrongClock:

@@ -91,7 +91,7 @@ class ProcessPromises(Promises):
 
     def test_a_forked_child_does_not_hold_the_lock_of_its_parent(self, arena: Arena) -> None:
         provider = arena.writer("one", lease_s=10, runtime=SystemRuntime())
-        lease = provider.acquire(wait_s=5)
+        lease = provider.acquire(wait_s=12)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:  # only plain calls here: a failure must end this process, not run the rest of the suite

@@ -14,6 +14,7 @@ import pytest
 
 from lakelock.data_locks import DataLease, DataLocks, LockRequest, Resource, lock_request
 from lakelock.errors import LeaseLost, LockError, LockTimeout
+from tests.waiting import eventually
 
 LEASE_S = 1.5
 SLACK_S = 5.0
@@ -50,13 +51,6 @@ def granted(locks: DataLocks, request: LockRequest) -> DataLease | None:
         return locks.acquire(request, wait_s=0)
     except LockTimeout:
         return None
-
-
-def eventually(what: Callable[[], object], within_s: float = 10.0) -> None:
-    until_s = monotonic() + within_s
-    while not what():
-        assert monotonic() < until_s, "it did not happen in time"
-        sleep(0.01)
 
 
 class Later:
@@ -110,7 +104,7 @@ class DataLockSuite:
         self, writers: Writers, held: LockRequest, asked: LockRequest, both: bool
     ) -> None:
         one, two = writers(), writers()
-        first = one.acquire(held, wait_s=5)
+        first = one.acquire(held, wait_s=12)
         second = granted(two, asked)
         assert (second is not None) is both
         one.release(first)
@@ -122,7 +116,7 @@ class DataLockSuite:
 
     def test_a_request_is_granted_as_a_whole_or_not_at_all(self, writers: Writers) -> None:
         one, two, three = writers(), writers(), writers()
-        first = one.acquire(own(P2), wait_s=5)
+        first = one.acquire(own(P2), wait_s=12)
         assert granted(two, own(P1, P2)) is None
         alone = granted(three, own(P1))
         assert alone is not None, "a request that was refused keeps nothing"
@@ -131,7 +125,7 @@ class DataLockSuite:
 
     def test_a_writer_waits_behind_readers_and_later_readers_wait_behind_it(self, writers: Writers) -> None:
         reader, writer, late = writers(), writers(), writers()
-        reading = reader.acquire(share(P1), wait_s=5)
+        reading = reader.acquire(share(P1), wait_s=12)
         waiting = Later(writer, own(P1))
         assert granted(late, share(P1)) is None, "readers that keep coming would starve the writer"
         behind = Later(late, share(P1))
@@ -144,7 +138,7 @@ class DataLockSuite:
 
     def test_readers_that_wait_are_served_together_and_before_a_later_writer(self, writers: Writers) -> None:
         first, readers, last = writers(), [writers(), writers()], writers()
-        writing = first.acquire(own(P1), wait_s=5)
+        writing = first.acquire(own(P1), wait_s=12)
         waiting = [Later(reader, share(P1)) for reader in readers]
         late = Later(last, own(P1))
         first.release(writing)
@@ -156,7 +150,7 @@ class DataLockSuite:
 
     def test_who_waits_holds_nothing_but_its_place(self, writers: Writers) -> None:
         one, two, three = writers(), writers(), writers()
-        first = one.acquire(own(P1), wait_s=5)
+        first = one.acquire(own(P1), wait_s=12)
         waiting = Later(two, own(P1, P2))
         assert granted(three, own(PQ)) is not None
         shown = {locked.token: locked for locked in one.inspect()}
@@ -168,7 +162,7 @@ class DataLockSuite:
 
     def test_who_gives_up_names_who_was_in_the_way_and_leaves_nothing_behind(self, writers: Writers) -> None:
         one, two, three = writers(), writers(), writers()
-        first = one.acquire(own(P1), wait_s=5)
+        first = one.acquire(own(P1), wait_s=12)
         began_s = monotonic()
         with pytest.raises(LockTimeout, match="writer-0") as refused:
             two.acquire(share(P1), wait_s=0.3)
@@ -182,14 +176,14 @@ class DataLockSuite:
         one, two = writers(), writers()
         tokens = []
         for locks in (one, two, one, two):
-            lease = locks.acquire(own(P1), wait_s=5)
+            lease = locks.acquire(own(P1), wait_s=12)
             tokens.append(lease.token)
             locks.release(lease)
         assert tokens == sorted(set(tokens))
 
     def test_a_silent_holder_is_replaced_after_its_lease_finds_out_and_never_gets_it_back(self, writers: Writers) -> None:
         silent, next_one = writers(LEASE_S), writers(LEASE_S)
-        lease = silent.acquire(own(P1), wait_s=5)
+        lease = silent.acquire(own(P1), wait_s=12)
         self.fall_silent(silent)
         began_s = monotonic()
         after = next_one.acquire(own(P1), wait_s=LEASE_S + 2 * SLACK_S)
@@ -206,7 +200,7 @@ class DataLockSuite:
 
     def test_a_dead_waiter_keeps_nobody_waiting_for_longer_than_its_lease(self, writers: Writers) -> None:
         holder, dead, behind = writers(LEASE_S), writers(LEASE_S), writers(LEASE_S)
-        lease = holder.acquire(share(P1), wait_s=5)
+        lease = holder.acquire(share(P1), wait_s=12)
         self.die_waiting(dead, own(P1))
         began_s = monotonic()
         waiting = Later(behind, share(P1), wait_s=LEASE_S + 2 * SLACK_S)
@@ -223,7 +217,7 @@ class DataLockSuite:
 
     def test_who_renews_keeps_its_locks_beyond_many_leases(self, writers: Writers) -> None:
         holder, rival = writers(LEASE_S), writers(LEASE_S)
-        lease = holder.acquire(own(P1), wait_s=5)
+        lease = holder.acquire(own(P1), wait_s=12)
         waiting = Later(rival, own(P1))
         until_s = monotonic() + 2 * LEASE_S
         while monotonic() < until_s:
@@ -236,7 +230,7 @@ class DataLockSuite:
 
     def test_who_is_shown_is_who_holds(self, writers: Writers) -> None:
         one = writers()
-        lease = one.acquire(lock_request([P1], [PQ], about="INSERT"), wait_s=5)
+        lease = one.acquire(lock_request([P1], [PQ], about="INSERT"), wait_s=12)
         (shown,) = one.inspect()
         assert (shown.token, shown.held, shown.blocked_by) == (lease.token, True, ())
         assert shown.request.locks == lease.request.locks
@@ -245,7 +239,7 @@ class DataLockSuite:
 
     def test_a_lease_is_broken_by_force_only_while_its_holder_renews(self, writers: Writers) -> None:
         one, operator = writers(LEASE_S), writers(LEASE_S)
-        lease = one.acquire(own(P1), wait_s=5)
+        lease = one.acquire(own(P1), wait_s=12)
         stop = threading.Event()
 
         def beat() -> None:
@@ -272,7 +266,7 @@ class DataLockSuite:
 
     def test_a_release_happens_once_and_only_for_its_own_lease(self, writers: Writers) -> None:
         one, two = writers(), writers()
-        lease = one.acquire(own(P1), wait_s=5)
+        lease = one.acquire(own(P1), wait_s=12)
         one.release(lease)
         assert lease.lost is not None and lease.lost.reason == "released"
         after = granted(two, own(P1))

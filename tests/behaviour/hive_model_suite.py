@@ -53,7 +53,7 @@ class HiveModelSuite:
     def taken(self, warehouse: Warehouse, request: LockRequest) -> list[str]:
         """Take the request and return what the service shows of it; everybody else sees the same."""
         one, other = warehouse(), warehouse()
-        lease = one.acquire(request, wait_s=5)
+        lease = one.acquire(request, wait_s=12)
         try:
             (seen,) = other.inspect()
             assert seen.held and seen.request.locks == request.locks == lease.request.locks
@@ -63,7 +63,7 @@ class HiveModelSuite:
 
     def both(self, warehouse: Warehouse, held: LockRequest, asked: LockRequest) -> bool:
         one, two = warehouse(), warehouse()
-        first = one.acquire(held, wait_s=5)
+        first = one.acquire(held, wait_s=12)
         second = granted(two, asked)
         one.release(first)
         if second is not None:
@@ -149,7 +149,7 @@ class HiveModelSuite:
 
     def test_h13_a_request_is_granted_or_denied_at_once_and_a_denial_keeps_nothing(self, warehouse: Warehouse) -> None:
         t1, t2, rival = warehouse("t1"), warehouse("t2"), warehouse("t2")
-        held = rival.acquire(locks_of("INSERT", [P1]), wait_s=5)
+        held = rival.acquire(locks_of("INSERT", [P1]), wait_s=12)
         began_s = monotonic()
         wanted = [Wanted(t1, locks_of("INSERT", [P1])), Wanted(t2, locks_of("INSERT", [P1]))]
         with pytest.raises(LockTimeout, match="2 tables"), holding_several(wanted, ONCE, RUNTIME):
@@ -163,7 +163,7 @@ class HiveModelSuite:
 
     def test_h13_the_whole_list_is_tried_again_until_it_is_granted(self, warehouse: Warehouse) -> None:
         t1, t2, rival = warehouse("t1"), warehouse("t2"), warehouse("t2")
-        held = rival.acquire(locks_of("INSERT"), wait_s=5)
+        held = rival.acquire(locks_of("INSERT"), wait_s=12)
         wanted = [Wanted(t1, locks_of("INSERT", [P1])), Wanted(t2, locks_of("INSERT", [P1]))]
 
         def statement() -> float:
@@ -181,7 +181,7 @@ class HiveModelSuite:
 
     def test_h14_readers_that_keep_coming_do_not_starve_a_writer(self, warehouse: Warehouse) -> None:
         reader, writer, late = warehouse(), warehouse(), warehouse()
-        reading = reader.acquire(locks_of("SELECT", [P1]), wait_s=5)
+        reading = reader.acquire(locks_of("SELECT", [P1]), wait_s=12)
         waiting = Later(writer, locks_of("INSERT", [P1]))
         assert granted(late, locks_of("SELECT", [P1])) is None
         reader.release(reading)
@@ -196,7 +196,7 @@ class HiveModelSuite:
 
     def test_h16_what_is_shown_is_what_is_held_who_waits_and_for_whom(self, warehouse: Warehouse) -> None:
         holder, waiter, viewer = warehouse(), warehouse(), warehouse()
-        held = holder.acquire(locks_of("INSERT", [P1], about="INSERT of the backfill"), wait_s=5)
+        held = holder.acquire(locks_of("INSERT", [P1], about="INSERT of the backfill"), wait_s=12)
         waiting = Later(waiter, locks_of("SELECT", [P1]))
         first, second = viewer.inspect()
         assert (first.held, second.held, second.blocked_by) == (True, False, (held.token,))

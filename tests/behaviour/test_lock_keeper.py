@@ -18,7 +18,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.spark_plugin.kept_locks import given_back
 from lakelock.storage_open import StorageLocation
-from tests.behaviour.data_lock_suite import eventually
+from tests.waiting import eventually
 
 # A lease of ten minutes: what is free after seconds was given back.
 SLOW_LEASE = {"data_locks.lease_s": 600, "data_locks.renew_s": 0.2, "data_locks.sleep_s": 0.05}

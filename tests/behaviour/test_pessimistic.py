@@ -26,8 +26,8 @@ from lakelock.settings_data_locks import DataLockSettings
 from lakelock.storage import Storage
 from lakelock.storage_local import LocalStorage
 from lakelock.storage_memory import MemoryStorage
-from tests.behaviour.data_lock_suite import eventually
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, leftovers, memory_table, new_table, put_file, writer
+from tests.waiting import eventually
 
 LOCKED = replace(
     QUICK,
@@ -261,6 +261,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.data_locks import Resource
 from lakelock.settings import Settings
 from lakelock.storage_open import StorageLocation
+from tests.waiting import eventually
 settings = Settings.resolve({"concurrency.mode": "PESSIMISTIC", "data_locks.lease_s": 2, "data_locks.renew_s": 0.5}).settings
 coordinator = Coordinator.open(StorageLocation.of(sys.argv[1], {}), settings, application="killed")
 with coordinator.data.writing("INSERT", (Resource.of("month=1"),)):

@@ -17,8 +17,8 @@ from lakelock.occ.engine import ArrowEngine
 from lakelock.settings import ConcurrencySettings
 from lakelock.settings_data_locks import DataLockSettings
 from lakelock.storage_memory import MemoryStorage
-from tests.behaviour.data_lock_suite import eventually
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, new_table, writer
+from tests.waiting import eventually
 
 LOCKED = replace(
     QUICK,

@@ -16,7 +16,8 @@ from lakelock.testing.servers import S3_OPTIONS, s3_server
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import leftovers, new_table
 from tests.faults.worker import open_engine, rows
-from tests.faults.world import BEFORE, DONE, PERSISTENT, START, UPSERT, ArrowWriter, read, wait_for
+from tests.faults.world import BEFORE, DONE, PERSISTENT, START, UPSERT, ArrowWriter, read
+from tests.waiting import eventually
 
 SLOW_DOWN = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -56,9 +57,9 @@ def check_truth(s3: int, uri: str, answer: dict) -> None:
     location = StorageLocation.of(uri, Settings.resolve(options(s3)).settings.storage)
     with Coordinator.open(location, Settings.resolve(options(s3)).settings) as other:
         if told == "outcome-unknown":
-            wait_for(lambda: other.reap() is not None and other.outcome(answer["instant"]) is not Outcome.PENDING)
+            eventually(lambda: other.reap() is not None and other.outcome(answer["instant"]) is not Outcome.PENDING)
             told = other.outcome(answer["instant"]).value
-        wait_for(lambda: other.reap() is not None and not leftovers(location.open()))
+        eventually(lambda: other.reap() is not None and not leftovers(location.open()))
     assert read(uri, options(s3)) == (DONE if told == "committed" else BEFORE)
 
 
@@ -68,7 +69,7 @@ def test_a_service_that_says_slow_down_for_a_moment_costs_time_only(s3, step):
     with stopped_writer(s3, uri, step) as (writer, proxy):
         proxy.answer(SLOW_DOWN)
         writer.go_on()
-        wait_for(lambda: proxy.answered >= 1)
+        eventually(lambda: proxy.answered >= 1)
         proxy.heal()
         answer = writer.answer()
     assert answer["outcome"] == "committed"

@@ -19,8 +19,9 @@ pytest.importorskip("pyspark")
 
 from lakelock.storage_local import LocalStorage
 from lakelock.table.commit_metadata import CommitMetadata
-from tests.faults.world import BEFORE, Row, check_settled, read_by_all, wait_for
+from tests.faults.world import BEFORE, Row, check_settled, read_by_all
 from tests.spark.processes import ROOT, short_lived_jvms
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.spark,
@@ -122,7 +123,7 @@ def test_of_a_slow_attempt_and_its_speculative_copy_one_counts(cluster, path, fo
     answer = cluster.answer()
     assert answer["outcome"] == "committed", answer["message"]
     assert (folder / "passed").exists()
-    wait_for(lambda: is_over(folder))
+    eventually(lambda: is_over(folder))
     check(path, way)
 
 
@@ -131,7 +132,7 @@ def test_a_stopped_attempt_is_killed_by_spark_and_leaves_nothing(cluster, path, 
     answer = cluster.answer()
     assert answer["outcome"] == "committed", answer["message"]
     assert (folder / "passed").exists()
-    wait_for(lambda: is_over(folder))
+    eventually(lambda: is_over(folder))
     check(path, "insert")
 
 
@@ -141,7 +142,7 @@ def test_an_executor_killed_while_it_writes_leaves_nothing_beside_the_attempt_th
     answer = cluster.answer()
     assert answer["outcome"] == "committed", answer["message"]
     assert (folder / "killed").exists() and (folder / "passed").exists()
-    wait_for(lambda: is_over(folder))
+    eventually(lambda: is_over(folder))
     check(path, way)
 
 
@@ -152,5 +153,5 @@ def test_a_task_that_outlives_its_executor_and_wakes_up_after_the_commit_leaves_
     assert answer["outcome"] == "committed", answer["message"]
     assert (folder / "passed").exists() and not is_over(folder)
     (folder / "committed").touch()
-    wait_for(lambda: is_over(folder))
+    eventually(lambda: is_over(folder))
     check(path, way)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +12,7 @@ from lakelock.storage_local import LocalStorage
 from tests.behaviour.tables import SCHEMA, leftovers, new_table
 from tests.faults.nursery import NURSERY
 from tests.faults.worker import open_engine, rows
-from tests.spark.processes import LIMIT_S, WriterProcess, named
+from tests.spark.processes import WriterProcess, named
 
 Row = tuple[str, int, str]
 
@@ -93,11 +91,3 @@ def check_settled(path: str, expected: list[Row]) -> None:
     open_engine(path, PERSISTENT, "last").delete(rows([["nobody", 0, "1"]]))
     assert read_by_all(path) == sorted(expected)
     assert leftovers(LocalStorage(path)) == []
-
-
-def wait_for(what: Callable[[], object]) -> None:
-    """Return once `what` is true; fail after a time that is long for any machine."""
-    deadline_s = time.monotonic() + LIMIT_S
-    while not what():
-        assert time.monotonic() < deadline_s, "it never came to be"
-        time.sleep(0.05)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -78,13 +77,6 @@ def proxied(metastore: Service, world: World) -> Iterator[MetastoreProxy]:
 
 def take(provider: LockProvider, wait_s: float = 0.0) -> Lease:
     return provider.acquire(wait_s=wait_s)
-
-
-def until(condition: Callable[[], bool], within_s: float = 20) -> None:
-    end_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < end_s, "it did not come to be"
-        time.sleep(0.02)
 
 
 def closed_port() -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from time import monotonic, sleep
 from typing import Any
 
 from lakelock.clock import SystemRuntime
@@ -19,15 +17,6 @@ from lakelock.testing.servers.redis import RedisServer
 LEASE_S = 1.0
 OPTIONS = {"redis.socket_timeout_s": "0.3", "redis.connect_timeout_s": "0.3", "lock.lease_s": LEASE_S, "lock.renew_s": 0.2}
 numbers = count()
-
-
-def eventually(what: Callable[[], Any], within_s: float = 5.0) -> Any:
-    """What `what` returns as soon as it is true."""
-    until_s = monotonic() + within_s
-    while not (found := what()):
-        assert monotonic() < until_s, "it did not happen in time"
-        sleep(0.005)
-    return found
 
 
 @dataclass

@@ -26,9 +26,10 @@ from lakelock.storage_memory import MemoryStorage
 from lakelock.testing.servers import Service
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.redis import RedisServer
-from tests.behaviour.data_lock_suite import P1, TABLE, Later, eventually, granted, own, share
+from tests.behaviour.data_lock_suite import P1, TABLE, Later, granted, own, share
 from tests.integration.matrix import Services
 from tests.integration.test_data_locks import RUNTIME, open_one, options, tables
+from tests.waiting import eventually
 
 SECRET = "hunter2"
 Open = Callable[..., DataLocks]
@@ -73,7 +74,7 @@ def test_the_commit_lock_and_the_data_locks_of_a_table_do_not_meet(service: Serv
     settings = Settings.resolve(options(service, table, 30.0)).settings
     committing = open_provider(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, "committing"))
     one = open_one(service, table, "one", 30.0)
-    data, commit = one.acquire(own(TABLE), wait_s=5), committing.acquire(wait_s=5)
+    data, commit = one.acquire(own(TABLE), wait_s=12), committing.acquire(wait_s=5)
     assert committing.inspect().queue == ()
     assert [shown.token for shown in one.inspect()] == [data.token]
     assert one.identity != committing.identity
@@ -85,7 +86,7 @@ def test_the_commit_lock_and_the_data_locks_of_a_table_do_not_meet(service: Serv
 
 def test_a_forked_child_holds_nothing_and_disturbs_nobody(service: Service) -> None:
     one = open_one(service, f"data{next(tables)}", "one", 30.0)
-    lease = one.acquire(own(P1), wait_s=5)
+    lease = one.acquire(own(P1), wait_s=12)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:  # only plain calls here: a failure must end this process, not run the rest of the suite
@@ -117,7 +118,7 @@ def test_a_forked_child_holds_nothing_and_disturbs_nobody(service: Service) -> N
 def test_a_waiter_in_redis_is_woken_by_the_release_and_not_by_its_next_look(redis: RedisServer, in_redis: Open) -> None:
     slow = {"data_locks.sleep_s": 20, "data_locks.lease_s": 60, "data_locks.renew_s": 20}
     holder, first, second = (in_redis(name, **slow) for name in ("holder", "first", "second"))
-    lease = holder.acquire(own(P1), wait_s=5)
+    lease = holder.acquire(own(P1), wait_s=12)
     waiting = [Later(first, own(P1), wait_s=60), Later(second, share(P1), wait_s=60)]
     with redis.client() as client:
         eventually(lambda: len(client.pubsub_channels("*granted*")) == 2)
@@ -141,7 +142,7 @@ def test_a_cluster_keeps_swaps_and_wakes(tmp_path: Path, opened: list[DataLocks]
         service = Service("redis", lambda table: f"redis+cluster://127.0.0.1:{port}?key={table}", port)
         one, two = (open_one(service, "in cluster", name, 30.0) for name in ("one", "two"))
         opened += [one, two]
-        lease = one.acquire(own(P1), wait_s=5)
+        lease = one.acquire(own(P1), wait_s=12)
         waiting = Later(two, own(P1))
         one.renew(lease)
         one.release(lease)
@@ -158,24 +159,24 @@ def test_missing_replicas_keep_redis_from_granting(redis: RedisServer, in_redis:
 
 def test_an_unreadable_document_in_redis_is_not_taken_for_free_and_cleared_by_force(redis: RedisServer, in_redis: Open) -> None:
     one = in_redis("one")
-    before = one.acquire(own(P1), wait_s=5)
+    before = one.acquire(own(P1), wait_s=12)
     with redis.client() as client:
         (key,) = client.keys("*data-locks")
         client.hset(key, "data", b"{")
     with pytest.raises(CorruptTableError):
         one.acquire(own(P1), wait_s=0)
     one.break_lock(0, force=True)
-    after = one.acquire(own(P1), wait_s=5)
+    after = one.acquire(own(P1), wait_s=12)
     assert after.token > before.token
     one.release(after)
 
 
 def test_who_held_what_redis_lost_finds_out_and_tokens_grow_all_the_same(redis: RedisServer, in_redis: Open) -> None:
     one, two = in_redis("one"), in_redis("two")
-    lease = one.acquire(own(P1), wait_s=5)
+    lease = one.acquire(own(P1), wait_s=12)
     with redis.client() as client:
         client.flushall()
-    after = two.acquire(own(P1), wait_s=5)
+    after = two.acquire(own(P1), wait_s=12)
     assert after.token > lease.token
     with pytest.raises(LeaseLost):
         one.renew(lease)
@@ -188,10 +189,10 @@ def test_passwords_of_redis_are_in_no_message_and_no_identity(tmp_path: Path, op
     with RedisServer(tmp_path, ("--requirepass", SECRET), password=SECRET) as server:
         right, wrong = (open_one(at(server.port, f":{word}@"), "t", "one", 30.0) for word in (SECRET, f"not-{SECRET}"))
         opened += [right, wrong]
-        lease = right.acquire(own(P1), wait_s=5)
+        lease = right.acquire(own(P1), wait_s=12)
         right.release(lease)
         with pytest.raises(ProviderRefused, match="refused") as refused:
-            wrong.acquire(own(P1), wait_s=5)
+            wrong.acquire(own(P1), wait_s=12)
         assert SECRET not in str(refused.value) + right.identity + repr(right) + repr(lease)
 
 
@@ -207,7 +208,7 @@ def test_an_item_in_dynamodb_is_compressed_and_never_outgrows_what_dynamodb_take
     one.renew(lease)
     assert granted(two, own(many[3])) is None
     one.release(lease)
-    two.release(two.acquire(own(many[3]), wait_s=5))
+    two.release(two.acquire(own(many[3]), wait_s=12))
     one.close()
     two.close()
 

@@ -87,7 +87,7 @@ def test_the_server_alone_lets_a_reader_overtake_and_then_grants_both_at_once(wo
 
 def test_a_reader_that_the_server_let_overtake_waits_all_the_same(world: DataWorld) -> None:
     reader, writer, late = world.writer("reader"), world.writer("writer"), world.writer("late")
-    reading = reader.acquire(share(P1), wait_s=5)
+    reading = reader.acquire(share(P1), wait_s=12)
     writing, behind = Later(writer, own(P1)), Later(late, share(P1))
     assert {row.state for row in world.rows() if row.lock_id == max(row.lock_id for row in world.rows())} == {ACQUIRED}
     assert [shown.held for shown in reader.inspect()] == [True, False, False] and not behind.done
@@ -106,8 +106,8 @@ def test_a_table_lock_of_hive_overlaps_its_partitions_which_is_why_the_table_is_
     for lock_id in (table.lock_id, partition):
         calls.unlock(lock_id)
     one, two = world.writer("one"), world.writer("two")
-    one.acquire(own(P1), wait_s=5)
-    two.acquire(own(P2), wait_s=5)
+    one.acquire(own(P1), wait_s=12)
+    two.acquire(own(P2), wait_s=12)
     assert all(row.partition for row in world.rows())
 
 
@@ -116,7 +116,7 @@ def test_the_commit_lock_and_locks_of_hive_on_the_same_table_disturb_nobody(worl
     java = calls.lock("lakelock_test", world.table, user="etl", host="node-7", agent="Unknown")
     drop = calls.lock("lakelock_test", world.table, user="hive", host="node-7", agent="q1", parts=[(EXCLUSIVE, "month=1")])
     one = world.writer("one")
-    lease = one.acquire(own(Resource()), wait_s=5)
+    lease = one.acquire(own(Resource()), wait_s=12)
     assert calls.check_lock(java.lock_id).state == ACQUIRED
     one.release(lease)
     for lock_id in (java.lock_id, drop.lock_id):
@@ -128,7 +128,7 @@ def test_the_commit_lock_and_locks_of_hive_on_the_same_table_disturb_nobody(worl
 
 def test_an_operator_sees_in_hive_itself_what_is_locked_and_by_whom(world: DataWorld) -> None:
     one = world.writer("nightly")
-    lease = one.acquire(lock_request([P1], [Resource.of("month=2/day=Mon")], about="INSERT"), wait_s=5)
+    lease = one.acquire(lock_request([P1], [Resource.of("month=2/day=Mon")], about="INSERT"), wait_s=12)
     assert [(row.partition, row.kind) for row in world.rows()] == [
         ("path=@", SHARED_READ),
         ("path=@month$1", SHARED_READ),
@@ -144,7 +144,7 @@ def test_an_operator_sees_in_hive_itself_what_is_locked_and_by_whom(world: DataW
 
 def test_everybody_in_the_way_is_named_and_who_waits_says_so_once(world: DataWorld) -> None:
     readers = [world.writer("one"), world.writer("two")]
-    leases = [reader.acquire(share(P1), wait_s=5) for reader in readers]
+    leases = [reader.acquire(share(P1), wait_s=12) for reader in readers]
     waiting = Later(world.writer("writer"), own(P1))
     shown = {each.token: each for each in readers[0].inspect()}
     assert shown.pop(leases[0].token).acquired_ms and shown.pop(leases[1].token).held
@@ -178,7 +178,7 @@ def test_a_lease_longer_than_the_metastore_keeps_locks_is_refused(world: DataWor
 
 def test_locks_that_the_metastore_dropped_are_noticed_by_the_heartbeat(world: DataWorld) -> None:
     one = world.writer("one")
-    lease = one.acquire(own(P1), wait_s=5)
+    lease = one.acquire(own(P1), wait_s=12)
     world.bare().unlock(lease.token)
     with pytest.raises(LeaseLost) as lost:
         one.renew(lease)
@@ -189,7 +189,7 @@ def test_locks_that_the_metastore_dropped_are_noticed_by_the_heartbeat(world: Da
 
 def test_who_was_dropped_while_it_waited_queues_up_again(world: DataWorld) -> None:
     holder, waiter = world.writer("holder"), world.writer("waiter")
-    lease = holder.acquire(own(P1), wait_s=5)
+    lease = holder.acquire(own(P1), wait_s=12)
     waiting = Later(waiter, own(P1))
     lost = holder.inspect()[1].token
     world.bare().unlock(lost)
@@ -200,7 +200,7 @@ def test_who_was_dropped_while_it_waited_queues_up_again(world: DataWorld) -> No
 
 def test_locks_survive_a_restart_of_the_metastore(world: DataWorld, patient_metastore: Service) -> None:
     one, two = world.writer("one"), world.writer("two")
-    lease = one.acquire(own(P1), wait_s=5)
+    lease = one.acquire(own(P1), wait_s=12)
     patient_metastore.stop()
     patient_metastore.start()
     one.renew(lease)
@@ -215,7 +215,7 @@ def test_locks_survive_a_restart_of_the_metastore(world: DataWorld, patient_meta
 
 def test_a_killed_waiter_keeps_nobody_waiting_for_longer_than_its_lease(world: DataWorld) -> None:
     holder, behind, dead = world.writer("holder", LEASE_S), world.writer("behind", LEASE_S), world.worker()
-    lease = holder.acquire(share(P1), wait_s=5)
+    lease = holder.acquire(share(P1), wait_s=12)
     with renewing(holder, lease, RUNTIME, LEASE_S / 3):
         dead.ask("take X month=1 60")
         eventually(lambda: len(holder.inspect()) == 2)

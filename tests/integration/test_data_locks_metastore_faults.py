@@ -14,9 +14,10 @@ from lakelock.events import EventKind
 from lakelock.providers import renewing
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
 from lakelock.testing.servers.service import Service
-from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, Later, eventually, granted, own
+from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, Later, granted, own
 from tests.integration.matrix import mark
 from tests.integration.metastore_data_world import DataWorld, data_world
+from tests.waiting import eventually
 
 RUNTIME = SystemRuntime()
 
@@ -43,7 +44,7 @@ def test_a_request_costs_two_calls_and_its_release_one_however_many_partitions_i
     world: DataWorld, proxy: MetastoreProxy
 ) -> None:
     one = world.writer("one", port=proxy.port)
-    one.release(one.acquire(own(P1), wait_s=5))
+    one.release(one.acquire(own(P1), wait_s=12))
     proxy.calls.clear()
     for size in (1, 30, 300):
         one.release(one.acquire(own(*(Resource.of(f"day={day}") for day in range(size))), wait_s=10))
@@ -53,7 +54,7 @@ def test_a_request_costs_two_calls_and_its_release_one_however_many_partitions_i
 @pytest.mark.parametrize("lost", ["reply", "request"])
 def test_a_request_that_got_lost_or_its_reply_is_made_once(world: DataWorld, proxy: MetastoreProxy, lost: str) -> None:
     one, two = world.writer("one", port=proxy.port), world.writer("two")
-    one.release(one.acquire(own(P1), wait_s=5))
+    one.release(one.acquire(own(P1), wait_s=12))
     setattr(proxy, f"lose_{lost}", ["lock"])
     lease = one.acquire(own(P1, P2), wait_s=15)
     assert getattr(proxy, f"lose_{lost}") == [] and proxy.calls["lock"] == (2 if lost == "reply" else 3)
@@ -68,7 +69,7 @@ def test_a_request_that_got_lost_or_its_reply_is_made_once(world: DataWorld, pro
 def test_a_request_that_arrives_late_leaves_no_ghost(world: DataWorld, proxy: MetastoreProxy) -> None:
     one = world.writer("one", port=proxy.port)
     proxy.hold_request = ["lock"]
-    lease = one.acquire(own(P1), wait_s=5)
+    lease = one.acquire(own(P1), wait_s=12)
     proxy.deliver()
     assert len({row.lock_id for row in world.rows()}) == 2
     one.renew(lease)
@@ -78,7 +79,7 @@ def test_a_request_that_arrives_late_leaves_no_ghost(world: DataWorld, proxy: Me
 
 def test_a_request_that_arrives_late_does_not_block_its_own_writer(world: DataWorld, proxy: MetastoreProxy) -> None:
     holder, one = world.writer("holder"), world.writer("one", port=proxy.port)
-    held = holder.acquire(own(P1), wait_s=5)
+    held = holder.acquire(own(P1), wait_s=12)
     proxy.hold_request = ["lock"]
     waiting = Later(one, own(P1))
     proxy.deliver()
@@ -90,7 +91,7 @@ def test_a_request_that_arrives_late_does_not_block_its_own_writer(world: DataWo
 
 def test_giving_up_takes_back_what_nobody_heard_of(world: DataWorld, proxy: MetastoreProxy) -> None:
     one = world.writer("one", port=proxy.port)
-    one.release(one.acquire(own(P1), wait_s=5))
+    one.release(one.acquire(own(P1), wait_s=12))
     proxy.lose_reply = ["lock"]
     with pytest.raises(ProviderUnavailable):
         one.acquire(own(P1), wait_s=0)
@@ -100,7 +101,7 @@ def test_giving_up_takes_back_what_nobody_heard_of(world: DataWorld, proxy: Meta
 @pytest.mark.parametrize("lost", ["reply", "request"])
 def test_a_lost_look_sign_of_life_or_heartbeat_is_made_up_for(world: DataWorld, proxy: MetastoreProxy, lost: str) -> None:
     holder, waiter = world.writer("holder"), world.writer("waiter", lease_s=2.0, port=proxy.port)
-    held = holder.acquire(own(P1), wait_s=5)
+    held = holder.acquire(own(P1), wait_s=12)
     setattr(proxy, f"lose_{lost}", ["show_locks", "check_lock", "heartbeat"])
     waiting = Later(waiter, own(P1))
     eventually(lambda: proxy.calls["check_lock"] > 1)
@@ -115,7 +116,7 @@ def test_without_a_metastore_waiting_is_bounded_the_lease_ends_and_a_failed_rele
     world: DataWorld, proxy: MetastoreProxy
 ) -> None:
     one = world.writer("one", lease_s=LEASE_S, port=proxy.port, connect_delay_s=0.05)
-    lease = one.acquire(own(P1), wait_s=5)
+    lease = one.acquire(own(P1), wait_s=12)
     proxy.refuse, proxy.lose_request = True, ["heartbeat"]
     with renewing(one, lease, RUNTIME, 0.1):
         eventually(lambda: lease.lost is not None, within_s=LEASE_S + SLACK_S)

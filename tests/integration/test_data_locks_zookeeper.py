@@ -12,9 +12,10 @@ from lakelock.data_locks import DataLocks, LockRequest
 from lakelock.errors import LockError
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
-from tests.behaviour.data_lock_suite import LEASE_S, DataLockSuite, Writers, eventually
+from tests.behaviour.data_lock_suite import LEASE_S, DataLockSuite, Writers
 from tests.integration.matrix import mark
 from tests.integration.test_data_locks import open_one, tables
+from tests.waiting import eventually
 
 
 class TestZooKeeper(DataLockSuite):

@@ -13,9 +13,10 @@ from lakelock.data_locks import zookeeper_waiter as waiter_module
 from lakelock.errors import LeaseLost, LockError, LockTimeout
 from lakelock.events import Event, EventKind, Events
 from lakelock.testing.servers.service import Service
-from tests.behaviour.data_lock_suite import P1, P2, TABLE, Later, eventually, granted, own, share
+from tests.behaviour.data_lock_suite import P1, P2, TABLE, Later, granted, own, share
 from tests.integration.zookeeper_data_world import Queues, queues_in
 from tests.integration.zookeeper_world import World
+from tests.waiting import eventually
 
 SECRET = "hunter2"
 
@@ -35,7 +36,7 @@ def watches(service: Service) -> int:
 
 def test_all_nodes_of_a_request_are_made_in_one_transaction_and_go_with_the_session(queues: Queues) -> None:
     one = queues.writer("one")
-    lease = one.acquire(own(P1, Resource.of("year=1/month=1")), wait_s=5)
+    lease = one.acquire(own(P1, Resource.of("year=1/month=1")), wait_s=12)
     nodes = queues.nodes()
     assert sorted(nodes) == ["@table", "month=1", "year=1", "year=1%2Fmonth=1"]
     assert [name.partition("-")[0] for queue in sorted(nodes) for name in nodes[queue]] == ["read", "write", "read", "write"]
@@ -48,7 +49,7 @@ def test_all_nodes_of_a_request_are_made_in_one_transaction_and_go_with_the_sess
 def test_the_commit_lock_and_the_data_locks_of_a_table_do_not_meet(queues: Queues, zookeeper: Service) -> None:
     world = World(zookeeper, queues.table)
     committing, one = world.writer("committing"), queues.writer("one")
-    data, commit = one.acquire(own(TABLE), wait_s=5), committing.acquire(wait_s=5)
+    data, commit = one.acquire(own(TABLE), wait_s=12), committing.acquire(wait_s=5)
     state = committing.inspect()
     assert state.holder is not None and state.queue == ()
     assert [shown.token for shown in one.inspect()] == [data.token]
@@ -61,7 +62,7 @@ def test_the_commit_lock_and_the_data_locks_of_a_table_do_not_meet(queues: Queue
 def test_a_waiter_watches_one_node_and_a_release_wakes_one_writer(queues: Queues) -> None:
     holder, waiters = queues.writer("holder"), [queues.writer(f"waiter-{number}") for number in range(4)]
     before = watches(queues.service)
-    lease = holder.acquire(own(P1, P2), wait_s=5)
+    lease = holder.acquire(own(P1, P2), wait_s=12)
     waiting = [Later(waiter, own(P1, P2)) for waiter in waiters]
     eventually(lambda: watches(queues.service) == before + len(waiters))
     for waiter, each in zip(waiters, waiting, strict=True):
@@ -74,7 +75,7 @@ def test_a_waiter_watches_one_node_and_a_release_wakes_one_writer(queues: Queues
 
 def test_readers_wait_for_the_writer_and_not_for_each_other(queues: Queues) -> None:
     writer, readers = queues.writer("writer"), [queues.writer(f"reader-{number}") for number in range(3)]
-    lease = writer.acquire(own(P1), wait_s=5)
+    lease = writer.acquire(own(P1), wait_s=12)
     waiting = [Later(reader, share(P1)) for reader in readers]
     writer.release(lease)
     assert len({each.lease().token for each in waiting}) == 3
@@ -83,7 +84,7 @@ def test_readers_wait_for_the_writer_and_not_for_each_other(queues: Queues) -> N
 def test_who_waits_for_many_gets_through_when_the_last_of_them_has_left(queues: Queues) -> None:
     holders = [queues.writer(f"holder-{number}") for number in range(3)]
     months = [Resource.of(f"month={number}") for number in range(3)]
-    leases = [holder.acquire(own(month), wait_s=5) for holder, month in zip(holders, months, strict=True)]
+    leases = [holder.acquire(own(month), wait_s=12) for holder, month in zip(holders, months, strict=True)]
     everything = queues.writer("everything")
     waiting = Later(everything, own(*months))
     for holder, lease in reversed(list(zip(holders, leases, strict=True))):
@@ -107,14 +108,14 @@ def test_a_request_that_no_transaction_holds_is_refused_with_the_way_out(queues:
     one = queues.writer("one")
     huge = [Resource.of(f"{'x' * 900}={number}") for number in range(1000)]
     with pytest.raises(LockError, match="1000 partitions|1001 data locks") as refused:
-        one.acquire(own(*huge), wait_s=5)
+        one.acquire(own(*huge), wait_s=12)
     assert "data_locks.escalate_above" in refused.value.hint and not isinstance(refused.value, LockTimeout)
-    one.release(one.acquire(own(P1), wait_s=5))
+    one.release(one.acquire(own(P1), wait_s=12))
 
 
 def test_who_is_removed_from_the_queue_queues_up_again(queues: Queues) -> None:
     holder, waiter, operator = queues.writer("holder"), queues.writer("waiter"), queues.writer("operator")
-    lease = holder.acquire(own(P1), wait_s=5)
+    lease = holder.acquire(own(P1), wait_s=12)
     waiting = Later(waiter, own(P1, P2))
     token = holder.inspect()[1].token
     operator.break_lock(token, force=True)
@@ -127,10 +128,10 @@ def test_who_is_removed_from_the_queue_queues_up_again(queues: Queues) -> None:
 
 def test_a_foreign_node_keeps_out_whom_it_should_until_all_is_cleared_by_force(queues: Queues) -> None:
     one = queues.writer("one")
-    one.release(one.acquire(own(P1), wait_s=5))
+    one.release(one.acquire(own(P1), wait_s=12))
     foreign = queues.plain.create(f"{queues.path}/@table/read-", b"not ours", ephemeral=True, sequence=True)
     assert granted(one, own(TABLE)) is None
-    lease = one.acquire(own(P1), wait_s=5)
+    lease = one.acquire(own(P1), wait_s=12)
     assert [shown.writer is None for shown in one.inspect()] == [True, False]
     one.break_lock(0, force=True)
     assert queues.plain.exists(foreign) is None and not any(queues.nodes().values())
@@ -141,9 +142,9 @@ def test_a_foreign_node_keeps_out_whom_it_should_until_all_is_cleared_by_force(q
 def test_queues_that_nobody_uses_are_removed_when_there_are_too_many(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiter_module, "_MANY_QUEUES", 20)
     one, two = queues.writer("one"), queues.writer("two")
-    kept = one.acquire(own(P1), wait_s=5)
+    kept = one.acquire(own(P1), wait_s=12)
     for day in range(60):
-        two.release(two.acquire(own(Resource.of(f"day={day}")), wait_s=5))
+        two.release(two.acquire(own(Resource.of(f"day={day}")), wait_s=12))
     nodes = queues.nodes()
     assert len(nodes) <= 25
     assert len(nodes["month=1"]) == len(nodes["@table"]) == 1
@@ -157,7 +158,7 @@ def test_who_waits_tells_once_for_whom(queues: Queues) -> None:
     seen: list[Event] = []
     holder, waiter = queues.writer("holder"), queues.writer("waiter")
     waiter._events = Events((seen.append,))
-    lease = holder.acquire(own(P1), wait_s=5)
+    lease = holder.acquire(own(P1), wait_s=12)
     with pytest.raises(LockTimeout):
         waiter.acquire(share(P1), wait_s=1.5)
     assert [event.kind for event in seen] == [EventKind.WAITING_FOR_LOCK]
@@ -167,10 +168,10 @@ def test_who_waits_tells_once_for_whom(queues: Queues) -> None:
 
 def test_the_nodes_of_a_digest_user_are_closed_to_everybody_else(queues: Queues) -> None:
     owner = queues.writer("owner", **{"zookeeper.digest": f"spark:{SECRET}", "zookeeper.acl": "creator"})
-    lease = owner.acquire(own(P1), wait_s=5)
+    lease = owner.acquire(own(P1), wait_s=12)
     stranger = queues.writer("stranger")
     with pytest.raises(LockError, match="may not use") as refused:
-        stranger.acquire(own(P2), wait_s=5)
+        stranger.acquire(own(P2), wait_s=12)
     assert SECRET not in str(refused.value) + owner.identity + repr(owner)
     owner.renew(lease)
     owner.release(lease)

@@ -15,9 +15,10 @@ from lakelock.errors import LeaseLost, SettingsError
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_ensemble
-from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, Later, eventually, own
+from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, Later, own
 from tests.integration.test_data_locks import RUNTIME, open_one
 from tests.integration.zookeeper_data_world import Queues, expire, queues_in
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -28,22 +29,22 @@ def queues(zookeeper: Service) -> Iterator[Queues]:
 
 def test_a_lease_ends_with_its_session_and_the_next_request_gets_a_new_one(queues: Queues) -> None:
     one, two = queues.writer("one"), queues.writer("two")
-    lease = one.acquire(own(P1), wait_s=5)
+    lease = one.acquire(own(P1), wait_s=12)
     expire(one)
     eventually(lambda: lease.lost is not None)
     assert lease.lost is not None and lease.lost.reason == "session-lost"
-    after = two.acquire(own(P1), wait_s=5)
+    after = two.acquire(own(P1), wait_s=12)
     with pytest.raises(LeaseLost):
         one.renew(lease)
     one.release(lease)
     assert [shown.token for shown in two.inspect()] == [after.token]
     two.release(after)
-    one.release(one.acquire(own(P1), wait_s=5))
+    one.release(one.acquire(own(P1), wait_s=12))
 
 
 def test_a_waiter_whose_session_ended_goes_to_the_end_of_the_queue(queues: Queues) -> None:
     holder, lost, other = queues.writer("holder"), queues.writer("lost"), queues.writer("other")
-    lease = holder.acquire(own(P1), wait_s=5)
+    lease = holder.acquire(own(P1), wait_s=12)
     waiting, behind = Later(lost, own(P1)), Later(other, own(P1))
     before = holder.inspect()
     expire(lost)
@@ -59,7 +60,7 @@ def test_a_waiter_whose_session_ended_goes_to_the_end_of_the_queue(queues: Queue
 def lonely_waiter(queues: Queues) -> tuple[ZooKeeperDataLocks, DataWaiter]:
     """One that asks for P1, with no `acquire` around it."""
     one = queues.writer("one")
-    one.release(one.acquire(own(P1), wait_s=5))
+    one.release(one.acquire(own(P1), wait_s=12))
     request, grant, session = own(P1), RUNTIME.uuid(), one._session
     assert session is not None
     data = node_data(request, one._writer, grant, 30.0)
@@ -90,7 +91,7 @@ def test_a_part_of_a_request_is_no_request(queues: Queues) -> None:
 def test_an_interrupted_connection_is_no_loss_and_is_checked_before_it_is_trusted(queues: Queues) -> None:
     with Proxy(queues.service.port, host=queues.service.host, severs=True) as proxy:
         one, two = queues.writer("one", 10.0, proxy.port), queues.writer("two")
-        lease = one.acquire(own(P1), wait_s=5)
+        lease = one.acquire(own(P1), wait_s=12)
         assert isinstance(lease, ZooKeeperDataLease)
         waiting = Later(two, own(P1))
         proxy.interrupt()
@@ -105,7 +106,7 @@ def test_an_interrupted_connection_is_no_loss_and_is_checked_before_it_is_truste
 def test_a_waiter_survives_an_interruption_in_its_place(queues: Queues) -> None:
     with Proxy(queues.service.port, host=queues.service.host, severs=True) as proxy:
         holder, waiter = queues.writer("holder"), queues.writer("waiter", 10.0, proxy.port)
-        lease = holder.acquire(own(P1), wait_s=5)
+        lease = holder.acquire(own(P1), wait_s=12)
         waiting = Later(waiter, own(P1))
         before = holder.inspect()
         proxy.interrupt()
@@ -119,7 +120,7 @@ def test_a_waiter_survives_an_interruption_in_its_place(queues: Queues) -> None:
 def test_a_holder_that_dies_while_its_lock_is_being_broken_is_waited_for(queues: Queues) -> None:
     with Proxy(queues.service.port, host=queues.service.host, severs=True) as proxy:
         holder, operator = queues.writer("holder", LEASE_S, proxy.port), queues.writer("operator")
-        lease = holder.acquire(own(P1), wait_s=5)
+        lease = holder.acquire(own(P1), wait_s=12)
         proxy.cut()
         began_s = monotonic()
         operator.break_lock(lease.token)
@@ -129,10 +130,10 @@ def test_a_holder_that_dies_while_its_lock_is_being_broken_is_waited_for(queues:
 
 def test_leases_are_never_longer_than_the_session_that_the_server_grants(queues: Queues) -> None:
     with pytest.raises(SettingsError, match="40 s") as refused:
-        queues.writer("long", 90.0).acquire(own(P1), wait_s=5)
+        queues.writer("long", 90.0).acquire(own(P1), wait_s=12)
     assert refused.value.details["key"] == "data_locks.lease_s"
     one = queues.writer("one", 60.0)
-    lease = one.acquire(own(P1), wait_s=5)
+    lease = one.acquire(own(P1), wait_s=12)
     assert lease.lease_s == 40.0 and lease.remaining_s() <= 40.0
     one.release(lease)
 

@@ -42,7 +42,7 @@ def test_a_grant_whose_reply_was_lost_is_adopted(troubled: World) -> None:
     assert proxy is not None
     proxy.plan = [Rule(updates("ADD #tk :one"), "lost reply")]
     provider = world.writer("one", proxied=True)
-    lease = take(provider, wait_s=5)
+    lease = take(provider, wait_s=12)
     lease.ensure_active()
     state = world.writer("looks").inspect()
     assert state.holder is not None and (state.holder.owner, state.token) == (lease.grant, lease.token)
@@ -62,7 +62,7 @@ def test_each_step_of_taking_an_absent_item_survives_a_lost_reply(troubled: Worl
     rule = Rule(updates(lost), "lost reply")
     proxy.plan = [rule]
     provider = world.writer("one", proxied=True)
-    lease = take(provider, wait_s=5)
+    lease = take(provider, wait_s=12)
     assert rule.times == 0
     assert lease.token > earlier and world.writer("looks").inspect().token == lease.token
     provider.renew(lease)
@@ -99,7 +99,7 @@ def test_a_grant_request_that_arrives_late_is_refused_while_the_lock_is_held(tro
     assert proxy is not None
     proxy.plan = [Rule(updates("ADD #tk :one"), "late")]
     provider = world.writer("one", proxied=True)
-    lease = take(provider, wait_s=5)
+    lease = take(provider, wait_s=12)
     assert proxy.deliver() == [400]
     provider.renew(lease)
     assert world.writer("looks").inspect().token == lease.token
@@ -207,7 +207,7 @@ def test_throttling_is_waited_out_within_the_bound(troubled: World) -> None:
     assert world.writer("looks").inspect().holder is None
     proxy.plan = [Rule(lambda *_: True, "throttled", times=999)]
     with pytest.raises(ProviderUnavailable, match="ProvisionedThroughputExceeded") as refused:
-        take(provider, wait_s=5)
+        take(provider, wait_s=12)
     assert "capacity" in refused.value.hint
     assert world.runtime.monotonic_s() < 20
 

@@ -68,7 +68,7 @@ def test_a_restart_in_the_middle_keeps_the_lock_with_its_holder(troubled: World,
         world.runtime.advance(30)
         lease.ensure_active()
         with pytest.raises(LockTimeout):
-            take(world.writer("two"), wait_s=5)
+            take(world.writer("two"), wait_s=12)
     provider.release(lease)
     assert take(world.writer("two")).token == lease.token + 1
 
@@ -104,4 +104,4 @@ def test_a_writer_that_dies_in_the_middle_of_a_request_does_not_take_the_test_se
             dying.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends by a reset, as killed ones do
             dying.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\nhalf")
             sleep(0.1)
-    take(world.writer("one"), wait_s=5)
+    take(world.writer("one"), wait_s=12)

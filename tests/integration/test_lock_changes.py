@@ -18,9 +18,9 @@ from lakelock.settings import Settings
 from lakelock.storage_local import LocalStorage
 from lakelock.testing.servers import SERVICES, Service
 from tests.behaviour.command_line import Ended, run
-from tests.behaviour.data_lock_suite import eventually
 from tests.behaviour.tables import groups, insert, new_table, writer
 from tests.integration.matrix import Services
+from tests.waiting import eventually
 
 tables = count()
 

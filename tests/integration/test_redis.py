@@ -11,7 +11,8 @@ import pytest
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LockError, LockTimeout
 from lakelock.testing.servers.redis import RedisServer
-from tests.integration.redis_world import LEASE_S, World, eventually, take, waiting
+from tests.integration.redis_world import LEASE_S, World, take, waiting
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.redis import RedisServer
 from tests.behaviour.tables import SCHEMA, new_table
+from tests.waiting import eventually
 
 SENTINEL = """port {sentinel}
 bind 127.0.0.1
@@ -35,14 +35,6 @@ sentinel monitor {name} 127.0.0.1 {primary} 1
 sentinel down-after-milliseconds {name} 500
 sentinel failover-timeout {name} 3000
 """
-
-
-def eventually(what: Callable[[], Any], within_s: float = 10.0) -> Any:
-    until_s = monotonic() + within_s
-    while not (found := what()):
-        assert monotonic() < until_s, "it did not happen in time"
-        sleep(0.01)
-    return found
 
 
 @dataclass
@@ -115,7 +107,7 @@ def test_a_replica_that_knows_the_grant_goes_on_with_it(pair: Pair, writer: Call
     after = writer(at(pair.replica))
     with pytest.raises(LockTimeout, match="w0"):
         after.acquire(wait_s=0.2)
-    next_one = after.acquire(wait_s=5)
+    next_one = after.acquire(wait_s=12)
     assert next_one.token > lease.token and lease.lost is not None, "the lease ran out before the lock was granted again"
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +36,7 @@ from lakelock.testing.servers import SERVICES, Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
+from tests.waiting import eventually
 
 WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
 PATIENT_S = 40.0
@@ -194,14 +195,6 @@ def told(engine: ArrowEngine, key: str) -> tuple[str, str]:
     except LakelockError:
         return "rejected", ""
     return "committed", ""
-
-
-def eventually(what: Callable[[], Any], within_s: float = PATIENT_S) -> Any:
-    until_s = monotonic() + within_s
-    while not (found := what()):
-        assert monotonic() < until_s, "it did not happen in time"
-        sleep(0.02)
-    return found
 
 
 def check_the_rest(scene: Scene, first: ArrowEngine, outcome: str, instant: str) -> None:

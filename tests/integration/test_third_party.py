@@ -29,7 +29,7 @@ runtime = SystemRuntime()
 settings = Settings.resolve({"lock.provider": sys.argv[1]}).settings
 writer = WriterIdentity.of_this_process(runtime)
 with_lock = open_provider(settings, open_storage(sys.argv[2]), runtime, writer)
-lease = with_lock.acquire(wait_s=5)
+lease = with_lock.acquire(wait_s=12)
 print(json.dumps([type(with_lock).__name__, lease.token, provider_names()]))
 with_lock.release(lease)
 """

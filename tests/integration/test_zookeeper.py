@@ -13,7 +13,8 @@ from lakelock.errors import LeaseLost, LockTimeout
 from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
 from lakelock.testing.servers.service import Service
-from tests.integration.zookeeper_world import LEASE_S, World, expire, nodes, take, until
+from tests.integration.zookeeper_world import LEASE_S, World, expire, nodes, take
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_tokens_are_transaction_numbers_and_grow_across_release_and_lost_session
     crashed = world.writer("crashes")
     tokens.append(take(crashed).token)
     expire(crashed)
-    tokens.append(take(world.writer("after"), wait_s=5).token)
+    tokens.append(take(world.writer("after"), wait_s=12).token)
     assert tokens == sorted(set(tokens)) and len(tokens) == 5
 
 
@@ -42,7 +43,7 @@ def test_release_may_be_called_twice_and_frees_nobody_elses_lock(world: World) -
     first, second, third = world.writer("first"), world.writer("second"), world.writer("third")
     old = take(first)
     expire(first)
-    new = take(second, wait_s=5)
+    new = take(second, wait_s=12)
     first.release(old)
     first.release(old)
     with pytest.raises(LockTimeout):
@@ -60,13 +61,13 @@ def test_a_session_that_ended_is_a_loss_that_is_told_once_and_the_writer_can_go_
     lease = take(holder)
     with renewing(holder, lease, world.runtime, 0.1, Events((world.seen.append,))):
         expire(holder)
-        until(lambda: lease.lost)
+        eventually(lambda: lease.lost)
         assert lease.lost is not None and lease.lost.reason == "session-lost"
         with pytest.raises(LeaseLost, match="session"):
             lease.ensure_active()
     holder.release(lease)
     assert [event.kind for event in world.seen].count(EventKind.LEASE_LOST) == 1
-    again = take(holder, wait_s=5)
+    again = take(holder, wait_s=12)
     assert again.token > lease.token and lease.lost.reason == "session-lost"
 
 
@@ -78,7 +79,7 @@ def test_inspect_shows_the_holder_and_the_queue_in_order(world: World) -> None:
         waiting = []
         for number, name in enumerate(("two", "three"), start=1):
             waiting.append(pool.submit(take, world.writer(name), 10))
-            until(lambda number=number: len(nodes(looking)) == 1 + number)  # type: ignore[misc]
+            eventually(lambda number=number: len(nodes(looking)) == 1 + number)  # type: ignore[misc]
         state = looking.inspect()
         assert state.holder is not None and state.holder.writer is not None
         assert state.holder.writer.application == "one" and state.holder.lease_s == LEASE_S
@@ -86,7 +87,7 @@ def test_inspect_shows_the_holder_and_the_queue_in_order(world: World) -> None:
         assert [one.writer and one.writer.application for one in state.queue] == ["two", "three"]
         assert lease.token < state.queue[0].token < state.queue[1].token
         world.opened[1].release(lease)
-        until(waiting[0].done)
+        eventually(waiting[0].done)
         world.opened[2].release(waiting[0].result())
         world.opened[3].release(waiting[1].result(10))
     state = looking.inspect()
@@ -112,7 +113,7 @@ def test_waiters_are_served_in_order_of_arrival_and_a_release_wakes_the_next_at_
         working = []
         for number in range(6):
             working.append(pool.submit(work, number))
-            until(lambda number=number: len(nodes(looking)) == number + 2)  # type: ignore[misc]
+            eventually(lambda number=number: len(nodes(looking)) == number + 2)  # type: ignore[misc]
         released_s = time.monotonic()
         holder.release(lease)
         for one in working:
@@ -131,7 +132,7 @@ def received(service: Service) -> int:
 
 def test_a_lone_writer_sends_three_requests_for_a_lock_and_its_release(world: World) -> None:
     provider = world.writer("alone", lease_s=30.0)
-    provider.release(take(provider, 5))
+    provider.release(take(provider, 12))
     before = received(world.service)
     for _ in range(20):
         provider.release(take(provider))
@@ -141,7 +142,7 @@ def test_a_lone_writer_sends_three_requests_for_a_lock_and_its_release(world: Wo
 def test_the_requests_of_waiters_grow_linearly_and_not_with_time(world: World) -> None:
     def requests(waiters: int) -> int:
         looking, holder = world.writer("looks", lease_s=30.0), world.writer("holder", lease_s=30.0)
-        lease = take(holder, 5)
+        lease = take(holder, 12)
         providers = [world.writer(f"{waiters}-{number}", lease_s=30.0) for number in range(waiters)]
         for provider in providers:
             provider.probe()

@@ -14,7 +14,8 @@ import pytest
 from lakelock.errors import LockTimeout
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import jars
-from tests.integration.zookeeper_world import LEASE_S, World, until, workers
+from tests.integration.zookeeper_world import LEASE_S, World, workers
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless")
 
@@ -64,7 +65,7 @@ def test_each_waits_for_the_other_and_is_woken_by_its_release(world: World, tmp_
         assert lease.token > holder.token
         assert curator("take 0.3") == {"took": False}
         curator.ask("take 10")
-        until(lambda: len(provider.inspect().queue) == 1)
+        eventually(lambda: len(provider.inspect().queue) == 1)
         provider.release(lease)
         assert curator.answer() == {"took": True}
 
@@ -85,4 +86,4 @@ def test_breaking_the_lock_of_a_java_holder_needs_its_token(world: World, tmp_pa
     with workers(world, tmp_path) as (_, java):
         assert java(classes)("take 10") == {"took": True}
         provider.break_lock(provider.inspect().token, force=True)
-        provider.acquire(wait_s=5).ensure_active()
+        provider.acquire(wait_s=12).ensure_active()

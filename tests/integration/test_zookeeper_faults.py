@@ -24,7 +24,8 @@ from lakelock.storage_memory import MemoryStorage
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_ensemble, zookeeper_server
-from tests.integration.zookeeper_world import LEASE_S, World, expire, nodes, take, until
+from tests.integration.zookeeper_world import LEASE_S, World, expire, nodes, take
+from tests.waiting import Stopwatch, eventually
 
 
 @pytest.fixture
@@ -42,12 +43,12 @@ def proxy(zookeeper: Service) -> Iterator[Proxy]:
 
 def test_an_unreachable_server_costs_no_more_than_the_wait(world: World) -> None:
     provider = world.writer("one", uri="zookeeper://127.0.0.1:1/lock")
-    began_s = time.monotonic()
-    with pytest.raises(ProviderUnavailable, match=r"127\.0\.0\.1:1"):
+    with Stopwatch() as waiting, pytest.raises(ProviderUnavailable, match=r"127\.0\.0\.1:1"):
         take(provider, wait_s=1.5)
-    assert time.monotonic() - began_s < 1.5 + 1.0
-    provider.close()
-    assert time.monotonic() - began_s < 1.5 + 2.5
+    assert waiting.took_s < 1.5 + 1.0
+    with Stopwatch() as closing:
+        provider.close()
+    assert closing.took_s < 1.5
 
 
 def test_a_server_that_does_not_answer_is_passed_over_for_the_next_one(world: World) -> None:
@@ -60,12 +61,12 @@ def test_a_server_that_does_not_answer_is_passed_over_for_the_next_one(world: Wo
 
 def test_a_connection_that_kazoo_has_given_up_is_replaced(world: World) -> None:
     provider = world.writer("one", lease_s=6.0)
-    lease = take(provider, 5)
+    lease = take(provider, 12)
     assert provider._session is not None
     provider._session._client.stop()
     assert lease.lost is not None and lease.lost.reason == "session-lost"
     provider.release(lease)
-    again = take(provider, 5)
+    again = take(provider, 12)
     assert again.token > lease.token
     again.ensure_active()
 
@@ -76,7 +77,7 @@ def test_a_grant_whose_reply_was_lost_is_found_again_and_not_taken_twice(world: 
     proxy.drop_replies()
     with ThreadPoolExecutor(1) as pool:
         taking = pool.submit(take, provider, 10)
-        until(lambda: len(nodes(looking)) == 1)
+        eventually(lambda: len(nodes(looking)) == 1)
         (node,) = nodes(looking)
         proxy.heal(reconnect=True)
         lease = taking.result(10)
@@ -96,9 +97,9 @@ def test_giving_up_after_a_lost_reply_leaves_no_node_behind(world: World, proxy:
     assert len(nodes(looking)) == 1
     proxy.heal(reconnect=True)
     # Long before the session would time out.
-    until(lambda: nodes(looking) == [], within_s=8)
+    eventually(lambda: nodes(looking) == [], within_s=8)
     proxy.heal(reconnect=True)
-    take(provider, wait_s=5).ensure_active()
+    take(provider, wait_s=12).ensure_active()
 
 
 def test_a_waiter_that_gives_up_leaves_no_node_behind(world: World) -> None:
@@ -114,7 +115,7 @@ def test_a_waiter_whose_connection_breaks_waits_on_with_the_same_node(world: Wor
     lease = take(holder)
     with ThreadPoolExecutor(1) as pool:
         taking = pool.submit(take, waiter, 10)
-        until(lambda: len(nodes(holder)) == 2)
+        eventually(lambda: len(nodes(holder)) == 2)
         place = nodes(holder)[1]
         proxy.interrupt()
         assert nodes(holder) == [lease.grant, place]
@@ -125,7 +126,7 @@ def test_a_waiter_whose_connection_breaks_waits_on_with_the_same_node(world: Wor
 def test_a_node_that_was_made_in_the_next_session_is_not_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The session may end while a request waits for a connection; its node belongs to the next session then."""
     provider = world.writer("one", lease_s=20.0)
-    provider.release(take(provider, 5))
+    provider.release(take(provider, 12))
     session = provider._session
     assert session is not None
     ask = session.ask
@@ -146,10 +147,10 @@ def test_a_waiter_whose_session_ends_or_whose_node_is_removed_enters_the_queue_a
     lease = take(holder)
     with ThreadPoolExecutor(1) as pool:
         taking = pool.submit(take, waiter, 10)
-        until(lambda: len(nodes(holder)) == 2)
+        eventually(lambda: len(nodes(holder)) == 2)
         first_place = nodes(holder)[1]
         expire(waiter)
-        until(lambda: len(nodes(holder)) == 2 and nodes(holder)[1] != first_place)
+        eventually(lambda: len(nodes(holder)) == 2 and nodes(holder)[1] != first_place)
         assert not taking.done()
         holder.release(lease)
         taken = taking.result(10)
@@ -159,10 +160,10 @@ def test_a_waiter_whose_session_ends_or_whose_node_is_removed_enters_the_queue_a
 
 def test_publishing_pauses_while_the_connection_is_interrupted_and_goes_on_once_verified(world: World, proxy: Proxy) -> None:
     holder = world.writer("holder", lease_s=9.0, port=proxy.port)
-    lease = take(holder, 5)
+    lease = take(holder, 12)
     assert isinstance(lease, ZooKeeperLease)
     proxy.cut()
-    until(lambda: lease.is_doubtful)
+    eventually(lambda: lease.is_doubtful)
     assert lease.lost is None, "suspended is not lost"
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(lease.ensure_active)
@@ -179,13 +180,13 @@ def test_publishing_pauses_while_the_connection_is_interrupted_and_goes_on_once_
 
 def test_a_holder_that_is_cut_off_stops_before_the_next_one_starts(world: World, proxy: Proxy) -> None:
     holder, other = world.writer("holder", port=proxy.port), world.writer("other")
-    lease = take(holder, 5)
+    lease = take(holder, 12)
     assert isinstance(lease, ZooKeeperLease)
     with renewing(holder, lease, world.runtime, LEASE_S / 3, Events((world.seen.append,))):
         proxy.cut()
         with ThreadPoolExecutor(1) as pool:
             taking = pool.submit(lambda: (take(other, wait_s=10), time.monotonic()))
-            until(lambda: lease.is_doubtful)
+            eventually(lambda: lease.is_doubtful)
             with pytest.raises(LeaseLost) as lost:
                 lease.ensure_active()
             stopped_s = time.monotonic()
@@ -200,18 +201,18 @@ def test_a_holder_that_is_cut_off_stops_before_the_next_one_starts(world: World,
 
 def test_a_release_whose_reply_was_lost_or_that_cannot_be_sent_frees_the_lock_all_the_same(world: World, proxy: Proxy) -> None:
     holder, other = world.writer("holder", lease_s=20.0, port=proxy.port), world.writer("other", lease_s=20.0)
-    lease = take(holder, 5)
+    lease = take(holder, 12)
     proxy.drop_replies()
     holder.release(lease)
-    new = take(other, 5)
+    new = take(other, 12)
     assert new.token > lease.token
     other.release(new)
     proxy.heal(reconnect=True)
     lease = take(holder, 10)
     proxy.cut()
-    began_s = time.monotonic()
-    holder.release(lease)
-    assert time.monotonic() - began_s < 2.0 + 1.5
+    with Stopwatch() as watch:
+        holder.release(lease)
+    assert watch.took_s < 2.0 + 1.5
     assert [event.kind for event in world.seen].count(EventKind.ALERT) == 2
     proxy.heal(reconnect=True)
     take(other, 8).ensure_active()
@@ -221,13 +222,13 @@ def test_a_server_that_restarts_with_its_data_keeps_the_lock_for_its_holder(tmp_
     with zookeeper_server(tmp_path, own=True) as server:
         world = World(server)
         holder, other = world.writer("holder", lease_s=30.0), world.writer("other", lease_s=30.0)
-        lease = take(holder, 5)
+        lease = take(holder, 12)
         assert isinstance(lease, ZooKeeperLease)
         with ThreadPoolExecutor(1) as pool:
             taking = pool.submit(take, other, 60)
-            until(lambda: len(nodes(holder)) == 2)
+            eventually(lambda: len(nodes(holder)) == 2)
             server.stop()
-            until(lambda: lease.is_doubtful)
+            eventually(lambda: lease.is_doubtful)
             server.start()
             lease.ensure_active()
             assert not taking.done()
@@ -244,9 +245,9 @@ def test_a_held_lock_survives_the_loss_of_the_leader(tmp_path: Path) -> None:
         lease = take(holder, 10)
         with ThreadPoolExecutor(1) as pool:
             taking = pool.submit(take, other, 60)
-            until(lambda: len(nodes(holder)) == 2)
+            eventually(lambda: len(nodes(holder)) == 2)
             ensemble.stop_leader()
-            until(lambda: lease.is_doubtful)  # type: ignore[attr-defined]
+            eventually(lambda: lease.is_doubtful)  # type: ignore[attr-defined]
             lease.ensure_active()
             assert not taking.done() and lease.lost is None
             assert nodes(holder)[0] == lease.grant and len(nodes(holder)) == 2
@@ -260,7 +261,7 @@ def test_leases_are_never_longer_than_the_session_that_the_server_grants(world: 
         take(world.writer("long", lease_s=900.0), 5)
     assert nodes(world.writer("looks")) == []
     provider = world.writer("one", lease_s=60.0)
-    lease = take(provider, 5)
+    lease = take(provider, 12)
     assert lease.lease_s == 40.0 and lease.remaining_s() <= 40.0
     with pytest.raises(SettingsError, match=r"maxSessionTimeout"):
         world.writer("probes", lease_s=900.0).probe()
@@ -276,7 +277,7 @@ def test_the_example_configuration_runs_on_a_real_server(zookeeper: Service, tmp
     runtime = SystemRuntime()
     storage = MemoryStorage(runtime.now_ms, name="example")
     provider = open_provider(settings, storage, runtime, WriterIdentity.of_this_process(runtime))
-    lease = provider.acquire(wait_s=5)
+    lease = provider.acquire(wait_s=12)
     assert lease.lease_s == settings.lock.lease_s
     provider.close()
     assert lease.lost is not None and lease.lost.reason == "released"

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,14 +27,6 @@ from lakelock.testing.servers.zookeeper import JVM, jars
 
 LEASE_S = 1.5
 _numbers = count()
-
-
-def until(condition: Callable[[], object], within_s: float = 10.0) -> None:
-    """Wait until `condition` holds."""
-    end_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < end_s, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def expire(provider: ZooKeeperLockProvider) -> None:

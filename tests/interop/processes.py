@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.interop.shared import Row, Shared, until
+from tests.interop.shared import Row, Shared
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 END_WITHIN_S = 240.0
@@ -29,7 +30,7 @@ class Writer:
         )
 
     def until_stopped(self) -> None:
-        until(lambda: self._state() in "TZ", "the writer comes to the step where it stops")
+        eventually(lambda: self._state() in "TZ", saying="the writer comes to the step where it stops")
         assert self._state() == "T", self.end()
 
     def go_on(self) -> dict[str, Any]:

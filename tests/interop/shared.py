@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -37,15 +36,6 @@ def rows(*values: Row, schema: pa.Schema = SCHEMA) -> pa.Table:
     """Rows in the order of the schema's columns."""
     columns = list(zip(*values, strict=True)) if values else [[] for _ in schema]
     return pa.table([pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
-
-
-def until(true: Callable[[], object], what: str, within_s: float = 120.0) -> Any:
-    """Wait until `true` gives something, and return it."""
-    end_s = time.monotonic() + within_s
-    while not (found := true()):
-        assert time.monotonic() < end_s, f"not within {within_s:.0f} s: {what}"
-        time.sleep(0.01)
-    return found
 
 
 @dataclass(frozen=True)

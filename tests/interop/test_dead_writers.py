@@ -11,8 +11,9 @@ import pytest
 from lakelock.errors import RolledBackError
 from tests.interop.conftest import FULL
 from tests.interop.processes import lakelock_writer
-from tests.interop.shared import Shared, until
+from tests.interop.shared import Shared
 from tests.interop.witness import JavaError, witness
+from tests.waiting import eventually
 
 Share = Callable[..., Shared]
 
@@ -77,7 +78,7 @@ def test_a_writer_of_lakelock_that_java_took_for_dead_is_rejected_and_says_so(ta
 def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_alone(table: Shared, tmp_path: Path) -> None:
     dead_gate, live_gate, engine = tmp_path / "dead", tmp_path / "live", table.engine()
     dying = table.begin_java("bulk_insert", ("x", 1, "eu"), ("y", 2, "us"), gate=dead_gate, half="id = 'y'", **DIRECT)
-    until(lambda: data_files(table, pending(table)), "the first half of the Java job is written")
+    eventually(lambda: data_files(table, pending(table)), saying="the first half of the Java job is written")
     (dead,) = pending(table)
     dead_gate.write_text("the job dies here")
     with pytest.raises(JavaError):
@@ -86,7 +87,7 @@ def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_al
     age(table, dead)
 
     living = table.begin_java("upsert", ("c", 33, "ap"), gate=live_gate)
-    (alive,) = until(lambda: [i for i in pending(table) if i != dead], "the live Java job has begun")
+    (alive,) = eventually(lambda: [i for i in pending(table) if i != dead], saying="the live Java job has begun")
     engine.upsert(table.rows(("a", 10, "eu")))
     table.put(("a", 10, "eu"))
     table.agree()
@@ -108,7 +109,7 @@ def test_a_killed_jvm_leaves_nothing_that_lakelock_does_not_remove(table: Shared
         other.begin_write(
             table.path, table.rows(("x", 1, "eu"), ("y", 2, "us")), options, gate=str(tmp_path / "never"), half="id = 'y'"
         )
-        until(lambda: data_files(table, pending(table)), "the first half of the Java job is written")
+        eventually(lambda: data_files(table, pending(table)), saying="the first half of the Java job is written")
         os.kill(other.jvm_pid, 9)
     (dead,) = pending(table)
     age(table, dead)

@@ -9,9 +9,10 @@ import pytest
 
 from lakelock.errors import EarlyConflictError
 from tests.interop.processes import lakelock_writer
-from tests.interop.shared import EARLY, Shared, until
+from tests.interop.shared import EARLY, Shared
 from tests.interop.test_dead_writers import pending
 from tests.interop.witness import JavaError
+from tests.waiting import eventually
 
 Share = Callable[..., Shared]
 
@@ -42,10 +43,10 @@ def test_lakelock_stops_early_at_the_marker_of_a_live_java_writer(table: Shared,
     gate = tmp_path / "gate"
     coordinator = table.coordinator()
     theirs = table.begin_java("upsert", ("a", 11, "eu"), gate=gate, hoodie__write__markers__type=markers)
-    (instant,) = until(lambda: pending(table), "the Java job has begun")
+    (instant,) = eventually(lambda: pending(table), saying="the Java job has begun")
     with coordinator.table.locked():  # it cannot commit now
         gate.touch()
-        until(lambda: merge_markers(table, instant), "the Java job rewrites the file group")
+        eventually(lambda: merge_markers(table, instant), saying="the Java job rewrites the file group")
         with coordinator.begin("UPSERT") as tx, pytest.raises(EarlyConflictError) as caught:
             table.engine().upsert_in(tx, table.rows(("a", 12, "eu")))
         assert caught.value.conflict.other.instant == instant and "markers" in caught.value.conflict.detail

@@ -18,9 +18,9 @@ from lakelock.settings import Settings
 from lakelock.spark_plugin import LakelockDataSource, LakeTable
 from lakelock.storage_open import StorageLocation
 from lakelock.testing.servers import SERVICES, Service
-from tests.behaviour.data_lock_suite import eventually
 from tests.spark.processes import WriterProcess
 from tests.spark.writer_process import COLUMNS, frame, gate
+from tests.waiting import eventually
 
 # A lease of ten minutes: what is free after seconds was given back.
 PESSIMISTIC = {

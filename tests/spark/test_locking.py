@@ -14,7 +14,7 @@ from lakelock.errors import InputError, LockTimeout, SettingsError
 from lakelock.events import Event
 from lakelock.spark_plugin import LakeTable, locked_together
 from lakelock.spark_plugin.datasource import LakelockDataSource
-from tests.behaviour.data_lock_suite import eventually
+from tests.waiting import eventually
 
 PESSIMISTIC = {"concurrency.mode": "PESSIMISTIC", "data_locks.sleep_s": 0.05}
 AT_ONCE = {"concurrency.mode": "PESSIMISTIC", "data_locks.attempts": 1}

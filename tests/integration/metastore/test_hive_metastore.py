@@ -27,7 +27,8 @@ from lakelock.testing.servers.hive_metastore import (
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
 from tests.integration.given import Start, check_given
-from tests.integration.metastore_world import LEASE_S, World, take, until
+from tests.integration.metastore_world import LEASE_S, World, take
+from tests.waiting import eventually
 
 
 def test_taking_and_giving_back_costs_two_calls(world: World, proxy: MetastoreProxy) -> None:
@@ -59,7 +60,7 @@ def test_a_killed_waiter_does_not_hold_up_those_behind_it(world: World, metastor
     dead = Worker({**arena, "settings": {"lock.provider": world.uri}})
     try:
         dead.ask("take 60")
-        until(lambda: len(world.rows(metastore.port)) == 2)
+        eventually(lambda: len(world.rows(metastore.port)) == 2)
     finally:
         dead.end()
     holder.release(lease)
@@ -79,7 +80,7 @@ def test_a_holder_that_renews_keeps_the_lock_beyond_its_lease_and_the_timeout_of
 def test_an_expired_lease_is_never_renewed_even_if_nobody_took_the_lock(world: World, metastore: Service) -> None:
     holder = world.writer("holder", lease_s=1.0)
     lease = take(holder)
-    until(lambda: lease.lost is not None)
+    eventually(lambda: lease.lost is not None)
     assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token], "the metastore still has it"
     with pytest.raises(LeaseLost) as lost:
         holder.renew(lease)
@@ -93,7 +94,7 @@ def test_a_lock_that_the_metastore_dropped_is_noticed_by_the_heartbeat_and_told_
     lease = take(holder)
     world.calls(metastore.port).unlock(lease.token)
     with renewing(holder, lease, world.runtime, 0.1, Events((world.seen.append,))):
-        until(lambda: lease.lost is not None, within_s=3)
+        eventually(lambda: lease.lost is not None)
     assert lease.lost is not None and lease.lost.reason == "taken-over"
     holder.release(lease)
     assert [event.kind for event in world.seen].count(EventKind.LEASE_LOST) == 1
@@ -125,7 +126,7 @@ def test_inspect_shows_the_holder_and_the_queue(world: World, metastore: Service
     lease = take(holder)
     waiting = threading.Thread(target=lambda: waiter.release(take(waiter, wait_s=20)))
     waiting.start()
-    until(lambda: len(world.rows(metastore.port)) == 2)
+    eventually(lambda: len(world.rows(metastore.port)) == 2)
     state = looker.inspect()
     assert state.holder is not None and state.holder.writer is not None and state.holder.writer.application == "holder"
     assert state.token == state.holder.token == lease.token and state.holder.lease_s == 4.0 and state.holder.renewed_ms
@@ -138,7 +139,7 @@ def test_inspect_shows_the_holder_and_the_queue(world: World, metastore: Service
 
 def test_a_dead_holder_is_broken_without_force(world: World) -> None:
     lease = take(world.writer("dead", lease_s=1.0))
-    until(lambda: lease.lost is not None)
+    eventually(lambda: lease.lost is not None)
     operator = world.writer("operator")
     operator.break_lock(lease.token)
     take(world.writer("next"))

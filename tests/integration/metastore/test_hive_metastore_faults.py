@@ -12,7 +12,8 @@ from lakelock.events import EventKind
 from lakelock.providers import renewing
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
-from tests.integration.metastore_world import World, take, until
+from tests.integration.metastore_world import World, take
+from tests.waiting import eventually
 
 
 def test_a_lock_whose_reply_got_lost_is_adopted_and_not_taken_twice(
@@ -21,7 +22,7 @@ def test_a_lock_whose_reply_got_lost_is_adopted_and_not_taken_twice(
     provider = world.writer("one")
     provider.release(take(provider))
     proxy.lose_reply = ["lock"]
-    lease = take(provider, wait_s=5)
+    lease = take(provider, wait_s=12)
     assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token]
     assert proxy.lose_reply == [] and proxy.calls["lock"] == 2
     provider.renew(lease)
@@ -32,14 +33,14 @@ def test_a_lock_whose_reply_got_lost_is_adopted_and_not_taken_twice(
 def test_a_lock_request_that_got_lost_is_sent_again(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
     provider = world.writer("one")
     proxy.lose_request = ["lock"]
-    lease = take(provider, wait_s=5)
+    lease = take(provider, wait_s=12)
     assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token] and proxy.calls["lock"] == 2
 
 
 def test_a_lock_request_that_arrives_late_leaves_no_ghost(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
     provider = world.writer("one")
     proxy.hold_request = ["lock"]
-    lease = take(provider, wait_s=5)
+    lease = take(provider, wait_s=12)
     proxy.deliver()
     assert len(world.rows(metastore.port)) == 2
     provider.renew(lease)
@@ -65,7 +66,7 @@ def test_a_lost_heartbeat_check_or_unlock_is_sent_again(
     waiter, got = world.writer("waiter", lease_s=4.0), []
     waiting = threading.Thread(target=lambda: got.append(take(waiter, wait_s=20)))
     waiting.start()
-    until(lambda: proxy.calls["check_lock"] > 1)
+    eventually(lambda: proxy.calls["check_lock"] > 1)
     other.renew(lease)
     other.release(lease)
     waiting.join(20)
@@ -103,7 +104,7 @@ def test_the_wait_is_bounded_when_nobody_answers(world: World, metastore: Servic
         with pytest.raises(ProviderUnavailable, match="no answer in time"):
             take(provider, wait_s=1.0)
         assert time.monotonic() - began_s < 4
-        until(lambda: lease.lost is not None)
+        eventually(lambda: lease.lost is not None)
         holder.release(lease)
         assert time.monotonic() - began_s < 8
     finally:
@@ -114,9 +115,9 @@ def test_the_wait_is_bounded_when_nobody_answers(world: World, metastore: Servic
 def test_a_holder_without_a_metastore_loses_its_lease_at_the_deadline_and_knows_why(
     world: World, proxy: MetastoreProxy
 ) -> None:
-    provider = world.writer("one", lease_s=1.0)
+    provider = world.writer("one", lease_s=5.0)
     lease = take(provider)
     proxy.refuse, proxy.lose_request = True, ["heartbeat"]
     with renewing(provider, lease, world.runtime, 0.1):
-        until(lambda: lease.lost is not None)
+        eventually(lambda: lease.lost is not None)
     assert lease.lost is not None and lease.lost.reason == "unreachable" and "could not connect" in lease.lost.detail

@@ -25,7 +25,8 @@ from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_p
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 from tests.integration.certificates import new_certificate
-from tests.integration.metastore_world import World, closed_port, new_world, take, until
+from tests.integration.metastore_world import World, closed_port, new_world, take
+from tests.waiting import eventually
 
 
 @dataclass
@@ -87,7 +88,7 @@ def logins(metastore: Service) -> Iterator[Logins]:
 def test_another_metastore_is_used_when_the_first_is_away(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
     uri = world.uri.replace("//", f"//127.0.0.1:{closed_port()},")
     provider = world.writer("one", uri=uri, uri_selection="sequential")
-    provider.release(take(provider, wait_s=5))
+    provider.release(take(provider, wait_s=12))
     assert proxy.connections == 1
     named = world.writer("two", uri=f"hive:///{world.database}/{world.table}", uris=f"thrift://127.0.0.1:{proxy.port}")
     lease = take(named)
@@ -254,14 +255,14 @@ def test_a_restart_in_the_middle_is_survived(guarded: Guarded) -> None:
         lease = take(holder)
         with renewing(holder, lease, world.runtime, 0.2):
             guarded.service.stop()
-            until(lambda: bool(lease.trouble))
+            eventually(lambda: bool(lease.trouble))
             guarded.service.start()
-            until(lambda: not lease.trouble, within_s=50)
+            eventually(lambda: not lease.trouble, within_s=50)
             lease.ensure_active()
             with pytest.raises(LockTimeout, match="holder"):
                 take(waiter, wait_s=3)
         holder.release(lease)
-        take(waiter, wait_s=5)
+        take(waiter, wait_s=12)
 
 
 @pytest.mark.parametrize("auth", ["PLAIN", "DIGEST"])

@@ -16,7 +16,8 @@ from lakelock.providers.metastore_wire import Address
 from lakelock.settings_hive_metastore import HiveMetastoreSettings
 from lakelock.testing.servers.hive_metastore import MetastoreProcess
 from lakelock.testing.servers.kerberos import REALM, Realm, kerberos_realm
-from tests.integration.metastore_world import World, take, until
+from tests.integration.metastore_world import World, take
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation
 _numbers = count(1)
@@ -128,7 +129,7 @@ def test_an_expired_ticket_is_said_to_be_one(secured: Secured, world: World, cac
         provider.close()
         return bool(refusals)
 
-    until(refused)
+    eventually(refused)
     assert "expired" in refusals[0].message and "`kinit`" in refusals[0].hint
 
 

@@ -1,0 +1,53 @@
+"""Waiting in tests: for what comes to be at some time, and with a clock for what is promised within a bound."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+PATIENT_S = 120.0
+"""Long for any machine: for what has no bound of its own."""
+
+_LOOK_EACH_S = 0.01
+
+
+def eventually(what: Callable[[], Any], within_s: float = PATIENT_S, *, saying: str = "it happens") -> Any:
+    """What `what` gives as soon as that is true; fails after `within_s`."""
+    until_s = time.monotonic() + within_s
+    while not (found := what()):
+        assert time.monotonic() < until_s, f"not within {within_s:g} s: {saying}"
+        time.sleep(_LOOK_EACH_S)
+    return found
+
+
+class Stopwatch:
+    """`with Stopwatch() as watch`: what a block took, without the time that the machine kept from this process.
+
+    A thread that wants to run a hundred times a second tells how long nobody let it: on a machine with too much work the
+    code under test had to wait as long. So a bound can be as tight as what is promised.
+    """
+
+    def __init__(self) -> None:
+        self._kept_s = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tick, name="stopwatch", daemon=True)
+
+    def __enter__(self) -> Stopwatch:
+        self._began_s = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall_s = time.monotonic() - self._began_s
+        self._over.set()
+        self._thread.join()
+        self.took_s = self.wall_s - self._kept_s
+
+    def _tick(self) -> None:
+        while True:
+            asked_s = time.monotonic()
+            if self._over.wait(_LOOK_EACH_S):
+                return
+            self._kept_s += max(0.0, time.monotonic() - asked_s - 2 * _LOOK_EACH_S)
