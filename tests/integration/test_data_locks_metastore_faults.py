@@ -115,11 +115,11 @@ def test_a_lost_look_sign_of_life_or_heartbeat_is_made_up_for(world: DataWorld, 
 def test_without_a_metastore_waiting_is_bounded_the_lease_ends_and_a_failed_release_is_told(
     world: DataWorld, proxy: MetastoreProxy
 ) -> None:
-    one = world.writer("one", lease_s=5.0, port=proxy.port, connect_delay_s=0.05)
+    one = world.writer("one", lease_s=3.0, port=proxy.port, connect_delay_s=0.05)
     lease = one.acquire(own(P1), wait_s=12)
     proxy.refuse, proxy.lose_request = True, ["heartbeat"]
     with renewing(one, lease, RUNTIME, 0.1):
-        eventually(lambda: lease.lost is not None, within_s=5.0 + SLACK_S)
+        eventually(lambda: lease.lost is not None, within_s=3.0 + SLACK_S)
     assert lease.lost is not None and lease.lost.reason == "unreachable"
     one.release(lease)
     assert EventKind.ALERT in [event.kind for event in world.seen]
@@ -128,4 +128,4 @@ def test_without_a_metastore_waiting_is_bounded_the_lease_ends_and_a_failed_rele
         one.acquire(own(P1), wait_s=0.5)
     assert monotonic() - began_s < 0.5 + SLACK_S
     proxy.refuse = False
-    one.acquire(own(P1), wait_s=5.0 + 2 * SLACK_S)
+    one.acquire(own(P1), wait_s=3.0 + 2 * SLACK_S)

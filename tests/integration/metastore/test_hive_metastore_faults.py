@@ -115,7 +115,7 @@ def test_the_wait_is_bounded_when_nobody_answers(world: World, metastore: Servic
 def test_a_holder_without_a_metastore_loses_its_lease_at_the_deadline_and_knows_why(
     world: World, proxy: MetastoreProxy
 ) -> None:
-    provider = world.writer("one", lease_s=5.0)
+    provider = world.writer("one", lease_s=3.0)
     lease = take(provider)
     proxy.refuse, proxy.lose_request = True, ["heartbeat"]
     with renewing(provider, lease, world.runtime, 0.1):

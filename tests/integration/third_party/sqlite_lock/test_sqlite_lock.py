@@ -38,7 +38,7 @@ def test_a_database_that_somebody_keeps_locked_is_waited_for_within_the_bound_an
         with pytest.raises(ProviderUnavailable, match="locked"):
             provider.acquire(wait_s=0.2)
         other.execute("ROLLBACK")
-    provider.release(provider.acquire(wait_s=12))
+    provider.release(provider.acquire(wait_s=5))
 
 
 def test_the_probe_says_that_the_folder_is_missing(tmp_path: Path) -> None:
