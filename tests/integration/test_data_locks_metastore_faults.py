@@ -14,7 +14,7 @@ from lakelock.events import EventKind
 from lakelock.providers import renewing
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
 from lakelock.testing.servers.service import Service
-from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, Later, granted, own
+from tests.behaviour.data_lock_suite import P1, P2, SLACK_S, Later, granted, own
 from tests.integration.matrix import mark
 from tests.integration.metastore_data_world import DataWorld, data_world
 from tests.waiting import eventually

@@ -14,7 +14,7 @@ from lakelock.events import EventKind, Events
 from lakelock.providers import Lease, LockProvider, renewing
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.redis import RedisServer
-from tests.integration.redis_world import LEASE_S, World, take, waiting
+from tests.integration.redis_world import World, take, waiting
 from tests.waiting import Stopwatch, eventually
 
 
