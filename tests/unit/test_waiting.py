@@ -1,0 +1,45 @@
+"""The stopwatch of tests, on a process that is really stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.waiting import eventually
+
+PAUSE_S = 1.0
+WATCHED = f"""
+import threading
+from tests.waiting import Stopwatch
+with Stopwatch() as watch:
+    threading.Event().wait({PAUSE_S})
+    print("begun", flush=True)
+    input()
+print(watch.wall_s, watch.took_s)
+"""
+
+
+def test_what_the_code_waits_for_counts_and_a_pause_of_its_process_does_not() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", WATCHED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as watched:
+        assert watched.stdout is not None
+        assert watched.stdout.readline() == "begun\n"
+        watched.send_signal(signal.SIGSTOP)
+        time.sleep(PAUSE_S)
+        watched.send_signal(signal.SIGCONT)
+        said, _ = watched.communicate("\n", timeout=60)
+    wall_s, took_s = map(float, said.split())
+    assert wall_s - took_s > PAUSE_S - 0.1
+    assert took_s > PAUSE_S / 3
+
+
+def test_what_never_happens_is_told_with_its_name() -> None:
+    with pytest.raises(AssertionError, match=r"not within 0\.05 s: pigs fly"):
+        eventually(lambda: False, 0.05, saying="pigs fly")
