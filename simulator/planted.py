@@ -186,7 +186,7 @@ _OTHERS = (
         'first if archivable else ""',
         "first",
         within=4000,
-        seed=1487,
+        seed=3342,
     ),
     Planted(
         "batch applied by a twin",
