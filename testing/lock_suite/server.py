@@ -56,9 +56,11 @@ class ServerPromises(Promises):
         holder, direct = arena.writer("holder", proxy=proxy), arena.writer("direct")
         lease = holder.acquire(wait_s=12)
         proxy.cut()
+        ends_s = arena.runtime.monotonic_s() + arena.lease_s
         with pytest.raises(LakelockError):
             holder.renew(lease)
         arena.until(lambda: lease.lost, within_s=arena.lease_s + SLACK_S)
+        assert lease.deadline_s <= ends_s
         holder.release(lease)
         began_s = arena.runtime.monotonic_s()
         with pytest.raises(ProviderUnavailable):
