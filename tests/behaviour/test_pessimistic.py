@@ -261,7 +261,6 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.data_locks import Resource
 from lakelock.settings import Settings
 from lakelock.storage_open import StorageLocation
-from tests.waiting import eventually
 settings = Settings.resolve({"concurrency.mode": "PESSIMISTIC", "data_locks.lease_s": 2, "data_locks.renew_s": 0.5}).settings
 coordinator = Coordinator.open(StorageLocation.of(sys.argv[1], {}), settings, application="killed")
 with coordinator.data.writing("INSERT", (Resource.of("month=1"),)):

@@ -192,7 +192,7 @@ def test_passwords_of_redis_are_in_no_message_and_no_identity(tmp_path: Path, op
         lease = right.acquire(own(P1), wait_s=12)
         right.release(lease)
         with pytest.raises(ProviderRefused, match="refused") as refused:
-            wrong.acquire(own(P1), wait_s=12)
+            wrong.acquire(own(P1), wait_s=5)
         assert SECRET not in str(refused.value) + right.identity + repr(right) + repr(lease)
 
 

@@ -108,7 +108,7 @@ def test_a_request_that_no_transaction_holds_is_refused_with_the_way_out(queues:
     one = queues.writer("one")
     huge = [Resource.of(f"{'x' * 900}={number}") for number in range(1000)]
     with pytest.raises(LockError, match="1000 partitions|1001 data locks") as refused:
-        one.acquire(own(*huge), wait_s=12)
+        one.acquire(own(*huge), wait_s=5)
     assert "data_locks.escalate_above" in refused.value.hint and not isinstance(refused.value, LockTimeout)
     one.release(one.acquire(own(P1), wait_s=12))
 
@@ -171,7 +171,7 @@ def test_the_nodes_of_a_digest_user_are_closed_to_everybody_else(queues: Queues)
     lease = owner.acquire(own(P1), wait_s=12)
     stranger = queues.writer("stranger")
     with pytest.raises(LockError, match="may not use") as refused:
-        stranger.acquire(own(P2), wait_s=12)
+        stranger.acquire(own(P2), wait_s=5)
     assert SECRET not in str(refused.value) + owner.identity + repr(owner)
     owner.renew(lease)
     owner.release(lease)

@@ -130,7 +130,7 @@ def test_a_holder_that_dies_while_its_lock_is_being_broken_is_waited_for(queues:
 
 def test_leases_are_never_longer_than_the_session_that_the_server_grants(queues: Queues) -> None:
     with pytest.raises(SettingsError, match="40 s") as refused:
-        queues.writer("long", 90.0).acquire(own(P1), wait_s=12)
+        queues.writer("long", 90.0).acquire(own(P1), wait_s=5)
     assert refused.value.details["key"] == "data_locks.lease_s"
     one = queues.writer("one", 60.0)
     lease = one.acquire(own(P1), wait_s=12)

@@ -207,7 +207,7 @@ def test_throttling_is_waited_out_within_the_bound(troubled: World) -> None:
     assert world.writer("looks").inspect().holder is None
     proxy.plan = [Rule(lambda *_: True, "throttled", times=999)]
     with pytest.raises(ProviderUnavailable, match="ProvisionedThroughputExceeded") as refused:
-        take(provider, wait_s=12)
+        take(provider, wait_s=5)
     assert "capacity" in refused.value.hint
     assert world.runtime.monotonic_s() < 20
 

@@ -68,7 +68,7 @@ def test_a_restart_in_the_middle_keeps_the_lock_with_its_holder(troubled: World,
         world.runtime.advance(30)
         lease.ensure_active()
         with pytest.raises(LockTimeout):
-            take(world.writer("two"), wait_s=12)
+            take(world.writer("two"), wait_s=5)
     provider.release(lease)
     assert take(world.writer("two")).token == lease.token + 1
 

@@ -72,7 +72,7 @@ def test_a_lock_of_a_digest_user_is_closed_to_everybody_else(world: World) -> No
     lease = owner.acquire(wait_s=12)
     stranger = world.writer("stranger", digest="other:other")
     with pytest.raises(LockError, match=world.path) as refused:
-        stranger.acquire(wait_s=12)
+        stranger.acquire(wait_s=5)
     assert "zookeeper.acl" in refused.value.hint and not isinstance(refused.value, ProviderUnavailable)
     with pytest.raises(LockError):
         stranger.probe()
@@ -111,7 +111,7 @@ def test_sasl_authenticates_and_a_wrong_password_is_said_at_once(secured: Secure
     lease.ensure_active()
     other = world.writer("other", lease_s=6.0, sasl_mechanism="DIGEST-MD5", sasl_username="other", sasl_password="other")
     with pytest.raises(LockError, match=world.path):
-        other.acquire(wait_s=12)
+        other.acquire(wait_s=5)
     wrong = world.writer("wrong", lease_s=6.0, **spark, sasl_password="guess")
     began_s = world.runtime.monotonic_s()
     with pytest.raises(LockError, match="credentials"):
@@ -158,7 +158,7 @@ def test_a_server_that_demands_a_certificate_lets_only_its_owner_to_the_lock(tmp
         with pytest.raises(ProviderUnavailable, match=str(tls_port)):
             world.writer("unknown", **secure, tls_certificate=unknown.public, tls_key=unknown.key).acquire(wait_s=1)
         with pytest.raises(LockError, match="may not use the node"):
-            world.writer("plain", uri=uri.replace(str(tls_port), str(service.port))).acquire(wait_s=12)
+            world.writer("plain", uri=uri.replace(str(tls_port), str(service.port))).acquire(wait_s=5)
         world.writer("again", lease_s=6.0, **secure, **shown).inspect()
         owner.release(lease)
         world.close()
