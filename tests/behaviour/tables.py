@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakelock.clock import SystemRuntime
+from lakelock.clock import Runtime, SystemRuntime
 from lakelock.events import Event
 from lakelock.markers import direct
 from lakelock.markers.names import MarkerKind
@@ -56,11 +56,17 @@ class Recorder:
         return [e.kind.value for e in self.events]
 
 
-def writer(storage: Storage, settings: Settings = QUICK, name: str = "w", listener: Recorder | None = None) -> Coordinator:
+def writer(
+    storage: Storage,
+    settings: Settings = QUICK,
+    name: str = "w",
+    listener: Recorder | None = None,
+    runtime: Runtime | None = None,
+) -> Coordinator:
     """One more writer on the table, as a process of its own would be."""
     location = StorageLocation(storage.uri)
     listeners = (listener,) if listener else ()
-    return Coordinator.open(location, settings, application=name, listeners=listeners, storage=storage)
+    return Coordinator.open(location, settings, runtime=runtime, application=name, listeners=listeners, storage=storage)
 
 
 def put_file(
