@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from benchmarks.measuring import arguments, scratch, show
 from benchmarks.requests import SCHEMA, make_table, new_writer
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import EarlyConflictError
 from lakelock.markers.direct import place
 from lakelock.markers.names import MarkerKind
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.engine import ArrowEngine
 from lakelock.occ.transaction import Transaction
-from lakelock.storage_faulty import CountingStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from lakelock.table.snapshot import DataFile
+from tests.faulty_storage import CountingStorage
 
 LIVE = (1, 10, 100, 1000)
 

@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.measuring import arguments, rows, show
+from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.identity import WriterIdentity
-from lakelock.occ.file_tasks import TaskToken, WriteContext, rewrite_group, write_new_files
+from lakelock.markers.task_token import TaskToken
+from lakelock.occ.write_context import WriteContext
 from lakelock.settings import Settings, WriteSettings
-from lakelock.storage_open import StorageLocation
-from lakelock.table.base_file import BaseFileWriter, Stamp
-from lakelock.table.bloom import BloomFilter
+from lakelock.storage.location import StorageLocation
+from lakelock.table.base_files.bloom import BloomFilter
+from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.index import tag
 from lakelock.table.keyed import Keyed
 from lakelock.table.properties import TableProperties

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from lakelock.clock import SystemRuntime
-from lakelock.providers.metastore_thrift import Calls
-from lakelock.providers.metastore_wire import Address, Wire
-from lakelock.settings_hive_metastore import HiveMetastoreSettings
-from lakelock.storage_local import LocalStorage
+from lakelock.providers.hive_metastore.thrift_calls import Calls
+from lakelock.providers.hive_metastore.wire import Address, Wire
+from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import S3_OPTIONS
 
 if TYPE_CHECKING:

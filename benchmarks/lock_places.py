@@ -16,7 +16,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import LockSettings, Settings
 from lakelock.storage import Storage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import S3_OPTIONS, SERVICES, Service, containers, s3_server
 from lakelock.testing.servers.hive_metastore import PATIENT_URL, hive_metastore_server
 from lakelock.testing.servers.proxy import Proxy

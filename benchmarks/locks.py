@@ -25,9 +25,9 @@ from benchmarks.lock_clients import BARE, CORRECT, Round, local
 from benchmarks.lock_places import PLACES, Place, running
 from benchmarks.measuring import arguments, scratch, show, timed, verdict
 from lakelock.providers import LockProvider
-from lakelock.storage_faulty import CountingStorage
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers.proxy import Proxy
+from tests.faulty_storage import CountingStorage
 
 TRIPS, TIME = 1.1, 1.2
 BLOCKS = 5

@@ -17,16 +17,16 @@ import pyarrow as pa
 
 from benchmarks.measuring import arguments, scratch, show
 from lakelock.clock import SystemRuntime
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
-from lakelock.occ.engine import ArrowEngine
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage_faulty import DATA_OPERATIONS, CountingStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+from tests.faulty_storage import DATA_OPERATIONS, CountingStorage
 
 TARGET = 24
 SCHEMA = pa.schema([("id", pa.string()), ("value", pa.int64()), ("month", pa.string())])

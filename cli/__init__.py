@@ -1,0 +1,1 @@
+"""The command line: `lakelock doctor`, `config`, `commits`, `locks`, `markers`, `audit`, `simulate`."""

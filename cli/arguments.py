@@ -14,8 +14,8 @@ from lakelock.errors import SettingsError
 from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.settings_resolver import Resolved
-from lakelock.storage_open import StorageLocation
+from lakelock.settings.resolver import Resolved
+from lakelock.storage.location import StorageLocation
 
 TableArgument = Annotated[
     str, typer.Argument(metavar="PATH", help="The table: a folder, or a URI such as s3://bucket/table.", show_default=False)

@@ -8,7 +8,7 @@ import typer
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, reporting
-from lakelock.occ.overlaps import HINT, Overlap, audit
+from lakelock.occ.foreign.overlaps import HINT, Overlap, audit
 
 
 def audit_table(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from lakelock.cli.contents import check_contents
-from lakelock.cli.patient import Check, Patient
+from lakelock.cli.doctor_context import Check, DoctorContext
 from lakelock.errors import LakelockError, LockTimeout
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
@@ -33,7 +33,7 @@ LOCK_WAIT_S = 5.0
 PACKAGES = ("lakelock", "pyspark", "pyarrow", "obstore", "fastavro", "hudi")
 
 
-def examine(patient: Patient) -> Iterator[Check]:
+def examine(patient: DoctorContext) -> Iterator[Check]:
     """Run every check, one after the other; one that fails does not keep the others from running."""
     for name, check in CHECKS.items():
         try:
@@ -42,14 +42,14 @@ def examine(patient: Patient) -> Iterator[Check]:
             yield Check(name, "failed", error.message, error.hint)
 
 
-def check_settings(patient: Patient) -> Iterator[Check]:
+def check_settings(patient: DoctorContext) -> Iterator[Check]:
     changed = [f"{key} from {o.origin}" for key, o in patient.resolved.origins.items() if o.origin != "default"]
     yield Check("settings", "ok", ", ".join(changed) if changed else "all at their defaults")
     for warning in patient.resolved.warnings:
         yield Check("settings", "warning", warning)
 
 
-def check_table(patient: Patient) -> Iterator[Check]:
+def check_table(patient: DoctorContext) -> Iterator[Check]:
     properties = read_properties(patient.storage)
     keys, fields = ", ".join(properties.record_keys) or "none", ", ".join(properties.partition_fields) or "none"
     found = f"{properties.name}: version {properties.version}, {properties.type}, key {keys}, partitioned by {fields}"
@@ -62,13 +62,13 @@ def check_table(patient: Patient) -> Iterator[Check]:
         yield Check("table", "ok", found)
 
 
-def check_conditions(patient: Patient) -> Iterator[Check]:
+def check_conditions(patient: DoctorContext) -> Iterator[Check]:
     write_id = patient.runtime.uuid()
     probe(patient.storage, layout.probe(write_id), write_id)
     yield Check("storage", "ok", f"{patient.storage.uri} refuses a second create and a write over a changed object")
 
 
-def check_clock(patient: Patient) -> Iterator[Check]:
+def check_clock(patient: DoctorContext) -> Iterator[Check]:
     clock = StorageClock.measure(patient.storage, patient.runtime)
     skew_ms = patient.runtime.now_ms() - clock.now_ms(patient.runtime)
     away = f"{abs(skew_ms) / 1000:.1f} s {'ahead of' if skew_ms > 0 else 'behind'} the storage's"
@@ -87,7 +87,7 @@ def check_clock(patient: Patient) -> Iterator[Check]:
         )
 
 
-def check_lock(patient: Patient) -> Iterator[Check]:
+def check_lock(patient: DoctorContext) -> Iterator[Check]:
     """One acquire and release, as a commit would do it."""
     settings, runtime = patient.settings, patient.runtime
     if settings.concurrency.mode == "SINGLE_WRITER":
@@ -120,7 +120,7 @@ def check_lock(patient: Patient) -> Iterator[Check]:
         provider.close()
 
 
-def check_writers(patient: Patient) -> Iterator[Check]:
+def check_writers(patient: DoctorContext) -> Iterator[Check]:
     timeline = read_timeline(patient.storage)
     judged = judge_all(patient.storage, patient.settings.heartbeat, patient.runtime, timeline.pending)
     states = [found.state for found in judged.values()]
@@ -137,7 +137,7 @@ def check_writers(patient: Patient) -> Iterator[Check]:
         yield Check("writers", "warning", f"table services are planned and not executed: {plans}", hint)
 
 
-def check_decisions(patient: Patient) -> Iterator[Check]:
+def check_decisions(patient: DoctorContext) -> Iterator[Check]:
     """Every record can be read, and each decided commit is visible."""
     log = DecisionLog(patient.storage)
     view = log.look(newest=0)
@@ -160,7 +160,7 @@ def check_decisions(patient: Patient) -> Iterator[Check]:
         yield Check("decisions", "ok", f"{len(view.numbers)} decisions, the latest is {view.head}")
 
 
-def check_packages(patient: Patient) -> Iterator[Check]:
+def check_packages(patient: DoctorContext) -> Iterator[Check]:
     found = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         try:
@@ -185,7 +185,7 @@ def broken_neighbours() -> list[tuple[str, str]]:
     return broken
 
 
-CHECKS: dict[str, Callable[[Patient], Iterator[Check]]] = {
+CHECKS: dict[str, Callable[[DoctorContext], Iterator[Check]]] = {
     "settings": check_settings,
     "table": check_table,
     "storage": check_conditions,

@@ -11,11 +11,11 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArg
 from lakelock.cli.output import Exit, Output, moment, reporting, size
 from lakelock.errors import InputError
 from lakelock.markers.liveness import judge_all
-from lakelock.occ import footprint as keys
+from lakelock.occ.conflicts import footprint as keys
+from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import DecisionKind, decided_for
 from lakelock.occ.history import HistoryEntry, Outcome, entry_of
-from lakelock.occ.window import read_commit
 from lakelock.table.instants import Instant, is_instant_time
 
 app = typer.Typer(no_args_is_help=True, help="What was committed, and what became of one instant.")

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from lakelock.cli.patient import Check, Patient
+from lakelock.cli.doctor_context import Check, DoctorContext
 from lakelock.errors import LakelockError
-from lakelock.occ.footprint import Other
-from lakelock.occ.overlaps import overlaps
+from lakelock.occ.conflicts.footprint import ConcurrentCommit
+from lakelock.occ.foreign.overlaps import overlaps
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
@@ -20,7 +20,7 @@ NEWEST_COMMITS = 1_000
 SHOWN = 5
 
 
-def check_contents(patient: Patient) -> Iterator[Check]:
+def check_contents(patient: DoctorContext) -> Iterator[Check]:
     """The newest commits can be read, and the newest file of each file group is as long as its commit says."""
     commits = sorted(read_timeline(patient.storage).commits)[-NEWEST_COMMITS:]
     calls = [partial(_read, patient, instant) for instant in commits]
@@ -39,7 +39,7 @@ def check_contents(patient: Patient) -> Iterator[Check]:
     if not broken and not wrong:
         yield Check("contents", "ok", f"{len(commits)} commits can be read, and their {len(newest)} files are there")
     others = [
-        Other.of(instant.requested, instant.completion or "", metadata, None)
+        ConcurrentCommit.of(instant.requested, instant.completion or "", metadata, None)
         for instant, metadata in zip(commits, found, strict=True)
         if isinstance(metadata, CommitMetadata)
     ]
@@ -57,7 +57,7 @@ def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:
     return list(newest.values())
 
 
-def _read(patient: Patient, instant: Instant) -> CommitMetadata | LakelockError:
+def _read(patient: DoctorContext, instant: Instant) -> CommitMetadata | LakelockError:
     try:
         return CommitMetadata.from_bytes(read_instant(patient.storage, instant), instant.file_name)
     except LakelockError as error:

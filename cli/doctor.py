@@ -9,8 +9,8 @@ from rich.text import Text
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, location_of, resolved
 from lakelock.cli.checks import examine
+from lakelock.cli.doctor_context import Check, DoctorContext
 from lakelock.cli.output import Exit, Output, reporting
-from lakelock.cli.patient import Check, Patient
 from lakelock.clock import SystemRuntime
 from lakelock.errors import TableError
 from lakelock.storage import Storage
@@ -28,7 +28,7 @@ def doctor(path: TableArgument, config: ConfigOption = None, settings: SetOption
         found = resolved(config, settings)
         storage = location_of(path, found.settings).open()
         _ensure_table(storage)
-        checks = list(examine(Patient(path, found, storage, SystemRuntime())))
+        checks = list(examine(DoctorContext(path, found, storage, SystemRuntime())))
         failed = any(check.status == "failed" for check in checks)
         values = {"table": storage.uri, "ok": not failed, "checks": [asdict(check) for check in checks]}
         out.show(values, lambda o: _print(o, checks))

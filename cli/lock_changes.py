@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from lakelock.admin.audit import audited
+from lakelock.admin.migrate_lock import Migration, migrate, plan_migration
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import CorruptTableError, LockError, SettingsError
-from lakelock.occ.audit import audited
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.migrate_lock import Migration, migrate, plan_migration
 from lakelock.providers import LockProvider, open_provider
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit record.", show_default=False)]

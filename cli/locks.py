@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from lakelock.admin.audit import AuditRecord, read_audit
+from lakelock.admin.shown_locks import COMMIT, DATA, ExplainedLock, LockRow, explained_locks, shown_locks
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import break_lock, commit_lock, migrate_lock
 from lakelock.cli.output import Output, iso, reporting
-from lakelock.occ.audit import AuditRecord, read_audit
 from lakelock.occ.recorded_lock import recorded_provider
-from lakelock.occ.shown_locks import COMMIT, DATA, ExplainedLock, LockRow, explained_locks, shown_locks
 from lakelock.occ.targets import resources_of
 from lakelock.providers import Holder, LockState
 

@@ -1,0 +1,1 @@
+"""One annotated settings file for each lock provider."""

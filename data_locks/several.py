@@ -18,7 +18,7 @@ from lakelock.data_locks.request import LockRequest, Mode, lock_request
 from lakelock.errors import LockTimeout
 from lakelock.events import Event, EventKind, Events
 from lakelock.providers.heartbeat import renewing
-from lakelock.settings_data_locks import DataLockSettings
+from lakelock.settings.data_locks import DataLockSettings
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from lakelock.errors import LakelockError
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider, provider_name
 from lakelock.settings import Settings
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import SERVICES, ServerError
 
 NAMES: Mapping[str, str] = {name.removesuffix("_metastore"): name for name in SERVICES}

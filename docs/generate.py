@@ -15,17 +15,18 @@ from typing import get_args
 import reference_frames as frames
 import reference_texts as texts
 
-from lakelock import errors, settings_hudi
+from lakelock import errors
 from lakelock.cli.output import Exit, exit_of
 from lakelock.conflict import ConflictRule
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind, log_event
-from lakelock.occ.rules import PROFILES
+from lakelock.occ.conflicts.rules import PROFILES
 from lakelock.providers.base import LossReason, Strength
 from lakelock.providers.registry import BUILT_IN
 from lakelock.settings import SECTIONS
-from lakelock.settings_fields import SettingRow, section_rows
-from lakelock.settings_hive import HIVE_KEYS
+from lakelock.settings import hudi as settings_hudi
+from lakelock.settings.fields import SettingRow, section_rows
+from lakelock.settings.hive import HIVE_KEYS
 
 DOCS = Path(__file__).parent
 

@@ -1,0 +1,1 @@
+"""Signs that writers leave while they work: markers of data files, claims of file groups, heartbeats."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lakelock.occ.footprint import Other
+from lakelock.occ.conflicts.footprint import ConcurrentCommit
+from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.window import read_commit
 from lakelock.table.timeline import Timeline
 
 
@@ -35,5 +35,5 @@ class AppliedVersions:
         return None
 
 
-def _application(other: Other) -> tuple[str, int] | None:
+def _application(other: ConcurrentCommit) -> tuple[str, int] | None:
     return None if other.application is None else (other.application.app_id, other.application.version)

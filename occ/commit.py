@@ -19,20 +19,20 @@ from lakelock.errors import (
     TransactionError,
 )
 from lakelock.events import EventKind
-from lakelock.occ import footprint as keys
 from lakelock.occ.baseline import Baseline, check_unchanged
+from lakelock.occ.conflicts import footprint as keys
+from lakelock.occ.conflicts.footprint import ConcurrentCommit
+from lakelock.occ.conflicts.rules import PROFILES, FileCheck, judge
+from lakelock.occ.conflicts.window import commits_since, possibly_archived
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
-from lakelock.occ.draft import Draft
-from lakelock.occ.ending import outcome_unknown
-from lakelock.occ.footprint import Other
-from lakelock.occ.late_starters import LateStarter, late_starters
+from lakelock.occ.foreign.late_starters import LateStarter, late_starters
+from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
+from lakelock.occ.foreign.single_writer import notice_second_writer
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.planned_services import planned_cleaning, planned_clustering
+from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
-from lakelock.occ.rules import PROFILES, Look, judge
-from lakelock.occ.single_writer import notice_second_writer
+from lakelock.occ.recovery.ending import outcome_unknown
 from lakelock.occ.steps import Step, reached
-from lakelock.occ.window import commits_since, possibly_archived
 from lakelock.providers.base import Lease
 from lakelock.storage import Created
 from lakelock.table import layout
@@ -54,7 +54,7 @@ class Commit:
         self,
         table: OpenTable,
         baseline: Baseline,
-        draft: Draft,
+        draft: PendingCommit,
         *,
         before: Callable[[FileGroupId], DataFile | None],
         ensure_alive: Callable[[], None],
@@ -63,7 +63,7 @@ class Commit:
         self._table, self._baseline, self._draft = table, baseline, draft
         self._before, self._ensure_alive = before, ensure_alive
         self._answers: dict[object, Conflict | None] = {}
-        self._others: dict[str, Other] = {}
+        self._others: dict[str, ConcurrentCommit] = {}
         self.may_be_decided = False
         self._doubted = False
         self.lock_wait_s = 0.0
@@ -94,11 +94,11 @@ class Commit:
         )
 
     @property
-    def judged(self) -> dict[str, Other]:
+    def judged(self) -> dict[str, ConcurrentCommit]:
         """What others committed in the window, as far as it was read."""
         return self._others
 
-    def _under_lock(self, lease: Lease | None, *, may_look: bool) -> Decision | list[Look | LateStarter]:
+    def _under_lock(self, lease: Lease | None, *, may_look: bool) -> Decision | list[FileCheck | LateStarter]:
         table, baseline = self._table, self._baseline
         for _ in range(table.settings.decisions.slot_attempts):
             timeline = table.timeline()
@@ -119,7 +119,7 @@ class Commit:
                 if other.is_foreign:
                     table.met_foreign(other.party.instant)
             self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
-            looks: list[Look | LateStarter] = [*self._validate(timeline, others)]
+            looks: list[FileCheck | LateStarter] = [*self._validate(timeline, others)]
             looks += late_starters(table, timeline, baseline.instant, self._answers)
             if looks and not may_look:
                 return looks
@@ -137,7 +137,7 @@ class Commit:
             hint="run again; if this persists, check that the lock provider really excludes: lakelock doctor",
         )
 
-    def _validate(self, timeline: Timeline, others: Sequence[Other]) -> list[Look]:
+    def _validate(self, timeline: Timeline, others: Sequence[ConcurrentCommit]) -> list[FileCheck]:
         """Raise the first conflict; return the looks that are still unanswered."""
         table, mine = self._table, self._draft.footprint
         conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, self._before)
@@ -154,7 +154,7 @@ class Commit:
             )
         return [look for look in looks if look.identity not in self._answers]
 
-    def _answer(self, look: Look | LateStarter) -> None:
+    def _answer(self, look: FileCheck | LateStarter) -> None:
         conflict = self._answers[look.identity] = look.answer(self._draft.footprint)
         if conflict is not None:
             raise ConflictError(conflict)
@@ -175,7 +175,7 @@ class Commit:
             )
 
     def _decide(
-        self, view: LogView, timeline: Timeline, decisions: Sequence[Decision], others: Sequence[Other]
+        self, view: LogView, timeline: Timeline, decisions: Sequence[Decision], others: Sequence[ConcurrentCommit]
     ) -> Decision | None:
         """Put the commit under the next number: this is the commit point. None when somebody else has the number."""
         table, baseline = self._table, self._baseline
@@ -238,7 +238,7 @@ class Commit:
             raise self._unknown(StorageUnavailable("no answer to the commit, nor to its withdrawal"))
         return made
 
-    def _schema_json(self, others: Sequence[Other]) -> str:
+    def _schema_json(self, others: Sequence[ConcurrentCommit]) -> str:
         """The table's schema after this commit: mine, unless another added columns meanwhile and I did not."""
         if self._draft.footprint.changes_schema:
             return self._draft.schema_json

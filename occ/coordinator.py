@@ -12,20 +12,20 @@ from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.data_locking import DataLocking
 from lakelock.occ.decisions import DecisionLog
-from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.recorded_lock import ensure_recorded
+from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
-from lakelock.occ.single_writer import refuse_second_writer
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from lakelock.table.eligibility import check_readable
 from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties

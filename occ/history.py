@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lakelock.json_object import JsonObject
-from lakelock.occ import footprint as keys
+from lakelock.occ.conflicts import footprint as keys
+from lakelock.occ.conflicts.footprint import ConcurrentCommit, operation_of, writer_of
+from lakelock.occ.conflicts.window import covered_by_archive, read_commit
 from lakelock.occ.decisions import DecisionKind, decided_for
-from lakelock.occ.footprint import Other, operation_of, writer_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head, is_rolled_back
-from lakelock.occ.window import covered_by_archive, read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State
 
@@ -53,7 +53,7 @@ def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
     return [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
 
 
-def entry_of(instant: Instant, other: Other) -> HistoryEntry:
+def entry_of(instant: Instant, other: ConcurrentCommit) -> HistoryEntry:
     """One commit, read from the timeline, as an entry of the history."""
     metadata: CommitMetadata = other.metadata
     stats = metadata.stats

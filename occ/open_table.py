@@ -16,7 +16,7 @@ from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.timeline import Timeline
 

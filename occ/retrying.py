@@ -14,8 +14,8 @@ from lakelock.data_locks import Resource
 from lakelock.errors import ConflictError, EarlyConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.targets import Targets, resources_of
 from lakelock.occ.transaction import Transaction
 from lakelock.retry import Backoff

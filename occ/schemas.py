@@ -6,9 +6,9 @@ The same commit tells whether another engine writes the table: it is that engine
 from __future__ import annotations
 
 from lakelock.errors import TableError
-from lakelock.occ.footprint import BESIDE, SCHEMA
+from lakelock.occ.conflicts.footprint import NEWEST_FOREIGN, SCHEMA
+from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.window import read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
 from lakelock.table.properties import TableProperties
@@ -48,7 +48,7 @@ class SchemaHistory:
             else:
                 other = read_commit(self._table.storage, instant.file_name, instant.requested, "")
                 extra, beside = other.metadata.extra, instant.requested if other.is_foreign else ""
-            beside = beside or extra.get(BESIDE, "")
+            beside = beside or extra.get(NEWEST_FOREIGN, "")
             # One that is archived by now, or was rolled back, tells nothing of who writes today.
             if beside and timeline.state_of(beside) is not None:
                 self._table.met_foreign(beside)

@@ -31,22 +31,22 @@ from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
-from lakelock.occ import footprint as keys
 from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.commit import Commit
 from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts import footprint as keys
+from lakelock.occ.conflicts.early import claim_groups, early_conflict
+from lakelock.occ.conflicts.footprint import AppTransaction, Footprint
+from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.decisions import Decision
-from lakelock.occ.draft import Draft
-from lakelock.occ.early import claim_groups, early_conflict
-from lakelock.occ.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
-from lakelock.occ.file_tasks import WriteContext
-from lakelock.occ.footprint import AppTransaction, Footprint
+from lakelock.occ.foreign.overlaps import alarm
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.overlaps import alarm
-from lakelock.occ.reads import Read
-from lakelock.occ.rollback import Victim
+from lakelock.occ.pending_commit import PendingCommit
+from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
+from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
+from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_no_buckets
 from lakelock.table.instants import Action
@@ -245,7 +245,7 @@ class Transaction:
         remove_uncounted(table.storage, self._markers, files_to_delete(self._markers, stats))
         reached(Step.RECONCILED)
         changes_schema = schema is not None and schema != self.schema
-        draft = Draft.of(
+        draft = PendingCommit.of(
             self._work().wrote(stats, replaced, changes_schema=changes_schema),
             stats,
             (replaced or {}) if self.baseline.action == Action.REPLACE_COMMIT.value else None,
@@ -280,7 +280,7 @@ class Transaction:
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
-        victim = Victim(self.instant, Action(self.baseline.action), self.operation, evidence)
+        victim = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence)
         self.state = withdraw(self._table, victim, disturbed=disturbed, certain=certain, may_be_decided=self.may_be_decided)
 
     def __enter__(self) -> Transaction:

@@ -11,12 +11,12 @@ from lakelock.errors import ProviderRefused, SettingsError
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import LockProvider, Opening, OpenProvider
-from lakelock.providers.dynamodb import DynamodbLockProvider
-from lakelock.providers.hive_metastore import HiveMetastoreLockProvider
+from lakelock.providers.dynamodb.lock import DynamodbLockProvider
+from lakelock.providers.hive_metastore.lock import HiveMetastoreLockProvider
 from lakelock.providers.memory import MemoryLockProvider
-from lakelock.providers.redis import RedisLockProvider
-from lakelock.providers.storage import StorageLockProvider
-from lakelock.providers.zookeeper import ZooKeeperLockProvider
+from lakelock.providers.redis.lock import RedisLockProvider
+from lakelock.providers.storage.lock import StorageLockProvider
+from lakelock.providers.zookeeper.lock import ZooKeeperLockProvider
 from lakelock.storage import Storage
 
 if TYPE_CHECKING:

@@ -11,15 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelock.engine.arrow import ArrowEngine, Batch
+from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.engine import ArrowEngine, Batch
-from lakelock.occ.file_tasks import TaskToken, rewrite_group, write_new_files
-from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.simulator.light_rows import Chosen, LightKernels, Lines
 from lakelock.simulator.rows import SCHEMA, TABLE_SCHEMA, Row, partition_of
-from lakelock.table.base_file import Stamp
+from lakelock.table.base_files.writer import Stamp
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.kernels import ARROW, Kernels
 from lakelock.table.schema import TableSchema

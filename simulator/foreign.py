@@ -16,7 +16,7 @@ from lakelock.markers.liveness import StorageClock
 from lakelock.markers.names import MarkerKind
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.committed import Committed
-from lakelock.occ.footprint import files_of
+from lakelock.occ.conflicts.footprint import files_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.simulator.checks import FOREIGN_TAG
 from lakelock.simulator.engine import Engine

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import DeleteBelow, Insert, Operation, Reap, Relay, Tally, Transfer, Upsert

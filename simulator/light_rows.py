@@ -14,7 +14,7 @@ from typing import IO
 from lakelock.settings import WriteSettings
 from lakelock.simulator.rows import Row, partition_of, rows_of
 from lakelock.storage import Storage
-from lakelock.table.base_file import Stamp, Written
+from lakelock.table.base_files.writer import Stamp, Written
 from lakelock.table.merge import Counts
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema

@@ -12,9 +12,9 @@ from math import inf
 
 from lakelock.errors import LakelockError, LeaseLost, LockError, ProviderUnavailable
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
-from lakelock.providers.lock_file import Sighting
 from lakelock.providers.polling import Attempt, PollingProvider
-from lakelock.providers.storage import StorageLockProvider
+from lakelock.providers.storage.lock import StorageLockProvider
+from lakelock.providers.storage.lock_file import Sighting
 from lakelock.simulator.scheduler import Hub, Process
 
 

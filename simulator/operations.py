@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lakelock.errors import LakelockError
 from lakelock.occ.committed import Committed
-from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.simulator.engine import Engine
 from lakelock.simulator.rows import Row
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from lakelock.table.base_reader import BaseFile
+from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.schema import TableSchema
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("trail", pa.string()), ("part", pa.string())])

@@ -17,7 +17,7 @@ from lakelock.simulator.faults import FaultKind, Faults
 from lakelock.simulator.runtime import START_MS
 from lakelock.simulator.scheduler import Dead, Hub, Process
 from lakelock.storage import Listed, Stored
-from lakelock.storage_keys import is_shown
+from lakelock.storage.keys import is_shown
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 from random import Random
 
-from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.simulator.families import has_family, in_family, paged, stormy
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.foreign import ForeignWrite

@@ -36,7 +36,7 @@ from lakelock.simulator.runtime import SimRuntime
 from lakelock.simulator.scenario import ActorPlan, Scenario
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimServer, SimStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema

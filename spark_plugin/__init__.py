@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakelock.spark_plugin.datasource import LakelockDataSource
+    from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
     from lakelock.spark_plugin.lake_table import LakeTable
     from lakelock.spark_plugin.locking import locked_together
     from lakelock.spark_plugin.results import WriteResult

@@ -10,7 +10,7 @@ from lakelock.clock import Runtime
 from lakelock.errors import InputError
 from lakelock.occ.create import create_table
 from lakelock.spark_plugin.frames import arrow_schema
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 

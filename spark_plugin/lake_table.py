@@ -18,23 +18,24 @@ from lakelock.data_locks import Resource
 from lakelock.errors import InputError
 from lakelock.events import Listener
 from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.history import HistoryEntry
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
-from lakelock.spark_plugin import creating, deleting, inserting, overwriting, streaming, upserting
+from lakelock.spark_plugin import creating, streaming
 from lakelock.spark_plugin.arguments import HISTORY, Duplicates, changed, instant_of, names, plain, settings_of
-from lakelock.spark_plugin.attempt import Attempt, Write
 from lakelock.spark_plugin.frames import require_batch, require_classic, spark_schema
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
-from lakelock.storage_open import StorageLocation
+from lakelock.spark_plugin.writing import deleting, inserting, overwriting, upserting
+from lakelock.spark_plugin.writing.attempt import Attempt, Write
+from lakelock.storage.location import StorageLocation
 from lakelock.table.changes import read_changes
 from lakelock.table.schema import COMMIT_TIME
 

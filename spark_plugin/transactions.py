@@ -11,13 +11,13 @@ from types import TracebackType
 from pyspark.sql import Column, DataFrame
 
 from lakelock.errors import TransactionStateError
-from lakelock.occ.reads import WholeTable
+from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.transaction import Transaction
-from lakelock.spark_plugin import deleting, inserting, upserting
-from lakelock.spark_plugin.attempt import Attempt, Write
 from lakelock.spark_plugin.frames import require_batch
 from lakelock.spark_plugin.results import WriteResult
-from lakelock.spark_plugin.row_reads import RowsRead
+from lakelock.spark_plugin.writing import deleting, inserting, upserting
+from lakelock.spark_plugin.writing.attempt import Attempt, Write
+from lakelock.spark_plugin.writing.row_reads import RowsRead
 
 
 class LakeTransaction:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lakelock.clock import Runtime
 from lakelock.storage import Storage
-from lakelock.table.base_reader import BaseFile
+from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.snapshot import DataFile
 
 _ROWS_PER_BLOOM_LOOKUP = 16

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from lakelock.settings import WriteSettings
 from lakelock.storage import Storage
-from lakelock.table.base_file import BaseFileWriter, Stamp, Written
-from lakelock.table.base_reader import BaseFile
+from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written
 from lakelock.table.index import tag
 from lakelock.table.keyed import Keyed, dedupe
-from lakelock.table.merge import Counts, Doomed, keys_among, rewrite
+from lakelock.table.merge import Counts, DeleteMask, keys_among, rewrite
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write
@@ -73,11 +73,11 @@ class Kernels(Protocol):
         """The first of these keys that a file holds; None if it holds none."""
         ...
 
-    def among(self, keyed: KeyedRows) -> Doomed:
+    def among(self, keyed: KeyedRows) -> DeleteMask:
         """The rows with these keys, for a rewrite to leave out."""
         ...
 
-    def satisfying(self, condition: Condition) -> Doomed:
+    def satisfying(self, condition: Condition) -> DeleteMask:
         """The rows that satisfy a condition, for a rewrite to leave out."""
         ...
 
@@ -93,7 +93,7 @@ class Kernels(Protocol):
 
     def rewrite(
         self, source: IO[bytes], name: str, file: Any, schema: TableSchema, *,
-        upserts: KeyedRows | None, doomed: Doomed | None, ordering_field: str | None,
+        upserts: KeyedRows | None, doomed: DeleteMask | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         """Fill a `new_file` with the rows of the base file `name`, changed; see `lakelock.table.merge.rewrite`."""
         ...
@@ -132,10 +132,10 @@ class ArrowKernels:
             return str(keyed.keys[int(holding.positions[0])].as_py())
         return None
 
-    def among(self, keyed: Keyed) -> Doomed:
+    def among(self, keyed: Keyed) -> DeleteMask:
         return keys_among(keyed.keys)
 
-    def satisfying(self, condition: pc.Expression) -> Doomed:
+    def satisfying(self, condition: pc.Expression) -> DeleteMask:
         def mask(rows: pa.Table) -> pa.ChunkedArray:
             numbered = rows.append_column("__row", pa.array(np.arange(rows.num_rows)))
             found = np.zeros(rows.num_rows, np.bool_)
@@ -166,7 +166,7 @@ class ArrowKernels:
 
     def rewrite(
         self, source: IO[bytes], name: str, file: BaseFileWriter, schema: TableSchema, *,
-        upserts: Keyed | None, doomed: Doomed | None, ordering_field: str | None,
+        upserts: Keyed | None, doomed: DeleteMask | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         with BaseFile(source, name) as stored:
             return rewrite(stored, file, schema, upserts=upserts, doomed=doomed, ordering_field=ordering_field)

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.table.base_file import BaseFileWriter, sequence_numbers
-from lakelock.table.base_reader import BaseFile
+from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files.writer import BaseFileWriter, sequence_numbers
 from lakelock.table.keyed import Keyed
 from lakelock.table.schema import RECORD_KEY, TableSchema
 
-Doomed = Callable[[pa.Table], Any]
+DeleteMask = Callable[[pa.Table], Any]
 """Which rows of a batch to delete: a mask for a table with the table's columns and the record key; null means keep."""
 
 
@@ -29,13 +29,13 @@ class Counts:
     deleted: int = 0
 
 
-def keys_among(keys: pa.Array | pa.ChunkedArray) -> Doomed:
+def keys_among(keys: pa.Array | pa.ChunkedArray) -> DeleteMask:
     """Delete the rows with these record keys."""
     values = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     return lambda batch: pc.is_in(batch.column(RECORD_KEY), value_set=values)
 
 
-def any_doomed(base: BaseFile, schema: TableSchema, doomed: Doomed) -> bool:
+def any_deleted(base: BaseFile, schema: TableSchema, doomed: DeleteMask) -> bool:
     """Whether a delete would remove anything; stops reading at the first such row."""
     return any(pc.any(_mask(doomed, batch)).as_py() for batch in base.stamped_batches(schema))
 
@@ -46,7 +46,7 @@ def rewrite(
     schema: TableSchema,
     *,
     upserts: Keyed | None = None,
-    doomed: Doomed | None = None,
+    doomed: DeleteMask | None = None,
     ordering_field: str | None = None,
 ) -> Counts:
     """Write the rows of `base` without the `doomed` ones, with `upserts` (one row per key) in place of the rows they match.
@@ -140,5 +140,5 @@ def _retimed(times: pa.DictionaryArray, selected: pa.Array, instant: str) -> pa.
     return pa.DictionaryArray.from_arrays(pc.if_else(selected, code, times.indices), pa.array(values, pa.string()))
 
 
-def _mask(doomed: Doomed, batch: pa.Table) -> Any:
+def _mask(doomed: DeleteMask, batch: pa.Table) -> Any:
     return pc.fill_null(doomed(batch), False)

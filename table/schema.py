@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, SchemaError
-from lakelock.table.avro_types import LOCAL_MICROS, UTC_MICROS, arrow_fields, avro_record, element_field
+from lakelock.table.avro.types import LOCAL_MICROS, UTC_MICROS, arrow_fields, avro_record, element_field
 from lakelock.table.fitting import why_not_fits
 
 COMMIT_TIME = "_hoodie_commit_time"

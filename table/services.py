@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakelock.errors import CorruptTableError
-from lakelock.table.avro import Record, decode, encode
-from lakelock.table.avro_schemas import CLEANER_PLAN, REQUESTED_REPLACE, ROLLBACK, ROLLBACK_PLAN
+from lakelock.table.avro.container import Record, decode, encode
+from lakelock.table.avro.schemas import CLEANER_PLAN, REQUESTED_REPLACE, ROLLBACK, ROLLBACK_PLAN
 from lakelock.table.layout import FileGroupId, checked_file_name, checked_partition, in_partition
 
 Files = Mapping[str, Sequence[str]]

@@ -18,7 +18,7 @@ from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderUnavailab
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
 from lakelock.settings import Settings
-from lakelock.storage_open import open_storage
+from lakelock.storage.location import open_storage
 
 
 def hammer(provider: LockProvider, folder: Path, rounds: int, pause_s: float = 0.0) -> int:

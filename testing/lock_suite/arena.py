@@ -19,7 +19,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage_open import open_storage
+from lakelock.storage.location import open_storage
 from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service

@@ -15,7 +15,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
 from tests.behaviour import tables
 from tests.behaviour.tables import put_file

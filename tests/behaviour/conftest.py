@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_object import ObjectStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.objects.store import ObjectStorage
 from lakelock.testing.servers import S3_OPTIONS, s3_server
 from tests.behaviour.tables import new_table
 

@@ -15,7 +15,7 @@ from lakelock.data_locks import DataLocks, Resource, lock_request, open_data_loc
 from lakelock.errors import LockTimeout
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 
 
 def obey(locks: DataLocks) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lakelock.storage import Storage
 from lakelock.table import layout
-from lakelock.table.avro import encode
-from lakelock.table.avro_schemas import CLEANER_PLAN, REQUESTED_REPLACE
+from lakelock.table.avro.container import encode
+from lakelock.table.avro.schemas import CLEANER_PLAN, REQUESTED_REPLACE
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId

@@ -17,7 +17,7 @@ from lakelock.data_locks import TABLE, DataLocks, LockRequest, Mode, Resource, l
 from lakelock.data_locks.operations import locks_of
 from lakelock.data_locks.several import Wanted, holding_several
 from lakelock.errors import InputError, LockTimeout
-from lakelock.settings_data_locks import DataLockSettings
+from lakelock.settings.data_locks import DataLockSettings
 from tests.behaviour.data_lock_suite import SLACK_S, Later, granted
 
 RUNTIME = SystemRuntime()

@@ -13,8 +13,8 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import LockSettings, Settings
 from lakelock.storage import Storage
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 LEASE_S = 15.0

@@ -12,14 +12,14 @@ from lakelock.events import Event
 from lakelock.markers import direct
 from lakelock.markers.names import MarkerKind
 from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
-from lakelock.occ.reads import ReadKind
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, RetrySettings, Settings
 from lakelock.storage import Storage
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, DuplicateKeyError
-from lakelock.occ.engine import ArrowEngine
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table.kernels import ArrowKernels
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 

@@ -8,11 +8,10 @@ from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, CorruptTableError
 from lakelock.occ.baseline import inflight_key
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.reaper import reap
-from lakelock.occ.rollback import RollbackOutcome
-from lakelock.storage_faulty import Wrapped
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.occ.recovery.reaper import reap
+from lakelock.occ.recovery.rollback import RollbackOutcome
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action, format_instant
 from lakelock.table.services import RollbackPlan
@@ -20,6 +19,7 @@ from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, new_table, put_file
+from tests.faulty_storage import Wrapped
 
 LIMIT_S = QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses
 

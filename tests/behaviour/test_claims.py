@@ -27,11 +27,11 @@ from lakelock.markers.claims import (
     conflict_of,
 )
 from lakelock.storage import Storage
-from lakelock.storage_faulty import CountingStorage, Fault, FaultyStorage, Rule
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 GROUP = FileGroupId("month=1", "f1-0")
 MINE, THEIRS = "20261121093515486", "20261121093515485"

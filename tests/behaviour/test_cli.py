@@ -23,7 +23,7 @@ from lakelock.errors import (
     SettingsError,
     TableError,
 )
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
 from tests.behaviour.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import insert

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from lakelock.cli.checks import broken_neighbours, examine
+from lakelock.cli.doctor_context import Check, DoctorContext
 from lakelock.cli.output import Exit
-from lakelock.cli.patient import Check, Patient
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage_faulty import Fault, FaultyStorage, Rule, Wrapped
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.testing import ManualRuntime
 from tests.behaviour.command_line import everything, left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import insert, new_table
+from tests.faulty_storage import Fault, FaultyStorage, Rule, Wrapped
 
 
 class TestDoctor:
@@ -150,7 +150,7 @@ class TestDoctor:
         return storage
 
     def _examined(self, storage: Storage, runtime: ManualRuntime | None = None) -> list[Check]:
-        return list(examine(Patient("t", Settings.resolve(), storage, runtime or ManualRuntime())))
+        return list(examine(DoctorContext("t", Settings.resolve(), storage, runtime or ManualRuntime())))
 
 
 class _Careless(Wrapped):

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from lakelock.admin.audit import audited, read_audit
 from lakelock.cli.output import Exit
 from lakelock.data_locks import Resource, lock_request
-from lakelock.data_locks.register import KEY
+from lakelock.data_locks.document.register import KEY
 from lakelock.errors import LeaseLost
-from lakelock.occ.audit import audited, read_audit
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.settings import Settings
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
 from tests.behaviour.command_line import run
 from tests.behaviour.data_lock_suite import Later

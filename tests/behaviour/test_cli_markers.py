@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakelock.cli.output import Exit
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
 from tests.behaviour.command_line import everything, left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import insert, leftovers, put_file

@@ -9,18 +9,18 @@ import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, LockRequest, open_data_locks
-from lakelock.data_locks.document import DocumentDataLocks
-from lakelock.data_locks.register import KEY, StorageRegister
+from lakelock.data_locks.document.locks import DocumentDataLocks
+from lakelock.data_locks.document.register import KEY, StorageRegister
 from lakelock.data_locks.several import Wanted, holding_several
 from lakelock.errors import CorruptTableError, LockTimeout, ProviderUnavailable, StorageUnavailable
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Opening
 from lakelock.settings import Settings
-from lakelock.settings_data_locks import DataLockSettings
+from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage import Storage
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from tests.behaviour.data_lock_suite import P1, DataLockSuite, Writers, granted, own
 from tests.integration.matrix import mark

@@ -14,14 +14,14 @@ import pytest
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import Outcome
-from lakelock.storage_faulty import Call, Fault, FaultyStorage, Rule, Wrapped
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import QUICK, new_table, put_file
+from tests.faulty_storage import Call, Fault, FaultyStorage, Rule, Wrapped
 
 SETTINGS = replace(QUICK, retry=replace(QUICK.retry, attempts=1))
 LAST_REQUEST = 45

@@ -13,18 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTable
 
+from lakelock.engine.file_tasks import delete_from_group, rewrite_group, write_new_files
 from lakelock.errors import EarlyConflictError, StorageError, TransactionStateError
 from lakelock.identity import WriterIdentity
 from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import Claim
 from lakelock.markers.direct import listed
-from lakelock.occ.file_tasks import TaskToken, WriteContext, delete_from_group, rewrite_group, write_new_files
+from lakelock.markers.task_token import TaskToken
+from lakelock.occ.write_context import WriteContext
 from lakelock.settings import Settings, WriteSettings
 from lakelock.storage import Storage
-from lakelock.storage_faulty import FaultyStorage, Rule
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.keyed import Keyed
@@ -32,6 +33,7 @@ from lakelock.table.merge import keys_among
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+from tests.faulty_storage import FaultyStorage, Rule
 
 FIRST, SECOND = "20260101000000000", "20260102000000000"
 SCHEMA = TableSchema.from_arrow(pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())]))

@@ -7,12 +7,12 @@ import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, RolledBackError, TableError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.engine import ArrowEngine
 from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table.instants import Action, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema

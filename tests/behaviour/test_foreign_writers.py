@@ -15,18 +15,18 @@ from lakelock.markers import direct
 from lakelock.markers.names import MarkerKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import Decision
-from lakelock.occ.overlaps import alarm, audit
+from lakelock.occ.foreign.overlaps import alarm, audit
 from lakelock.storage import Storage
-from lakelock.storage_faulty import Wrapped
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Instant, State, format_instant, parse_instant
 from lakelock.table.snapshot import DataFile
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import QUICK, Recorder, insert, memory_table, new_table, put_file, writer
+from tests.faulty_storage import Wrapped
 
 
 def after(instant: str, ms: int) -> str:

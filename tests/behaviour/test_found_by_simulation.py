@@ -10,15 +10,14 @@ from lakelock.errors import CommitOutcomeUnknown, InputError, ProviderUnavailabl
 from lakelock.markers.claims import Claim
 from lakelock.occ import retrying
 from lakelock.occ.baseline import requested_key
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.footprint import AppTransaction
 from lakelock.occ.history import Outcome
-from lakelock.occ.reaper import STALE_PROBE_S, reap
+from lakelock.occ.recovery.reaper import STALE_PROBE_S, reap
 from lakelock.occ.targets import resources_of
 from lakelock.occ.transaction import TransactionState
-from lakelock.storage_faulty import Wrapped
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
@@ -26,6 +25,7 @@ from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
+from tests.faulty_storage import Wrapped
 
 
 @pytest.fixture

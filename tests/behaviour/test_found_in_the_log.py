@@ -10,18 +10,18 @@ import pytest
 from lakelock.errors import CommitOutcomeUnknown, LockTimeout, StorageUnavailable
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import Decision, DecisionKind
-from lakelock.occ.rollback import RollbackOutcome, Victim, roll_back
+from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, roll_back
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
-from lakelock.storage_faulty import Wrapped
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action, later_than
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import QUICK, new_table, put_file
+from tests.faulty_storage import Wrapped
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def writer(storage, runtime, settings=QUICK) -> Coordinator:
 def roll_back_without_lock(storage, runtime, tx: Transaction) -> RollbackOutcome:
     """What the log promises, it promises whatever the lock does."""
     table = replace(writer(storage, runtime).table, provider=None)
-    return roll_back(table, Victim(tx.instant, Action.COMMIT))
+    return roll_back(table, RollbackTarget(tx.instant, Action.COMMIT))
 
 
 class Before(Wrapped):

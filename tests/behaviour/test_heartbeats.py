@@ -15,12 +15,12 @@ from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
 from lakelock.settings import HeartbeatSettings
 from lakelock.storage import Storage
-from lakelock.storage_faulty import CountingStorage, Fault, FaultyStorage, Rule
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
 from lakelock.testing import ManualRuntime
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 INSTANT, OTHER, THIRD = "20261121093515485", "20261121093515486", "20261121093515487"
 SETTINGS = HeartbeatSettings(interval_s=60, tolerable_misses=2)

@@ -11,7 +11,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from tests.behaviour.hive_model_suite import HiveModelSuite, Warehouse
 
 RUNTIME = SystemRuntime()

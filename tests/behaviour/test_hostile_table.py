@@ -15,9 +15,9 @@ import pytest
 from lakelock.errors import LakelockError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
-from lakelock.table.base_reader import BaseFile
+from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.schema import META_COLUMNS, TableSchema
 from lakelock.table.services import RollbackPlan

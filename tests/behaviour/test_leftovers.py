@@ -12,11 +12,11 @@ from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.storage import Storage
-from lakelock.storage_faulty import CountingStorage
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
+from tests.faulty_storage import CountingStorage
 
 DEAD, ALIVE = "20261121093515485", "20261121093515486"
 WRITER = WriterIdentity("w", "a", "h", 1, "u")

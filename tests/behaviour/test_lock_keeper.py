@@ -12,12 +12,12 @@ import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, Resource, lock_request, open_data_locks
-from lakelock.data_locks.keeping import GONE, KeeperOrder, KeptLocks, SignOfLife, keeping
+from lakelock.data_locks.keeper.client import GONE, KeeperOrder, KeptLocks, SignOfLife, keeping
 from lakelock.errors import LockTimeout, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
-from lakelock.spark_plugin.kept_locks import given_back
-from lakelock.storage_open import StorageLocation
+from lakelock.spark_plugin.data_source.kept_locks import given_back
+from lakelock.storage.location import StorageLocation
 from tests.waiting import eventually
 
 # A lease of ten minutes: what is free after seconds was given back.
@@ -108,7 +108,7 @@ def test_who_ends_the_write_has_the_locks_given_back_at_once_and_learns_whether_
 
 PLANNER = """
 import pickle, sys
-from lakelock.data_locks.keeping import keeping
+from lakelock.data_locks.keeper.client import keeping
 with keeping(pickle.load(sys.stdin.buffer)):
     print("held", flush=True)
     sys.stdin.read()

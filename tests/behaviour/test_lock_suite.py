@@ -20,7 +20,7 @@ from lakelock.errors import LockError
 from lakelock.providers import LockState
 from lakelock.providers.memory import MemoryLockProvider, _slots
 from lakelock.providers.registry import BUILT_IN
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, OneProcessPromises
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from lakelock.settings import Settings
 from lakelock.storage import Listed, Storage
-from lakelock.storage_faulty import Wrapped
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from tests.behaviour.tables import insert, new_table, put_file, writer
+from tests.faulty_storage import Wrapped
 
 
 class _InPages(Wrapped):

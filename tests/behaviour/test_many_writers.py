@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import RolledBackError, WriteFailed
 from lakelock.events import EventKind
-from lakelock.occ.engine import ArrowEngine
+from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, roll_back
 from lakelock.occ.retrying import with_retries
-from lakelock.occ.rollback import RollbackOutcome, Victim, roll_back
-from lakelock.storage_faulty import Call, FaultyStorage, Rule
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table.instants import Action
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, insert, leftovers, memory_table, new_table, put_file, writer
 from tests.behaviour.test_every_fault import World
+from tests.faulty_storage import Call, FaultyStorage, Rule
 
 LAST_REQUEST = 40
 NO_LOCK = replace(QUICK, concurrency=replace(QUICK.concurrency, mode="SINGLE_WRITER"))
@@ -34,7 +34,7 @@ def test_a_rollback_that_meets_a_commit_at_any_request_wins_or_loses_as_a_whole(
     def meets(call: Call) -> Rule | None:
         if call.number == number:
             other = world.coordinator(settings=NO_LOCK)
-            rolled_back.append(roll_back(other.table, Victim(tx.instant, Action.COMMIT)))
+            rolled_back.append(roll_back(other.table, RollbackTarget(tx.instant, Action.COMMIT)))
         return None
 
     stats = [put_file(tx, world.storage, "month=1", "a"), put_file(tx, world.storage, "month=1", "c")]

@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from lakelock.admin import migrate_lock
+from lakelock.admin.audit import read_audit
+from lakelock.admin.migrate_lock import migrate, plan_migration
 from lakelock.data_locks import Resource
 from lakelock.errors import LockError, ProviderMismatch
-from lakelock.occ import migrate_lock, recorded_lock
-from lakelock.occ.audit import read_audit
+from lakelock.occ import recorded_lock
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.migrate_lock import migrate, plan_migration
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers import LockProvider
 from lakelock.storage import Storage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from tests.behaviour.tables import QUICK, groups, insert, leftovers, memory_table, put_file, writer
 
 OLD = "storage:.hoodie/.locks/table_lock.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from tests.behaviour.tables import new_table
 
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from lakelock import storage_object
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
-from lakelock.object_files import PART_BYTES
-from lakelock.storage_object import ObjectStorage
+from lakelock.storage.objects import store as storage_object
+from lakelock.storage.objects.files import PART_BYTES
+from lakelock.storage.objects.store import ObjectStorage
 from lakelock.testing.servers import S3_OPTIONS, S3_PAGE
 
 

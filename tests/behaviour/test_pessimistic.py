@@ -17,15 +17,15 @@ import pytest
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.data_locks import Resource
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, InputError, LockTimeout, ProviderMismatch
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.engine import ArrowEngine
 from lakelock.occ.retrying import with_retries
 from lakelock.settings import ConcurrencySettings, Settings
-from lakelock.settings_data_locks import DataLockSettings
+from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage import Storage
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, leftovers, memory_table, new_table, put_file, writer
 from tests.waiting import eventually
 
@@ -260,7 +260,7 @@ import sys
 from lakelock.occ.coordinator import Coordinator
 from lakelock.data_locks import Resource
 from lakelock.settings import Settings
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 settings = Settings.resolve({"concurrency.mode": "PESSIMISTIC", "data_locks.lease_s": 2, "data_locks.renew_s": 0.5}).settings
 coordinator = Coordinator.open(StorageLocation.of(sys.argv[1], {}), settings, application="killed")
 with coordinator.data.writing("INSERT", (Resource.of("month=1"),)):

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from lakelock.data_locks import Resource
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, LockTimeout
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import holding_together
-from lakelock.occ.engine import ArrowEngine
 from lakelock.settings import ConcurrencySettings
-from lakelock.settings_data_locks import DataLockSettings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.settings.data_locks import DataLockSettings
+from lakelock.storage.memory import MemoryStorage
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, new_table, writer
 from tests.waiting import eventually
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
 
-from lakelock.occ.rollback import RollbackOutcome
+from lakelock.occ.recovery.rollback import RollbackOutcome
 from lakelock.settings import Settings
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
 from lakelock.table.services import RollbackMetadata
 from tests.behaviour.tables import writer

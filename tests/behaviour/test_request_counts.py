@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lakelock.settings import Settings
-from lakelock.storage_faulty import CountingStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.runtime import ManualRuntime
 from tests.behaviour.tables import insert, new_table, put_file, writer
+from tests.faulty_storage import CountingStorage
 
 LIMIT = 24
 

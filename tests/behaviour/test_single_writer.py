@@ -8,7 +8,7 @@ import pytest
 
 from lakelock.errors import ConflictError, SecondWriter
 from lakelock.settings import ConcurrencySettings, Settings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from tests.behaviour.tables import QUICK, Recorder, groups, insert, leftovers, memory_table, put_file, writer
 
 SINGLE = replace(QUICK, concurrency=ConcurrencySettings(mode="SINGLE_WRITER"))

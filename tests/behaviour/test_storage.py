@@ -12,9 +12,9 @@ import pytest
 from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage import Created, Storage, create, probe
-from lakelock.storage_faulty import CountingStorage, Fault, FaultyStorage, Rule
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 ODD_NAMES = ["plain", "with space", "per%20cent", "a=b", "ümlaut-日本", "hash#mark", "question?", "plus+", "a:b", "it's"]
 

@@ -6,11 +6,11 @@ import pytest
 
 from lakelock.errors import LockTimeout
 from lakelock.providers import renewing
-from lakelock.storage_faulty import CountingStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, OneProcessPromises
 from tests.behaviour.storage_lock_world import LEASE_S, PLACES, World, make_storage, prepared, take
+from tests.faulty_storage import CountingStorage
 
 
 @pytest.fixture(params=PLACES)

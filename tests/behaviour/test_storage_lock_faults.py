@@ -10,9 +10,9 @@ from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, Storage
 from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
 from lakelock.storage import Storage
-from lakelock.storage_faulty import CountingStorage, Fault, FaultyStorage, Rule
 from lakelock.testing import ManualRuntime
 from tests.behaviour.storage_lock_world import LEASE_S, PLACES, World, make_storage, prepared, take
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 
 @pytest.fixture(params=PLACES)

@@ -6,7 +6,7 @@ import pytest
 
 from lakelock.errors import LockTimeout
 from lakelock.storage import Storage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from tests.behaviour.storage_lock_world import PLACES, World, make_storage, take
 

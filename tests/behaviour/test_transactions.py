@@ -12,13 +12,13 @@ from lakelock.errors import (
     RolledBackError,
     TransactionStateError,
 )
-from lakelock.occ.footprint import AppTransaction
+from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.conflicts.reads import ReadKind, WholeTable
 from lakelock.occ.history import Outcome
-from lakelock.occ.reads import ReadKind, WholeTable
 from lakelock.occ.retrying import with_retries
 from lakelock.storage import Storage
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
 from tests.behaviour.tables import (
     HUDI,
     QUICK,
@@ -359,7 +359,7 @@ def test_an_instant_never_builds_on_a_newer_one_when_the_clock_is_behind(storage
 
     done = insert(writer(storage), storage, "month=1", "a")
     from lakelock.occ.coordinator import Coordinator
-    from lakelock.storage_open import StorageLocation
+    from lakelock.storage.location import StorageLocation
 
     late = Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=Behind(), storage=storage)
     after = insert(late, storage, "month=1", "b")

@@ -7,9 +7,9 @@ from itertools import count
 import pytest
 
 from lakelock.errors import LockTimeout
-from lakelock.providers.lock_file import LOCK_KEY, LockFile
+from lakelock.providers.storage.lock_file import LOCK_KEY, LockFile
 from lakelock.settings import LockSettings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from tests.behaviour.storage_lock_world import World
 
 POLL_S = LockSettings().poll_s

@@ -18,9 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import LakelockError
-from lakelock.spark_plugin import LakeTable, upserting
-from lakelock.spark_plugin.datasource import LakelockDataSource
-from lakelock.spark_plugin.sink import BatchSink, TaskDone
+from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.data_source.sink import BatchSink, TaskDone
+from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
+from lakelock.spark_plugin.writing import upserting
 from tests.faults.attempts import Trouble, troubled
 from tests.faults.world import PERSISTENT
 

@@ -19,8 +19,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lakelock.occ.engine import ArrowEngine
-from lakelock.storage_local import LocalStorage
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.storage.local import LocalStorage
 from tests.behaviour.tables import leftovers, new_table
 from tests.faults.soak_load import Model, Operation, first_rows, replay
 from tests.faults.soak_usage import Usage, growth

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.committed import Committed
-from lakelock.occ.engine import ArrowEngine
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
 from tests.behaviour.tables import SCHEMA

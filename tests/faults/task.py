@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import LakelockError
-from lakelock.occ.file_tasks import TaskToken, WriteContext, rewrite_group, write_new_files
+from lakelock.markers.task_token import TaskToken
+from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.keyed import Keyed
 from lakelock.table.snapshot import DataFile

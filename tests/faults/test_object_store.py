@@ -11,7 +11,7 @@ import pytest
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import Outcome
 from lakelock.settings import Settings
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import S3_OPTIONS, s3_server
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import leftovers, new_table

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.table.commit_metadata import CommitMetadata
 from tests.faults.world import BEFORE, Row, check_settled, read_by_all
 from tests.spark.processes import ROOT, short_lived_jvms

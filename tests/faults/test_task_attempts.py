@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lakelock.markers.task_token import TaskToken
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.file_tasks import TaskToken
 from lakelock.occ.transaction import Transaction
 from lakelock.table.commit_metadata import WriteStat
 from tests.faults.task import Task

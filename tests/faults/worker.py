@@ -16,12 +16,12 @@ from dataclasses import asdict
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LakelockError
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.engine import ArrowEngine
 from lakelock.settings import Settings
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from tests.behaviour.tables import SCHEMA
 
 

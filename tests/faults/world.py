@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from hudi import HudiTable
 
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from tests.behaviour.tables import SCHEMA, leftovers, new_table
 from tests.faults.nursery import NURSERY
 from tests.faults.worker import open_engine, rows

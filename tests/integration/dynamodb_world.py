@@ -15,7 +15,7 @@ from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.servers.dynamodb import REGION, TABLE
 from lakelock.testing.servers.dynamodb_proxy import Proxy, proxy_to

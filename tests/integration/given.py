@@ -12,7 +12,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
-from lakelock.storage_open import open_storage
+from lakelock.storage.location import open_storage
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import ServerMissing, Service
 

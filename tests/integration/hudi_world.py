@@ -17,7 +17,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.dynamodb import REGION, TABLE
 from lakelock.testing.servers.jvm import java
 from lakelock.testing.servers.service import Service

@@ -13,11 +13,11 @@ from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
-from lakelock.providers.metastore_thrift import Calls, LockRow
-from lakelock.providers.metastore_wire import Address, Wire
+from lakelock.providers.hive_metastore.thrift_calls import Calls, LockRow
+from lakelock.providers.hive_metastore.wire import Address, Wire
 from lakelock.settings import Settings
-from lakelock.settings_hive_metastore import HiveMetastoreSettings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers.service import Service
 from tests.behaviour.data_lock_suite import LEASE_S

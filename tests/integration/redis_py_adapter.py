@@ -19,9 +19,9 @@ from lakelock.clock import SystemRuntime
 from lakelock.errors import LeaseLost, LockTimeout
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, open_provider
-from lakelock.providers.redis import RedisLockProvider
+from lakelock.providers.redis.lock import RedisLockProvider
 from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 
 _FOR_EVER_S = 60.0
 _LEASE_S = 15.0

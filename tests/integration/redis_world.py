@@ -11,7 +11,7 @@ from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.redis import RedisServer
 
 LEASE_S = 1.0

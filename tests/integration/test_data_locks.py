@@ -13,8 +13,8 @@ from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import open_storage
+from lakelock.storage.location import open_storage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers import Service
 from tests.behaviour.data_lock_suite import Writers
 from tests.behaviour.test_data_locks import DocumentSuite

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakelock.data_locks import DataLocks, Resource
-from lakelock.data_locks.zookeeper import ZooKeeperDataLocks
+from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
 from lakelock.testing.servers import Service
 from lakelock.testing.servers.dynamodb_proxy import proxy_to
 from lakelock.testing.servers.redis import RedisServer

@@ -22,7 +22,7 @@ from lakelock.errors import (
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers import Service
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.redis import RedisServer

@@ -10,11 +10,11 @@ import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, LockRequest, Resource, lock_request
-from lakelock.data_locks.hive_metastore import MetastoreDataLocks
+from lakelock.data_locks.hive_metastore.locks import MetastoreDataLocks
 from lakelock.errors import LeaseLost, LockError, SettingsError
 from lakelock.events import EventKind
 from lakelock.providers import renewing
-from lakelock.providers.metastore_thrift import ACQUIRED, EXCLUSIVE, SHARED_READ, WAITING, Calls
+from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, EXCLUSIVE, SHARED_READ, WAITING, Calls
 from lakelock.testing.servers.service import Service
 from tests.behaviour.data_lock_suite import (
     LEASE_S,

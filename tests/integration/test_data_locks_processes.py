@@ -11,7 +11,7 @@ from time import monotonic
 import pytest
 
 from lakelock.data_locks import DataLease, DataLocks
-from lakelock.data_locks.register_redis import SWAP
+from lakelock.data_locks.document.redis import SWAP
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
 from lakelock.providers import renewing
 from lakelock.testing.lock_processes import Worker

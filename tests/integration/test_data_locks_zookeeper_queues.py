@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from lakelock.data_locks import Resource
-from lakelock.data_locks import zookeeper_waiter as waiter_module
+from lakelock.data_locks.zookeeper import waiter as waiter_module
 from lakelock.errors import LeaseLost, LockError, LockTimeout
 from lakelock.events import Event, EventKind, Events
 from lakelock.testing.servers.service import Service

@@ -8,9 +8,9 @@ from time import monotonic
 
 import pytest
 
-from lakelock.data_locks.zookeeper import ZooKeeperDataLease, ZooKeeperDataLocks
-from lakelock.data_locks.zookeeper_nodes import node_data
-from lakelock.data_locks.zookeeper_waiter import DataWaiter
+from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLease, ZooKeeperDataLocks
+from lakelock.data_locks.zookeeper.nodes import node_data
+from lakelock.data_locks.zookeeper.waiter import DataWaiter
 from lakelock.errors import LeaseLost, SettingsError
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service

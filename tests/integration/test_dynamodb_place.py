@@ -13,12 +13,12 @@ from lakelock.clock import SystemRuntime
 from lakelock.errors import LockError, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
-from lakelock.providers.dynamodb import DynamodbLockProvider
-from lakelock.providers.dynamodb_place import place_of
+from lakelock.providers.dynamodb.lock import DynamodbLockProvider
+from lakelock.providers.dynamodb.place import place_of
 from lakelock.settings import Settings
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import open_storage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.location import open_storage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.dynamodb import TABLE
 from lakelock.testing.servers.s3 import S3_OPTIONS
 from lakelock.testing.servers.service import Service

@@ -17,7 +17,7 @@ from lakelock.errors import LakelockError, LockTimeout, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers import Service
 from tests.integration.matrix import Services
 from tests.waiting import Stopwatch

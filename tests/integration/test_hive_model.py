@@ -12,7 +12,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
-from lakelock.storage_open import open_storage
+from lakelock.storage.location import open_storage
 from lakelock.testing.servers import SERVICES, Service
 from tests.behaviour.hive_model_suite import HiveModelSuite, Warehouse
 from tests.integration.matrix import Services

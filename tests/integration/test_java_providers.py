@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.errors import LockTimeout
-from lakelock.storage_open import open_storage
+from lakelock.storage.location import open_storage
 from lakelock.testing.servers.hudi_jars import HUDI, HUDI_DYNAMODB
 from lakelock.testing.servers.jvm import jars
 from tests.integration.hudi_world import LEASE_S, World, compiled, new_world

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from lakelock.admin.audit import read_audit
 from lakelock.cli.output import Exit
 from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost, ProviderMismatch
-from lakelock.occ.audit import read_audit
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import SERVICES, Service
 from tests.behaviour.command_line import Ended, run
 from tests.behaviour.tables import groups, insert, new_table, writer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, LockProviderSuite, OneProcessPromises, column_of
 from lakelock.testing.servers import Service

@@ -16,11 +16,11 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage_faulty import CountingStorage
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers import Service
 from lakelock.testing.servers.proxy import Proxy
+from tests.faulty_storage import CountingStorage
 from tests.integration.matrix import Services
 
 LEASE_S = 60.0

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LockTimeout
-from lakelock.occ.engine import ArrowEngine
 from lakelock.settings import Settings
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import SERVICES, Service
 from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
 from tests.integration.matrix import Services

@@ -12,16 +12,16 @@ import pytest
 from redis import exceptions
 
 from lakelock.clock import SystemRuntime
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable
 from lakelock.events import Event, EventKind
 from lakelock.identity import WriterIdentity
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.engine import ArrowEngine
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.redis import RedisServer

@@ -14,10 +14,10 @@ from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderRefus
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
-from lakelock.providers.redis import key_of
-from lakelock.providers.redis_address import RedisAddress
+from lakelock.providers.redis.address import RedisAddress
+from lakelock.providers.redis.lock import key_of
 from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.redis import RedisServer, executable

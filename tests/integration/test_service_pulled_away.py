@@ -20,21 +20,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
 from lakelock.events import Event, EventKind
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.engine import ArrowEngine
 from lakelock.occ.history import Outcome
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage_faulty import Fault, FaultyStorage, Rule
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_open import open_storage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.location import open_storage
 from lakelock.table import layout
 from lakelock.testing.lock_suite.arena import STORE_RETRIES_S
 from lakelock.testing.servers import SERVICES, Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
+from tests.faulty_storage import Fault, FaultyStorage, Rule
 from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
 from tests.waiting import eventually
 

@@ -24,7 +24,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider, provider_names
 from lakelock.settings import Settings
-from lakelock.storage_open import open_storage
+from lakelock.storage.location import open_storage
 runtime = SystemRuntime()
 settings = Settings.resolve({"lock.provider": sys.argv[1]}).settings
 writer = WriterIdentity.of_this_process(runtime)

@@ -17,10 +17,10 @@ from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, Setting
 from lakelock.events import EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider, renewing
-from lakelock.providers.zookeeper_lease import ZooKeeperLease
-from lakelock.providers.zookeeper_place import parse_place
+from lakelock.providers.zookeeper.lease import ZooKeeperLease
+from lakelock.providers.zookeeper.place import parse_place
 from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_ensemble, zookeeper_server

@@ -11,7 +11,7 @@ import pytest
 
 from lakelock.errors import LakelockError, LockError, ProviderUnavailable, SettingsError
 from lakelock.settings import Settings
-from lakelock.settings_zookeeper import ZooKeeperSettings
+from lakelock.settings.zookeeper import ZooKeeperSettings
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_server

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakelock.data_locks import DataLocks
-from lakelock.data_locks.zookeeper import ZooKeeperDataLocks
+from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
 from lakelock.testing.servers.service import Service
 from tests.integration.test_data_locks import open_one, tables
 

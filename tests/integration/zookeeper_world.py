@@ -18,10 +18,10 @@ from lakelock.clock import SystemRuntime
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
-from lakelock.providers.zookeeper import ZooKeeperLockProvider
+from lakelock.providers.zookeeper.lock import ZooKeeperLockProvider
 from lakelock.settings import LockSettings, Settings
-from lakelock.settings_zookeeper import ZooKeeperSettings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.settings.zookeeper import ZooKeeperSettings
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import JVM, jars
 

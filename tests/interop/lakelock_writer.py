@@ -15,15 +15,15 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.engine import ArrowEngine
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from tests.interop.shared import rows
 
 COUNTER = "counter"

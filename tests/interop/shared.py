@@ -13,13 +13,13 @@ import pyarrow as pa
 from hudi import HudiTableBuilder
 
 from lakelock.clock import SystemRuntime
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.events import Event
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
-from lakelock.occ.engine import ArrowEngine
 from lakelock.settings import Settings
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.testing.servers import dynamodb

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lakelock.occ.overlaps import audit
+from lakelock.occ.foreign.overlaps import audit
 from tests.interop.conftest import FULL
 from tests.interop.lakelock_writer import COUNTER
 from tests.interop.processes import Writer, ending

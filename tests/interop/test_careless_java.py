@@ -9,7 +9,7 @@ import pytest
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, RolledBackError, TableError
-from lakelock.occ.overlaps import audit
+from lakelock.occ.foreign.overlaps import audit
 from tests.interop.processes import lakelock_writer
 from tests.interop.shared import Shared
 

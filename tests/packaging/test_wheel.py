@@ -13,22 +13,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HOMES = {
-    "core": "lakelock",
-    "cli": "lakelock/cli",
-    "configs": "lakelock/configs",
-    "data_locks": "lakelock/data_locks",
-    "demo": "lakelock/demo",
-    "markers": "lakelock/markers",
-    "occ": "lakelock/occ",
-    "providers": "lakelock/providers",
-    "simulator": "lakelock/simulator",
-    "spark_plugin": "lakelock/spark_plugin",
-    "spark_plugin/pyspark_lakelock": "pyspark_lakelock",
-    "table": "lakelock/table",
-    "testing": "lakelock/testing",
-    "testing/lock_suite": "lakelock/testing/lock_suite",
-    "testing/servers": "lakelock/testing/servers",
+    folder: package.replace(".", "/")
+    for package, folder in re.findall(r'^"?([\w.]+)"? = "([\w/]+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    if package.startswith(("lakelock", "pyspark_lakelock"))
 }
+"""Each folder and its place in the wheel, as the map of packages says it."""
 # What needs an extra, and what is a program and would run.
 _NOT_ALONE = re.compile(r"lakelock.(spark_plugin|demo|simulator|testing)|pyspark_lakelock|.*__main__")
 _IMPORT = (

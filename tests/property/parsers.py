@@ -13,36 +13,36 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import NamedTuple
 
+from lakelock.admin.audit import read_audit
 from lakelock.data_locks.lock_table import Entry, LockTable
 from lakelock.data_locks.request import TABLE, lock_request
-from lakelock.data_locks.zookeeper_nodes import Asked, node_data
+from lakelock.data_locks.zookeeper.nodes import Asked, node_data
 from lakelock.errors import CorruptTableError, InputError, LockError, SchemaError, SettingsError, StorageError, TableError
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
 from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.names import parse_batch, parse_marker
-from lakelock.occ.audit import read_audit
+from lakelock.occ.conflicts.footprint import AppTransaction, files_of, writer_of
 from lakelock.occ.decisions import Decision, DecisionKind, DecisionLog
-from lakelock.occ.footprint import AppTransaction, files_of, writer_of
 from lakelock.occ.recorded_lock import recorded_provider
-from lakelock.providers.dynamodb_item import LockItem
-from lakelock.providers.dynamodb_place import place_of
-from lakelock.providers.lock_file import LockFile
-from lakelock.providers.metastore_place import Place
-from lakelock.providers.redis import holder_of
-from lakelock.providers.redis_address import RedisAddress
+from lakelock.providers.dynamodb.item import LockItem
+from lakelock.providers.dynamodb.place import place_of
+from lakelock.providers.hive_metastore.place import Place
+from lakelock.providers.redis.address import RedisAddress
+from lakelock.providers.redis.lock import holder_of
+from lakelock.providers.storage.lock_file import LockFile
 from lakelock.providers.tokens import TOKEN_KEY, reserve_block
-from lakelock.providers.zookeeper_place import parse_place
-from lakelock.providers.zookeeper_queue import Contender
+from lakelock.providers.zookeeper.place import parse_place
+from lakelock.providers.zookeeper.queue import Contender
 from lakelock.settings import Settings
-from lakelock.storage_keys import checked
-from lakelock.storage_memory import MemoryStorage
-from lakelock.storage_open import canonical_uri
+from lakelock.storage.keys import checked
+from lakelock.storage.location import canonical_uri
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.avro import encode
-from lakelock.table.avro_schemas import CLEANER_PLAN, REQUESTED_REPLACE
-from lakelock.table.bloom import DYNAMIC, SIMPLE, BloomFilter
+from lakelock.table.avro.container import encode
+from lakelock.table.avro.schemas import CLEANER_PLAN, REQUESTED_REPLACE
+from lakelock.table.base_files.bloom import DYNAMIC, SIMPLE, BloomFilter
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat, requested_replace_bytes
 from lakelock.table.instants import as_of_time, parse_file_name, parse_instant
 from lakelock.table.properties import TableProperties

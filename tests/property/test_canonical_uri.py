@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelock.errors import SettingsError
-from lakelock.storage_local import LocalStorage
-from lakelock.storage_open import StorageLocation, canonical_uri, open_storage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.location import StorageLocation, canonical_uri, open_storage
 
 NAMES = st.text(
     st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=("Zs", "Zl", "Zp", "Cc", "Cs")),

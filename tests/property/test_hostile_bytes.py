@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from lakelock.errors import CorruptTableError, LockError, SettingsError, StorageError
 from lakelock.json_object import JsonObject
 from lakelock.markers.names import parse_marker
-from lakelock.providers.dynamodb_item import LockItem
+from lakelock.providers.dynamodb.item import LockItem
 from lakelock.settings import Settings
-from lakelock.storage_keys import checked
+from lakelock.storage.keys import checked
 from lakelock.table.instants import parse_file_name
 
 scalars = (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
-from lakelock.providers.lock_file import MARGIN_S, LockFile, Sighting, age_s
+from lakelock.providers.storage.lock_file import MARGIN_S, LockFile, Sighting, age_s
 from lakelock.storage import Stored
 
 NUMBERS = st.integers(min_value=1, max_value=2**53)

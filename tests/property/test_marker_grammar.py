@@ -9,7 +9,7 @@ from lakelock.errors import CorruptTableError
 from lakelock.markers.direct import listed, place
 from lakelock.markers.leftovers import is_data_file_of
 from lakelock.markers.names import Marker, MarkerKind, parse_batch, parse_marker
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="/\0\n\r")
 awkward = st.sampled_from([".marker.CREATE", "a.marker.MERGE", "MARKERS0", "MARKERS.type", "x=%2F", "..x", "_", "a b"])

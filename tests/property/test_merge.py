@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelock.settings import WriteSettings
-from lakelock.table.base_file import BaseFileWriter, Stamp
-from lakelock.table.base_reader import BaseFile
+from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.keyed import Keyed, dedupe
 from lakelock.table.merge import Counts, keys_among, rewrite
 from lakelock.table.schema import META_COLUMNS, TableSchema

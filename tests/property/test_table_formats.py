@@ -14,8 +14,8 @@ from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.java_properties import format_java_properties, parse_java_properties
 from lakelock.storage import Listed
 from lakelock.table import layout
-from lakelock.table.avro import decode, encode, sync_marker
-from lakelock.table.avro_schemas import ROLLBACK_PLAN
+from lakelock.table.avro.container import decode, encode, sync_marker
+from lakelock.table.avro.schemas import ROLLBACK_PLAN
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
 from lakelock.table.instants import (
     Action,

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lakelock.cli.main import app
-from lakelock.simulator.planted import PLANTED, first_seed
+from tests.simulation.planted.bugs import PLANTED, first_seed
 
 
 def test_one_seed_is_told_step_by_step() -> None:

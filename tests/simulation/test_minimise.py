@@ -6,9 +6,9 @@ import xml.etree.ElementTree as ElementTree
 
 from lakelock.simulator.minimise import minimise, smallest
 from lakelock.simulator.picture import picture
-from lakelock.simulator.planted import PLANTED, first_seed
 from lakelock.simulator.run import run
 from lakelock.simulator.swarm import scenario_of
+from tests.simulation.planted.bugs import PLANTED, first_seed
 
 
 def test_only_what_is_needed_stays() -> None:

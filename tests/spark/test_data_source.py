@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakelockDataSource, LakeTable
-from lakelock.spark_plugin.data_source_options import SourceOptions
+from lakelock.spark_plugin.data_source.options import SourceOptions
 
 COLUMNS = "id long, p string, v long"
 

@@ -14,7 +14,7 @@ from lakelock.demo.lock_service import NAMES
 from lakelock.demo.run import LIMIT_S
 from lakelock.demo.verdict import READERS
 from lakelock.occ.recorded_lock import recorded_provider
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import ServerMissing
 from tests.behaviour.tables import leftovers
 from tests.integration.matrix import mark

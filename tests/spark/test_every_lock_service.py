@@ -7,7 +7,7 @@ import pytest
 
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import SERVICES
 from tests.behaviour.tables import leftovers
 from tests.integration.matrix import mark

@@ -14,7 +14,8 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import StorageUnavailable, WriteFailed
-from lakelock.spark_plugin import LakeTable, deleting, inserting, upserting
+from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.writing import deleting, inserting, upserting
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -71,7 +72,7 @@ def doubled(stage: Callable[..., Iterator[object]]) -> Callable[..., Iterator[ob
     def run(plan: object, batches: Iterator[object]) -> Iterator[object]:
         received = list(batches)
         list(stage(plan, iter(received)))
-        import lakelock.spark_plugin.reports as reports
+        import lakelock.spark_plugin.writing.reports as reports
 
         twin, original = reports.this_task(), reports.this_task
         for module in [sys.modules[stage.__module__]]:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakelock.admin.shown_locks import LockRow, shown_locks
 from lakelock.errors import LockTimeout
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.shown_locks import LockRow, shown_locks
 from lakelock.settings import Settings
 from lakelock.spark_plugin import LakelockDataSource, LakeTable
-from lakelock.storage_open import StorageLocation
+from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import SERVICES, Service
 from tests.spark.processes import WriterProcess
 from tests.spark.writer_process import COLUMNS, frame, gate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from tests.behaviour.tables import leftovers
 from tests.spark.processes import PATIENT, WriterProcess
 from tests.spark.test_writers_at_once import START, content, hudi_content, with_rows

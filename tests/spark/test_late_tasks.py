@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import WriteFailed
-from lakelock.occ.file_tasks import TaskToken, WriteContext, rewrite_group, write_new_files
+from lakelock.markers.task_token import TaskToken
 from lakelock.occ.transaction import Transaction
-from lakelock.spark_plugin.late_tasks import while_wanted
-from lakelock.storage_local import LocalStorage
+from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.writing.late_tasks import while_wanted
+from lakelock.storage.local import LocalStorage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.keyed import Keyed
 from lakelock.table.snapshot import DataFile

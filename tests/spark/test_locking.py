@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakelock.errors import InputError, LockTimeout, SettingsError
 from lakelock.events import Event
 from lakelock.spark_plugin import LakeTable, locked_together
-from lakelock.spark_plugin.datasource import LakelockDataSource
+from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
 from tests.waiting import eventually
 
 PESSIMISTIC = {"concurrency.mode": "PESSIMISTIC", "data_locks.sleep_s": 0.05}

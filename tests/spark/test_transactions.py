@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, EarlyConflictError, TransactionStateError, WriteFailed
-from lakelock.spark_plugin import LakeTable, key_reads, upserting
-from lakelock.spark_plugin.reports import REPORTS_ONLY
+from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.writing import key_reads, upserting
+from lakelock.spark_plugin.writing.reports import REPORTS_ONLY
 from lakelock.table.commit_metadata import WriteStat
 
 COLUMNS = "id long, p string, v long"

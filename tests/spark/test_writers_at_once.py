@@ -10,7 +10,7 @@ import pytest
 from lakelock.errors import EarlyConflictError
 from lakelock.events import EventKind
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 from tests.behaviour.tables import leftovers
 from tests.spark.processes import PATIENT, QUICK, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame

@@ -6,7 +6,7 @@ from typing_extensions import assert_type
 
 from lakelock import CommitOutcomeUnknown, ConflictError, LakelockError, Settings, SettingsError, __version__
 from lakelock.conflict import Conflict
-from lakelock.settings_resolver import Resolved
+from lakelock.settings.resolver import Resolved
 
 assert_type(__version__, str)
 

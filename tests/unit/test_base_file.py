@@ -15,9 +15,9 @@ import pytest
 
 from lakelock.errors import CorruptTableError, StorageError
 from lakelock.settings import WriteSettings
-from lakelock.table.base_file import BaseFileWriter, Stamp, Written, repeating_columns, sequence_numbers
-from lakelock.table.base_reader import BaseFile
-from lakelock.table.key_range import KeyRange, java_order
+from lakelock.table.base_files.key_range import KeyRange, java_order
+from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written, repeating_columns, sequence_numbers
 from lakelock.table.record_keys import record_keys
 from lakelock.table.schema import META_COLUMNS, TableSchema
 
@@ -160,7 +160,7 @@ def test_a_bloom_filter_fits_its_file() -> None:
 
 
 def test_a_large_batch_of_wide_rows_is_split_into_more_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakelock.table.base_file._BUFFER_BYTES", 10_000)
+    monkeypatch.setattr("lakelock.table.base_files.writer._BUFFER_BYTES", 10_000)
     rows = pa.table({"id": [f"k{i}" for i in range(100)], "v": ["x" * 1000] * 100})
     output, _, _ = written(rows, settings=WriteSettings(), batch=40)
     metadata = pq.read_metadata(output)

@@ -11,7 +11,7 @@ from lakelock.errors import LockTimeout
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider, provider_names
 from lakelock.settings import Settings, settings_reference
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakelock.errors import CorruptTableError, StorageUnavailable
-from lakelock.table.base_reader import BaseFile
-from lakelock.table.key_range import KeyRange
+from lakelock.table.base_files.key_range import KeyRange
+from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY, TableSchema
 from tests.property.base_files import SCHEMA, read, sample
 

@@ -6,8 +6,8 @@ import pytest
 
 from lakelock.errors import StorageError, StorageUnavailable, StorageUnsafe
 from lakelock.storage import probe
-from lakelock.storage_faulty import Call, CountingStorage, Fault, FaultyStorage, Rule, Wrapped
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
+from tests.faulty_storage import Call, CountingStorage, Fault, FaultyStorage, Rule, Wrapped
 
 
 def test_requests_are_counted_by_operation_without_data_files() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.settings import WriteSettings
-from lakelock.storage_memory import MemoryStorage
-from lakelock.table import base_reader
-from lakelock.table.base_file import BaseFileWriter, Stamp
-from lakelock.table.base_reader import BaseFile
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table.base_files import reader as base_reader
+from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.index import held, tag
 from lakelock.table.record_keys import record_keys
 from lakelock.table.schema import TableSchema

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakelock.table.base_reader import BaseFile
-from lakelock.table.bloom import BloomFilter
+from lakelock.table.base_files.bloom import BloomFilter
+from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.schema import TableSchema
 from tests.golden_tables import golden_table
 from tests.unit.test_base_file import written

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lakelock import local_files, storage_local
 from lakelock.errors import StorageError, StorageUnavailable
-from lakelock.storage_local import LocalStorage
+from lakelock.storage import local as storage_local
+from lakelock.storage import posix_files as local_files
+from lakelock.storage.local import LocalStorage
 from lakelock.testing import ManualRuntime
 
 
@@ -47,8 +48,8 @@ def test_a_reader_never_sees_half_an_object(storage: LocalStorage) -> None:
     """A writer that dies at any moment leaves the old object or the new one: here it dies while it writes."""
     program = f"""
 import os
-from lakelock import local_files
-from lakelock.storage_local import LocalStorage
+from lakelock.storage import posix_files as local_files
+from lakelock.storage.local import LocalStorage
 real = os.write
 def die(file, data):
     real(file, bytes(data)[: len(data) // 2]); os._exit(9)
@@ -142,7 +143,7 @@ def test_a_disk_that_fills_up_is_a_clear_error_and_leaves_nothing(storage: Local
     program = f"""
 import resource, signal
 from lakelock.errors import StorageError
-from lakelock.storage_local import LocalStorage
+from lakelock.storage.local import LocalStorage
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 storage = LocalStorage({storage.root!r})

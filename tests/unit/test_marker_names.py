@@ -7,9 +7,9 @@ import pytest
 from lakelock.errors import CorruptTableError
 from lakelock.markers.direct import listed, place
 from lakelock.markers.names import Marker, MarkerKind, parse_batch, parse_marker
-from lakelock.storage_faulty import CountingStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table.layout import FileGroupId
+from tests.faulty_storage import CountingStorage
 
 INSTANT = "20261121093515485"
 FILE = f"2d22e70d-fdd1-447c-b599-63b4c0871fc8-0_0-14-16_{INSTANT}.parquet"

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import SettingsError
-from lakelock.providers.metastore_place import Place
-from lakelock.providers.metastore_queue import LONGEST_TEXT, Agent, Progress, Watch, holder_of, is_of
-from lakelock.providers.metastore_sasl import DigestMd5, digest_credentials
-from lakelock.providers.metastore_thrift import ACQUIRED, EXCLUSIVE, Calls, LockRow
-from lakelock.providers.metastore_wire import Address, LoginRefused, Wire, WireError
+from lakelock.providers.hive_metastore.place import Place
+from lakelock.providers.hive_metastore.queue import LONGEST_TEXT, Agent, Progress, Watch, holder_of, is_of
+from lakelock.providers.hive_metastore.sasl import DigestMd5, digest_credentials
+from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, EXCLUSIVE, Calls, LockRow
+from lakelock.providers.hive_metastore.wire import Address, LoginRefused, Wire, WireError
 from lakelock.settings import Settings
-from lakelock.settings_hive_metastore import HiveMetastoreSettings
+from lakelock.settings.hive_metastore import HiveMetastoreSettings
 
 JAVA_LOCK = (
     "80010001000000046c6f636b000000020c00010f00010c0000000108000100000003080002000000020b0003000000036462310b000400000003"

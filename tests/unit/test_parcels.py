@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakelock.spark_plugin import parcels
-from lakelock.spark_plugin.parcels import KEYS, REST, ROUTE, Parcels
+from lakelock.spark_plugin.writing import parcels
+from lakelock.spark_plugin.writing.parcels import KEYS, REST, ROUTE, Parcels
 from lakelock.table.properties import TableProperties
 
 PROPERTIES = TableProperties.new("t", ["id"], ["p"])

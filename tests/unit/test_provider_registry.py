@@ -12,7 +12,7 @@ from lakelock.providers import LockProvider, open_provider, provider_names
 from lakelock.providers.registry import BUILT_IN
 from lakelock.settings import LockSettings, Settings
 from lakelock.storage import Storage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 MODULE = """

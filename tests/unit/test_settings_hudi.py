@@ -9,7 +9,7 @@ import pytest
 from lakelock.errors import SettingsError
 from lakelock.java_properties import parse_java_properties
 from lakelock.settings import Settings
-from lakelock.settings_resolver import Resolved
+from lakelock.settings.resolver import Resolved
 
 _JAVA = "org.apache.hudi.client.transaction.lock."
 _ZOOKEEPER = f"""

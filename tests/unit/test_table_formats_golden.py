@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTable
 
-from lakelock.storage_local import LocalStorage
-from lakelock.table import avro_schemas
-from lakelock.table.avro import AvroSchema, decode, encode, sync_marker
+from lakelock.storage.local import LocalStorage
+from lakelock.table.avro import schemas as avro_schemas
+from lakelock.table.avro.container import AvroSchema, decode, encode, sync_marker
 from lakelock.table.commit_metadata import CommitMetadata, requested_replace_bytes
 from lakelock.table.eligibility import why_not_writable
 from lakelock.table.instants import Action, parse_file_name

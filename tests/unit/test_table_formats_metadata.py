@@ -11,8 +11,8 @@ import fastavro
 import pytest
 
 from lakelock.errors import CorruptTableError
-from lakelock.table import avro_schemas
-from lakelock.table.avro import decode, encode
+from lakelock.table.avro import schemas as avro_schemas
+from lakelock.table.avro.container import decode, encode
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
 from lakelock.table.layout import FileGroupId
 from lakelock.table.services import RollbackMetadata, RollbackPlan, pending_clustering_groups

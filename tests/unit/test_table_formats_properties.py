@@ -8,7 +8,7 @@ import pytest
 
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import parse_java_properties
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table.eligibility import (
     bucket_index_refusal,
     check_readable,

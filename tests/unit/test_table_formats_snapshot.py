@@ -9,8 +9,7 @@ import pytest
 from lakelock.clock import SystemRuntime
 from lakelock.errors import CorruptTableError, InputError
 from lakelock.storage import Listed
-from lakelock.storage_faulty import CountingStorage
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.changes import read_changes
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
@@ -18,6 +17,7 @@ from lakelock.table.instants import Action, Instant, State
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline, read_timeline
+from tests.faulty_storage import CountingStorage
 
 
 def at(second: int) -> str:

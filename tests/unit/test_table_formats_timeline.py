@@ -6,7 +6,7 @@ import pytest
 
 from lakelock.errors import CorruptTableError, InputError
 from lakelock.storage import Listed
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import (
     Action,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelock.data_locks import TABLE, Mode, Resource, lock_request
-from lakelock.data_locks.zookeeper_nodes import (
+from lakelock.data_locks.zookeeper.nodes import (
     TABLE_QUEUE,
     Asked,
     Standing,
@@ -22,7 +22,7 @@ from lakelock.data_locks.zookeeper_nodes import (
     standing,
 )
 from lakelock.identity import WriterIdentity
-from lakelock.providers.zookeeper_queue import in_order
+from lakelock.providers.zookeeper.queue import in_order
 
 GRANTS = [f"0f4ab1c2-1111-4222-8333-44445555666{number}" for number in range(5)]
 WRITER = WriterIdentity("id", "app", "host", 1, "user")

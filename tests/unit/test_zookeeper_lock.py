@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from lakelock.errors import ProviderRefused, SettingsError
 from lakelock.identity import WriterIdentity
-from lakelock.providers.zookeeper_place import parse_place
-from lakelock.providers.zookeeper_queue import Contender, in_order, node_data, prefix
+from lakelock.providers.zookeeper.place import parse_place
+from lakelock.providers.zookeeper.queue import Contender, in_order, node_data, prefix
 from lakelock.settings import LockSettings, Settings
-from lakelock.settings_zookeeper import ZooKeeperSettings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.settings.zookeeper import ZooKeeperSettings
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.xxhash64 import HUDI_SEED, xxhash64
 

@@ -13,9 +13,9 @@ from lakelock.errors import LeaseLost, LockTimeout, ProviderRefused, SettingsErr
 from lakelock.events import EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider, renewing
-from lakelock.providers.metastore_thrift import WAITING
+from lakelock.providers.hive_metastore.thrift_calls import WAITING
 from lakelock.settings import Settings
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers.hive_metastore import (
     ENVIRONMENT_URL,

@@ -12,10 +12,10 @@ import pytest
 
 from lakelock.errors import ProviderUnavailable
 from lakelock.events import EventKind
-from lakelock.providers.metastore_client import MetastoreClient
-from lakelock.providers.metastore_thrift import Calls, LockRow, ServerError
-from lakelock.providers.metastore_wire import Address
-from lakelock.settings_hive_metastore import HiveMetastoreSettings
+from lakelock.providers.hive_metastore.client import MetastoreClient
+from lakelock.providers.hive_metastore.thrift_calls import Calls, LockRow, ServerError
+from lakelock.providers.hive_metastore.wire import Address
+from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy
 from tests.integration.metastore_world import World, take
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lakelock.errors import LockTimeout, ProviderRefused, ProviderUnavailable
-from lakelock.providers.metastore_client import MetastoreClient
-from lakelock.providers.metastore_wire import Address
-from lakelock.settings_hive_metastore import HiveMetastoreSettings
+from lakelock.providers.hive_metastore.client import MetastoreClient
+from lakelock.providers.hive_metastore.wire import Address
+from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.testing.servers.hive_metastore import MetastoreProcess
 from lakelock.testing.servers.kerberos import REALM, Realm, kerberos_realm
 from tests.integration.metastore_world import World, take

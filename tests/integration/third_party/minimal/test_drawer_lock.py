@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.storage_memory import MemoryStorage
+from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, OneProcessPromises
 

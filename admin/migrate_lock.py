@@ -1,0 +1,110 @@
+"""Moving a table to another lock while nobody writes, so that no two writers ever rely on different ones.
+
+The old lock and the new one are held while the record changes, by compare-and-swap. A writer that had looked at the record
+before cannot slip through: the boundary of the decision log, which each commit reads under its lock, then names the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lakelock.admin.audit import audited
+from lakelock.errors import LockError, ProviderMismatch
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.foreign.single_writer import live_others
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.recorded_lock import ensure_recorded, move_recorded, recorded_provider
+from lakelock.providers import LockProvider, renewing
+from lakelock.providers.base import Lease
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What a migration does or would do: `live` are those who must end first, empty when the way is free."""
+
+    table: str
+    recorded: str | None
+    to: str
+    live: tuple[str, ...]
+    done: bool = False
+
+    @property
+    def needed(self) -> bool:
+        return self.recorded != self.to
+
+
+def plan_migration(coordinator: Coordinator, new: LockProvider) -> Migration:
+    """What moving the table to the lock `new` would meet; changes nothing."""
+    table = coordinator.table
+    recorded = recorded_provider(table.storage)
+    return Migration(table.storage.uri, recorded, new.identity, _live(coordinator, held_by_me=False))
+
+
+def migrate(coordinator: Coordinator, new: LockProvider, *, reason: str = "") -> Migration:
+    """Make `new` the table's lock. `LockError` names every live writer.
+
+    `ProviderMismatch` unless the coordinator was opened with the settings that the writers have had until now.
+    """
+    table = coordinator.table
+    old = table.provider
+    recorded = recorded_provider(table.storage)
+    if recorded == new.identity:
+        return Migration(table.storage.uri, recorded, new.identity, ())
+    if old is None or (recorded is not None and recorded != old.identity):
+        raise ProviderMismatch(
+            f"{table.storage.uri} is guarded by the lock {recorded}, but these settings name "
+            f"{old.identity if old else 'no lock'}: the old lock must be held while it is changed",
+            hint="run it with the settings that the writers have had until now, and name the new lock by --to",
+            recorded=recorded,
+            configured=old.identity if old else "",
+        )
+    ensure_recorded(table.storage, old, table.runtime.uuid())
+    new.probe()
+    _refuse_live(coordinator, held_by_me=False)
+    act = audited(table.storage, table.runtime, table.writer, f"migrate lock to {new.identity}", old.identity, reason=reason)
+    with act, table.locked(operation="migrate lock") as lease, _holding(table, new):
+        _refuse_live(coordinator, held_by_me=True)
+        if lease is not None:
+            lease.ensure_active()
+        if not move_recorded(table.storage, table.log, old.identity, new.identity):
+            raise LockError(
+                f"the lock of {table.storage.uri} was changed by somebody else meanwhile",
+                hint=f"lakelock locks ls {table.storage.uri}",
+            )
+    table.provider_checked.clear()
+    return Migration(table.storage.uri, old.identity, new.identity, (), done=True)
+
+
+@contextmanager
+def _holding(table: OpenTable, new: LockProvider) -> Iterator[Lease]:
+    """Hold the new lock, too: whoever uses it already is waited for."""
+    lease = new.acquire(wait_s=table.settings.lock.wait_s)
+    try:
+        with renewing(new, lease, table.runtime, table.settings.lock.renew_s, table.events):
+            yield lease
+    finally:
+        new.release(lease)
+
+
+def _refuse_live(coordinator: Coordinator, *, held_by_me: bool) -> None:
+    live = _live(coordinator, held_by_me=held_by_me)
+    if live:
+        raise LockError(
+            f"{coordinator.table.storage.uri} is being used, so its lock cannot be changed: {'; '.join(live[:5])}",
+            hint="stop these writers, or wait until they have ended, and run it again",
+            live=list(live[:20]),
+        )
+
+
+def _live(coordinator: Coordinator, *, held_by_me: bool) -> tuple[str, ...]:
+    """Everybody who relies on the old lock now: running transactions, its holder and queue, data locks."""
+    table = coordinator.table
+    found = [str(party) for party in live_others(table, table.timeline())]
+    state = table.provider.inspect() if table.provider is not None and not held_by_me else None
+    if state is not None:
+        found += [f"{holder}, who holds the lock" for holder in (state.holder,) if holder]
+        found += [f"{holder}, who waits for the lock" for holder in state.queue]
+    found += [f"{seen}, with data locks" for seen in coordinator.data.locks.inspect()]
+    return tuple(found)

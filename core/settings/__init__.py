@@ -1,0 +1,27 @@
+"""Settings: what a user can tune, where each value came from, and how other engines' keys are read."""
+
+from lakelock.settings.sections import (
+    SECTIONS,
+    ConcurrencySettings,
+    DecisionSettings,
+    HeartbeatSettings,
+    ListingSettings,
+    LockSettings,
+    RetrySettings,
+    Settings,
+    WriteSettings,
+    settings_reference,
+)
+
+__all__ = [
+    "ConcurrencySettings",
+    "DecisionSettings",
+    "HeartbeatSettings",
+    "ListingSettings",
+    "LockSettings",
+    "RetrySettings",
+    "SECTIONS",
+    "Settings",
+    "WriteSettings",
+    "settings_reference",
+]

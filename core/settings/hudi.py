@@ -1,0 +1,275 @@
+"""Hudi's writer configuration in our terms, so that a Java writer's properties file can be shared as it is.
+
+What has no equivalent is named, never dropped in silence: a wrong lock is worse than no lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from urllib.parse import quote
+
+from lakelock.settings.fields import did_you_mean
+from lakelock.settings.file import FileSettings, Refused
+from lakelock.settings.hive import HIVE_KEYS
+
+_LOCK = "hoodie.write.lock."
+_PROVIDER = "hoodie.write.lock.provider"
+_MODE = "hoodie.write.concurrency.mode"
+_TABLE_NAME = "hoodie.table.name"
+_REGION = "hoodie.write.lock.dynamodb.region"
+
+Convert = Callable[[str], object]
+
+
+def _from_ms(text: str) -> object:
+    # What is no number is passed on, so that the parser of the setting names it and its origin.
+    try:
+        return int(text) / 1000
+    except ValueError:
+        return text
+
+
+def _attempts(text: str) -> object:
+    try:
+        return int(text) + 1
+    except ValueError:
+        return text
+
+
+def _codec(text: str) -> object:
+    return "none" if text.strip().lower() == "uncompressed" else text
+
+
+_DIRECT: Mapping[str, tuple[str, Convert]] = {
+    "hoodie.write.concurrency.early.conflict.detection.enable": ("concurrency.early_conflict_detection", str),
+    "hoodie.write.lock.wait_time_ms": ("lock.wait_s", _from_ms),
+    "hoodie.write.lock.dynamodb.region": ("dynamodb.region", str),
+    "hoodie.write.lock.dynamodb.endpoint_url": ("dynamodb.endpoint_url", str),
+    "hoodie.write.lock.dynamodb.billing_mode": ("dynamodb.billing_mode", str),
+    "hoodie.write.lock.dynamodb.read_capacity": ("dynamodb.read_capacity", str),
+    "hoodie.write.lock.dynamodb.write_capacity": ("dynamodb.write_capacity", str),
+    "hoodie.write.lock.dynamodb.table_creation_timeout": ("dynamodb.create_wait_s", _from_ms),
+    "hoodie.write.lock.zookeeper.connection_timeout_ms": ("zookeeper.connect_timeout_s", _from_ms),
+    "hoodie.client.heartbeat.interval_in_ms": ("heartbeat.interval_s", _from_ms),
+    "hoodie.client.heartbeat.tolerable.misses": ("heartbeat.tolerable_misses", str),
+    "hoodie.write.num.retries.on.conflict.failures": ("retry.attempts", _attempts),
+    "hoodie.parquet.compression.codec": ("write.compression", _codec),
+    "hoodie.index.bloom.num_entries": ("write.bloom_entries", str),
+    "hoodie.bloom.index.filter.dynamic.max.entries": ("write.bloom_max_entries", str),
+    "hoodie.index.bloom.fpp": ("write.bloom_fpp", str),
+}
+
+_LEASE_KEYS: Mapping[str, tuple[str, str]] = {
+    "storage": ("hoodie.write.lock.storage.validity.timeout.secs", "hoodie.write.lock.storage.renew.interval.secs"),
+    "zookeeper": ("hoodie.write.lock.zookeeper.session_timeout_ms", ""),
+    "dynamodb": ("hoodie.write.lock.wait_time_ms", ""),
+    "hive_metastore": ("", "hoodie.write.lock.heartbeat_interval_ms"),
+}
+_RENEW_ALIAS = "hoodie.write.lock.storage.heartbeat.poll.secs"
+
+_PROVIDERS: Mapping[str, str] = {
+    "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider": "storage",
+    "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider": "zookeeper",
+    "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider": "zookeeper",
+    "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider": "dynamodb",
+    "org.apache.hudi.aws.transaction.lock.DynamoDBBasedImplicitPartitionKeyLockProvider": "dynamodb",
+    "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider": "hive_metastore",
+}
+_UNSHARED: Mapping[str, str] = {
+    "InProcessLockProvider": "Java's in-process lock lives inside one JVM, nobody else can take part in it",
+    "FileSystemBasedLockProvider": "Java deletes that lock file without looking whose it is, so it excludes nobody reliably",
+    "NoopLockProvider": "it grants everybody, so the Java writers do not exclude each other either",
+}
+_SHARE_HINT = (
+    "give every writer StorageBased, Zookeeper, DynamoDB or HiveMetastore locks, or set lock.provider for lakelock alone"
+)
+
+_USED_IN_URI: Mapping[str, tuple[str, ...]] = {
+    "storage": (),
+    "zookeeper": ("zookeeper.url", "zookeeper.base_path", "zookeeper.lock_key"),
+    "dynamodb": ("dynamodb.table", "dynamodb.partition_key"),
+    "hive_metastore": ("hivemetastore.uris", "hivemetastore.database", "hivemetastore.table"),
+}
+
+
+def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettings:
+    """Our settings as far as a Hudi properties file has them; each `hoodie.*` key that has no effect is in the warnings."""
+    values: dict[str, tuple[object, str]] = {}
+    used: set[str] = {_PROVIDER, _MODE} & set(properties)
+    warnings = []
+    for key, (ours, convert) in _DIRECT.items():
+        if key in properties:
+            values[ours] = (convert(properties[key]), key)
+            used.add(key)
+    warnings += _mode(properties, values)
+    scheme = _provider(properties, values)
+    if scheme:
+        used |= {_LOCK + name for name in _USED_IN_URI[scheme]}
+        if scheme in ("zookeeper", "dynamodb"):
+            used.add(_TABLE_NAME)
+        used |= _lease(scheme, properties, values)
+    if scheme == "dynamodb" and _REGION not in properties:
+        # Java's default. Another region would be another lock.
+        values["dynamodb.region"] = (os.environ.get("AWS_REGION") or "us-east-1", f"{_REGION} as Java has it")
+    values |= {key: (properties[key], key) for key in HIVE_KEYS if key in properties}
+    return FileSettings(path, values, (*warnings, *_left_out(path, properties, used, scheme)))
+
+
+def _mode(properties: Mapping[str, str], values: dict[str, tuple[object, str]]) -> list[str]:
+    mode = properties.get(_MODE, "").strip()
+    known = {"optimistic_concurrency_control": "OPTIMISTIC", "single_writer": "SINGLE_WRITER"}
+    if mode.lower() in known:
+        values["concurrency.mode"] = (known[mode.lower()], _MODE)
+    elif mode:
+        return [f"{_MODE}={mode} has no equivalent; concurrency.mode stays OPTIMISTIC"]
+    return []
+
+
+def _provider(properties: Mapping[str, str], values: dict[str, tuple[object, str]]) -> str:
+    """Set `lock.provider` from the Java class and its keys; the scheme, or "" where the file chooses no provider."""
+    name = properties.get(_PROVIDER, "").strip()
+    if not name:
+        # Java's default provider is ZooKeeper; a file that names its servers means it.
+        if not properties.get(_LOCK + "zookeeper.url"):
+            return ""
+        name = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+    short = name.rpartition(".")[2]
+    by_short = {full.rpartition(".")[2]: scheme for full, scheme in _PROVIDERS.items()}
+    scheme = by_short.get(short, "")
+    if not scheme:
+        why = _UNSHARED.get(short) or f"{name} is not a lock that lakelock knows{did_you_mean(short, by_short)}"
+        values["lock.provider"] = (Refused(why, _SHARE_HINT), _PROVIDER)
+    else:
+        values["lock.provider"] = (_URIS[scheme](properties, short), _PROVIDER)
+    return scheme
+
+
+def _lease(scheme: str, properties: Mapping[str, str], values: dict[str, tuple[object, str]]) -> set[str]:
+    """Set lease and renewal from the keys that this provider has; the keys that were used."""
+    lease_key, renew_key = _LEASE_KEYS[scheme]
+    if scheme == "storage" and renew_key not in properties and _RENEW_ALIAS in properties:
+        renew_key = _RENEW_ALIAS
+    used = {key for key in (lease_key, renew_key) if key in properties}
+    lease = _seconds(lease_key, properties)
+    renew = _seconds(renew_key, properties)
+    if lease is not None:
+        values["lock.lease_s"] = (lease, lease_key)
+        if renew is None:
+            renew, renew_key = (lease / 3, lease_key) if isinstance(lease, float) else (None, "")
+    elif isinstance(renew, float):
+        values["lock.lease_s"] = (3 * renew, renew_key)
+    if renew is not None:
+        values["lock.renew_s"] = (renew, renew_key)
+    return used
+
+
+def _seconds(key: str, properties: Mapping[str, str]) -> object:
+    if key not in properties:
+        return None
+    text = properties[key]
+    try:
+        return int(text) / 1000 if key.endswith("_ms") else float(int(text))
+    except ValueError:
+        return text
+
+
+def _storage_uri(properties: Mapping[str, str], short: str) -> object:
+    return "storage:"
+
+
+def _zookeeper_uri(properties: Mapping[str, str], short: str) -> object:
+    url = properties.get(_LOCK + "zookeeper.url", "").strip()
+    if not url:
+        return _missing("zookeeper.url")
+    # Behind the servers there may be a chroot, as in every connect string: the lock lies below it.
+    servers, _, chroot = url.partition("/")
+    chroot = chroot.strip("/")
+    url = f"{servers}/{quote(chroot)}" if chroot else servers
+    if "Implicit" in short:
+        return f"zookeeper://{url}?implicit=true"
+    base, key = (properties.get(_LOCK + f"zookeeper.{name}", "").strip("/ ") for name in ("base_path", "lock_key"))
+    if not base:
+        return _missing("zookeeper.base_path")
+    # Java's default lock key is the name of the table: from this file, or from the table itself.
+    key = key or properties.get(_TABLE_NAME, "").strip()
+    return f"zookeeper://{url}/{quote(base)}" + (f"/{quote(key)}" if key else "?key=table")
+
+
+def _dynamodb_uri(properties: Mapping[str, str], short: str) -> object:
+    table = properties.get(_LOCK + "dynamodb.table", "").strip() or "hudi_locks"
+    if "Implicit" in short:
+        return f"dynamodb://{table}?implicit=true"
+    # Java's default key is the name of the table, as above.
+    key = properties.get(_LOCK + "dynamodb.partition_key", "").strip() or properties.get(_TABLE_NAME, "").strip()
+    return f"dynamodb://{table}" + (f"/{quote(key, safe='')}" if key else "")
+
+
+def _hive_uri(properties: Mapping[str, str], short: str) -> object:
+    found = {name: properties.get(_LOCK + f"hivemetastore.{name}", "").strip() for name in ("uris", "database", "table")}
+    for name, value in found.items():
+        if not value:
+            return _missing(f"hivemetastore.{name}")
+    hosts = ",".join(uri.strip().removeprefix("thrift://").rstrip("/") for uri in found["uris"].split(","))
+    # The metastore compares lock names byte by byte, so they keep the spelling of the Java side.
+    return f"hive_metastore://{hosts}/{quote(found['database'], safe='')}/{quote(found['table'], safe='')}"
+
+
+_URIS: Mapping[str, Callable[[Mapping[str, str], str], object]] = {
+    "storage": _storage_uri,
+    "zookeeper": _zookeeper_uri,
+    "dynamodb": _dynamodb_uri,
+    "hive_metastore": _hive_uri,
+}
+
+
+def _missing(name: str) -> Refused:
+    return Refused(f"{_LOCK}{name} is missing beside it", f"add {_LOCK}{name} to the file, as the Java writer needs it too")
+
+
+def _left_out(path: str, properties: Mapping[str, str], used: set[str], scheme: str) -> list[str]:
+    known = [*_DIRECT, _PROVIDER, _MODE, *(_LOCK + name for names in _USED_IN_URI.values() for name in names)]
+    known += [key for keys in _LEASE_KEYS.values() for key in keys if key] + [_RENEW_ALIAS]
+    remarks = []
+    for key in properties:
+        if key in used or not key.startswith("hoodie."):
+            continue
+        if key in known or key in _WITHOUT_EFFECT or not key.startswith((_LOCK, "hoodie.write.concurrency.")):
+            reason = _WITHOUT_EFFECT.get(key) or _of_another_lock(key, scheme)
+            remarks.append(f"{path}: {key} has no effect here" + (f": {reason}" if reason else ""))
+        else:
+            remarks.append(f"{path}: {key} is not known and has no effect{did_you_mean(key, known)}")
+    return remarks
+
+
+def _of_another_lock(key: str, scheme: str) -> str:
+    if key == _RENEW_ALIAS and scheme == "storage":
+        return f"{_LEASE_KEYS['storage'][1]} is there too, and means the same"
+    owner = next((short for prefix, short in _OWNERS.items() if key.startswith(_LOCK + prefix)), "")
+    return f"it is for {owner} locks, and {_PROVIDER} chooses another" if owner else ""
+
+
+_OWNERS: Mapping[str, str] = {
+    "zookeeper.": "Zookeeper",
+    "dynamodb.": "DynamoDB",
+    "hivemetastore.": "HiveMetastore",
+    "heartbeat_interval_ms": "HiveMetastore",
+    "storage.": "StorageBased",
+}
+
+_WITHOUT_EFFECT: Mapping[str, str] = {
+    "hoodie.write.lock.zookeeper.port": "Java Hudi 1.2 ignores it too; put host:port into hoodie.write.lock.zookeeper.url",
+    "hoodie.write.lock.wait_time_ms_between_retry": "waiting is adaptive, see lock.poll_s",
+    "hoodie.write.lock.max_wait_time_ms_between_retry": "waiting is adaptive, see lock.poll_s",
+    "hoodie.write.lock.num_retries": "one bound is enough: lock.wait_s",
+    "hoodie.write.lock.client.num_retries": "one bound is enough: lock.wait_s",
+    "hoodie.write.lock.client.wait_time_ms_between_retry": "one bound is enough: lock.wait_s",
+    "hoodie.write.lock.filesystem.path": "no lock of that kind is taken, see hoodie.write.lock.provider",
+    "hoodie.write.lock.filesystem.expire": "no lock of that kind is taken, see hoodie.write.lock.provider",
+    "hoodie.aws.access.key": "credentials are those of the environment, profile or role",
+    "hoodie.aws.secret.key": "credentials are those of the environment, profile or role",
+    "hoodie.aws.session.token": "credentials are those of the environment, profile or role",
+    "hoodie.write.lock.conflict.resolution.strategy": "see concurrency.profile",
+    "hoodie.write.lock.app_id": "the lock shows the Spark application by itself",
+    "hoodie.metadata.enable": "the table itself says it, and a table with a metadata table is not written",
+}

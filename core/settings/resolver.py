@@ -1,0 +1,174 @@
+"""From options, Spark conf and file to `Settings`, keeping for each value where it came from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lakelock.errors import SettingsError
+from lakelock.settings.fields import SettingRow, did_you_mean, parse, section_rows
+from lakelock.settings.file import Refused, read_settings_file
+from lakelock.settings.hive import HIVE_KEYS, from_hive
+from lakelock.settings.secrets import masked
+from lakelock.settings.sections import SECTIONS, Settings, settings_reference
+
+_log = logging.getLogger("lakelock")
+
+SPARK_PREFIX = "spark.lakelock."
+_STORAGE = "storage."
+_CONFIG = "config"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A value, which may be a secret, and where it came from: `option`, `spark conf`, `file X` or `default`."""
+
+    value: object = field(repr=False)
+    origin: str
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One line of `lakelock config explain`. `value` is safe to show."""
+
+    key: str
+    value: str
+    origin: str
+    default: str
+    unit: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings with the origin of each, and what a person should know about them (`warnings`)."""
+
+    settings: Settings
+    origins: Mapping[str, Origin]
+    warnings: tuple[str, ...] = ()
+
+    def explain(self) -> list[Explained]:
+        """Every setting in effect, secrets masked."""
+        rows = {row.key: row for row in settings_reference()}
+        return [_explained(key, origin, rows.get(key)) for key, origin in self.origins.items()]
+
+
+def _explained(key: str, found: Origin, row: SettingRow | None) -> Explained:
+    value = masked(key, found.value, secret=row is not None and row.secret)
+    if row is None:
+        return Explained(key, value, found.origin, "", "", "Option of the object store")
+    return Explained(key, value, found.origin, str(row.default), row.unit, row.doc)
+
+
+@dataclass
+class _Sources:
+    """Values by key as the sources are read, the strongest first: what is there is not replaced."""
+
+    rows: Mapping[str, SettingRow]
+    values: dict[str, Origin] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def offer(self, name: str, given: str, value: object, origin: str) -> None:
+        """Take the value of setting `name`, which the user wrote as `given`; `SettingsError` if there is no such setting."""
+        if name.strip().lower() in HIVE_KEYS:
+            meant = from_hive(name.strip().lower(), value)
+            if meant is None:
+                return
+            name, value = meant
+            origin = origin if given in origin else f"{origin}, {given}"
+        key = self.key_of(name)
+        if key is None:
+            raise _unknown(given, origin, name, self.rows)
+        if key not in self.values:
+            self.values[key] = Origin(value, origin)
+        elif _source(self.values[key].origin) == _source(origin) and self.values[key].value != value:
+            raise SettingsError(
+                f"{key} is given twice in {_source(origin)}, and differently", hint="keep one of the two spellings", key=key
+            )
+
+    def key_of(self, name: str) -> str | None:
+        lowered = name.strip().lower()
+        if lowered in self.rows:
+            return lowered
+        for prefix in (_STORAGE, "storage_"):
+            if lowered.startswith(prefix) and len(lowered) > len(prefix):
+                return _STORAGE + lowered[len(prefix) :]
+        return next((key for key in self.rows if key.replace(".", "_") == lowered), None)
+
+
+def _source(origin: str) -> str:
+    """An origin without the key that was translated."""
+    return origin.partition(", ")[0]
+
+
+def resolve(options: Mapping[str, object], spark_conf: Mapping[str, str], file: str | Path | None) -> Resolved:
+    """See `Settings.resolve`. Warnings are also logged, because a caller may well forget them."""
+    sources = _Sources({row.key: row for row in settings_reference()})
+    for name, value in options.items():
+        if name.lower() == _CONFIG:
+            file = file or str(value)
+        else:
+            sources.offer(name, name, value, "option")
+    for full_name, name, value in _ours(spark_conf, sources):
+        if name.lower() == _CONFIG:
+            file = file or value
+        else:
+            sources.offer(name, full_name, value, "spark conf")
+    if file:
+        _offer_file(sources, file)
+    resolved = _built(sources)
+    for warning in resolved.warnings:
+        _log.warning("%s", warning)
+    return resolved
+
+
+def _ours(conf: Mapping[str, str], sources: _Sources) -> Iterator[tuple[str, str, str]]:
+    """What the conf says to lakelock. A near miss of the prefix would be ignored in silence, so it is named."""
+    for full_name, value in conf.items():
+        lowered = full_name.lower()
+        if lowered.startswith(SPARK_PREFIX):
+            yield full_name, full_name[len(SPARK_PREFIX) :], value
+        elif lowered.startswith(("lakelock.", "spark.hadoop.lakelock.", "spark.sql.lakelock.", "spark.lake_lock.")):
+            name = full_name[lowered.index("lock.") + len("lock.") :]
+            sources.warnings.append(f'{full_name} in the Spark conf has no effect; did you mean "{SPARK_PREFIX}{name}"?')
+
+
+def _offer_file(sources: _Sources, file: str | Path) -> None:
+    read = read_settings_file(file)
+    sources.warnings.extend(read.warnings)
+    for name, (value, given) in read.values.items():
+        origin = f"file {read.path}" if given == name else f"file {read.path}, {given}"
+        sources.offer(name, given, value, origin)
+
+
+def _built(sources: _Sources) -> Resolved:
+    origins: dict[str, Origin] = {}
+    sections: dict[str, Any] = {}
+    for section in SECTIONS:
+        values: dict[str, Any] = {}
+        for row in section_rows(section):
+            found = sources.values.get(row.key, Origin(row.default, "default"))
+            if isinstance(found.value, Refused):
+                raise SettingsError(f"{row.key} ({found.origin}): {found.value.why}", hint=found.value.hint, key=row.key)
+            value = parse(row, found.value, found.origin)
+            values[row.key.partition(".")[2]] = value
+            origins[row.key] = Origin(value, found.origin)
+        sections[section.section] = section(**values)
+    free = {key: found for key, found in sources.values.items() if key.startswith(_STORAGE)}
+    origins |= {key: Origin(str(found.value), found.origin) for key, found in free.items()}
+    storage = {key[len(_STORAGE) :]: str(found.value) for key, found in free.items()}
+    return Resolved(Settings(**sections, storage=storage), origins, tuple(sources.warnings))
+
+
+def _unknown(given: str, origin: str, name: str, rows: Mapping[str, SettingRow]) -> SettingsError:
+    known = [*rows, *(key.partition(".")[2] for key in rows)]
+    guess = did_you_mean(name, rows) or did_you_mean(name.replace("_", ".", 1), rows) or did_you_mean(name, known)
+    short = guess.partition('"')[2].partition('"')[0]
+    full = next((key for key in rows if key.partition(".")[2] == short), None)
+    guess = guess.replace(f'"{short}"', f'"{full}"') if full else guess
+    return SettingsError(
+        f'unknown setting "{given}" ({origin}){guess}', hint="`lakelock config explain PATH` lists every setting", key=name
+    )

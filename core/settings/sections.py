@@ -1,0 +1,245 @@
+"""What a user can tune, with defaults that are right for most.
+
+A value comes from the first of: option of the call, Spark conf (`spark.lakelock.*`), file (TOML, or the Hudi properties
+file of a Java writer as it is), default. Where it came from is kept, an unknown key is an error, and bounds are checked
+before any work. Things that do work (clock, storage, lock provider) are handed to constructors instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from lakelock.errors import SettingsError
+from lakelock.settings.data_locks import DataLockSettings
+from lakelock.settings.dynamodb import DynamodbSettings
+from lakelock.settings.fields import Section, SettingRow, section_rows, setting
+from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.redis import RedisSettings
+from lakelock.settings.zookeeper import ZooKeeperSettings
+
+if TYPE_CHECKING:
+    from lakelock.settings.resolver import Resolved
+
+
+@dataclass(frozen=True)
+class ConcurrencySettings(Section):
+    """How writers of one table get along."""
+
+    section: ClassVar[str] = "concurrency"
+    mode: Literal["OPTIMISTIC", "PESSIMISTIC", "SINGLE_WRITER"] = setting(
+        "OPTIMISTIC",
+        "How writers get along: OPTIMISTIC validates at commit, PESSIMISTIC also takes data locks, SINGLE_WRITER takes no lock",
+    )
+    profile: Literal["strict", "hudi"] = setting(
+        "strict", "What counts as a conflict: strict is serializable in decision order, hudi compares file groups only"
+    )
+    early_conflict_detection: bool = setting(True, "Find conflicts by markers and claims before the data is written")
+
+
+@dataclass(frozen=True)
+class LockSettings(Section):
+    """The table lock, held for milliseconds around validate and publish."""
+
+    section: ClassVar[str] = "lock"
+    provider: str = setting("storage:", "URI of the lock service; storage: keeps the lock next to the table", in_repr=False)
+    wait_s: float = setting(
+        60.0, "How long a commit waits for the lock before LockTimeout", unit="s", at_least=0, at_most=86_400
+    )
+    lease_s: float = setting(
+        15.0,
+        "A holder that is silent for this long may be replaced; at least three times renew_s",
+        unit="s",
+        at_least=1,
+        at_most=3_600,
+    )
+    renew_s: float = setting(5.0, "How often a holder renews its lease", unit="s", at_least=0.1, at_most=1_200)
+    poll_s: float = setting(
+        0.5,
+        "Longest pause between two looks at a held lock, where nothing notifies; longer if answers are slow or many wait",
+        unit="s",
+        at_least=0.01,
+        at_most=60,
+    )
+
+    def check_together(self) -> None:
+        if self.lease_s < 3 * self.renew_s:
+            raise SettingsError(
+                f"lock.lease_s ({self.lease_s:g} s) must be at least three times lock.renew_s ({self.renew_s:g} s), "
+                "so that one lost renewal does not lose the lock",
+                hint=f"set lock.renew_s to {self.lease_s / 3:.3g} or less, or lock.lease_s to {3 * self.renew_s:g} or more",
+                key="lock.lease_s",
+            )
+
+
+@dataclass(frozen=True)
+class HeartbeatSettings(Section):
+    """How the others know that a transaction still runs. Java Hudi has the first two settings, too; keep them equal."""
+
+    section: ClassVar[str] = "heartbeat"
+    interval_s: float = setting(
+        60.0, "How often a running transaction refreshes its heartbeat", unit="s", at_least=0.2, at_most=3_600
+    )
+    tolerable_misses: int = setting(
+        2, "A writer whose heartbeat is older than this many intervals is dead", at_least=1, at_most=100
+    )
+    foreign_patience: int = setting(
+        5,
+        "For how many times that age a dead writer of another engine is left to that engine, whose next commit rolls it back",
+        at_least=1,
+        at_most=1_000,
+    )
+    foreign_start_s: float = setting(
+        5.0,
+        "How long after it showed its instant a writer of another engine may not have looked at the table yet",
+        unit="s",
+        at_least=0,
+        at_most=600,
+    )
+
+
+@dataclass(frozen=True)
+class RetrySettings(Section):
+    """Running a rejected transaction again, where that is sound."""
+
+    section: ClassVar[str] = "retry"
+    attempts: int = setting(5, "How often a write is tried in all; 1 means never again", at_least=1, at_most=1_000)
+    first_wait_s: float = setting(
+        0.2, "Longest wait before the second attempt; doubles from then on", unit="s", at_least=0, at_most=3_600
+    )
+    longest_wait_s: float = setting(10.0, "Longest wait before any attempt", unit="s", at_least=0, at_most=3_600)
+    holder_wait_s: float = setting(
+        600.0,
+        "How long to wait, after an early conflict, for the other transaction to end",
+        unit="s",
+        at_least=0,
+        at_most=86_400,
+    )
+
+    def check_together(self) -> None:
+        if self.first_wait_s > self.longest_wait_s:
+            raise SettingsError(
+                f"retry.first_wait_s ({self.first_wait_s:g} s) is longer than retry.longest_wait_s ({self.longest_wait_s:g} s)",
+                hint="lower the first or raise the second",
+                key="retry.first_wait_s",
+            )
+
+
+@dataclass(frozen=True)
+class DecisionSettings(Section):
+    """The decision log of a table."""
+
+    section: ClassVar[str] = "decisions"
+    slot_attempts: int = setting(100, "How often a commit races for the next decision number", at_least=1, at_most=100_000)
+    collect_above: int = setting(
+        64, "Finished decisions are collected when there are more than this many", at_least=2, at_most=1_000_000
+    )
+
+
+@dataclass(frozen=True)
+class ListingSettings(Section):
+    """Requests to storage."""
+
+    section: ClassVar[str] = "listing"
+    parallel_requests: int = setting(16, "How many storage requests one process has under way at once", at_least=1, at_most=256)
+    at_once: int = setting(
+        300,
+        "How many keys of a listing are certainly of one moment (an object store answers in pages of 1,000, a disk with some "
+        "340 names at a time); readers list a longer timeline twice",
+        unit="keys",
+        at_least=1,
+        at_most=1000,
+    )
+
+
+@dataclass(frozen=True)
+class WriteSettings(Section):
+    """The data files and what a write accepts."""
+
+    section: ClassVar[str] = "write"
+    target_file_rows: int = setting(
+        1_000_000, "A data file is closed and a new one begun at this many rows", unit="rows", at_least=1
+    )
+    row_group_rows: int = setting(250_000, "Rows of a Parquet row group", unit="rows", at_least=1, at_most=10_000_000)
+    batch_rows: int = setting(
+        65_536, "Rows that are worked on at once within a task", unit="rows", at_least=1, at_most=1_000_000
+    )
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = setting("zstd", "Parquet compression")
+    compression_level: int = setting(1, "Level, for zstd (1 to 22) and gzip (1 to 9)", at_least=1, at_most=22)
+    bloom_entries: int = setting(
+        1_000, "Record keys that the bloom filter of a file has room for at least", at_least=1, at_most=100_000_000
+    )
+    bloom_max_entries: int = setting(
+        1_000_000, "Record keys up to which the bloom filter of a file grows", at_least=1, at_most=100_000_000
+    )
+    bloom_fpp: float = setting(0.01, "Share of false positives of the bloom filter", at_least=1e-12, at_most=0.5)
+    merge_schema: bool = setting(False, "Accept new nullable columns and add them to the table")
+    duplicates: Literal["error", "any"] = setting(
+        "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"
+    )
+
+    def check_together(self) -> None:
+        if self.compression == "gzip" and self.compression_level > 9:
+            raise SettingsError(
+                f"write.compression_level is {self.compression_level} but gzip has the levels 1 to 9",
+                hint="lower the level or use zstd",
+                key="write.compression_level",
+            )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a writer or reader. Picklable; `storage` holds options of the object store, as obstore names them."""
+
+    concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
+    lock: LockSettings = field(default_factory=LockSettings)
+    heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
+    retry: RetrySettings = field(default_factory=RetrySettings)
+    data_locks: DataLockSettings = field(default_factory=DataLockSettings)
+    decisions: DecisionSettings = field(default_factory=DecisionSettings)
+    listing: ListingSettings = field(default_factory=ListingSettings)
+    write: WriteSettings = field(default_factory=WriteSettings)
+    dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
+    redis: RedisSettings = field(default_factory=RedisSettings)
+    zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
+    hive_metastore: HiveMetastoreSettings = field(default_factory=HiveMetastoreSettings)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def resolve(
+        cls,
+        options: Mapping[str, object] | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+        file: str | Path | None = None,
+    ) -> Resolved:
+        """Settings from all sources, with the origin of each; `SettingsError` names the key, the source and the fix.
+
+        `options` are dotted (`lock.wait_s`) or snake (`lock_wait_s`), in any case. `file` may also be the option `config`
+        or the conf `spark.lakelock.config`, in this order.
+        """
+        from lakelock.settings.resolver import resolve  # the resolver builds Settings, so it is above this module
+
+        return resolve(options or {}, spark_conf or {}, file)
+
+
+SECTIONS: tuple[type[Section], ...] = (
+    ConcurrencySettings,
+    LockSettings,
+    HeartbeatSettings,
+    RetrySettings,
+    DataLockSettings,
+    DecisionSettings,
+    ListingSettings,
+    WriteSettings,
+    DynamodbSettings,
+    RedisSettings,
+    ZooKeeperSettings,
+    HiveMetastoreSettings,
+)
+
+
+def settings_reference() -> list[SettingRow]:
+    """Every setting but the free `storage.*` options, in order: the source of the parser, `explain` and the documents."""
+    return [row for section in SECTIONS for row in section_rows(section)]

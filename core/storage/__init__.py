@@ -1,0 +1,19 @@
+"""Storage: one small interface, and the places that keep a table: folders, object stores, memory."""
+
+from lakelock.storage.base import (
+    Created,
+    Listed,
+    Storage,
+    Stored,
+    create,
+    probe,
+)
+
+__all__ = [
+    "Created",
+    "Listed",
+    "Storage",
+    "Stored",
+    "create",
+    "probe",
+]

@@ -1,0 +1,194 @@
+"""A folder on a POSIX file system as storage: atomic creates, compare-and-swap, durable when asked.
+
+A new object is written to a temporary file (`.<random>.tmp`) and linked under its name, so no reader ever sees half of it.
+A replacement is compared and renamed under a `flock` on `.<name>.lock` beside the object; the kernel frees it when its
+holder dies. Both kinds of file start with a dot, so no listing shows them and what a crash leaves is harmless.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TypeVar
+
+from lakelock.clock import Runtime, SystemRuntime
+from lakelock.errors import StorageError, StorageUnavailable
+from lakelock.storage import posix_files as files
+from lakelock.storage.base import Listed, Stored
+from lakelock.storage.keys import checked, checked_prefix
+
+T = TypeVar("T")
+
+SWAP_WAIT_S = 10.0
+"""How long a replacement waits for another process that is replacing the same object."""
+
+_SWAP_POLL_S = 0.005
+_KNOWN_FOLDERS = 4096
+_FOLDER_ATTEMPTS = 10
+
+
+class LocalStorage:
+    """Objects under a local folder. Symbolic links inside it are neither listed, nor read, written or deleted through."""
+
+    def __init__(self, root: str | os.PathLike[str], *, runtime: Runtime | None = None) -> None:
+        self.root = os.path.realpath(root)
+        self._runtime = runtime or SystemRuntime()
+        self._real_folders: set[str] = set()
+
+    @property
+    def uri(self) -> str:
+        return f"file://{self.root}"
+
+    def get(self, key: str) -> Stored | None:
+        path = self._unlinked(key)
+        try:
+            return files.read_stored(path)
+        except OSError as error:
+            files.refuse(error, path)
+
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
+        path = self._unlinked(key)
+        if not data and not durable:
+            return self._in_folder(path, lambda: files.create_empty(path))
+        return self._in_folder(path, lambda: files.create_with(path, data, durable=durable), durable=durable)
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str | None:
+        path = self._unlinked(key)
+        try:
+            temporary, version = files.write_temporary(path, data, durable=True)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            files.refuse(error, path)
+        try:
+            with self._swapping(path):
+                found = files.read_stored(path)
+                if found is None or found.etag != etag:
+                    files.discard(temporary)
+                    return None
+                files.drop_checksum_twin(path)
+                os.replace(temporary, path)
+        except (OSError, StorageError) as error:
+            files.discard(temporary)
+            if isinstance(error, OSError):
+                files.refuse(error, path)
+            raise
+        try:
+            files.sync_folder(os.path.dirname(path))
+        except OSError as error:
+            files.doubt(error, path)
+        return version
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self._unlinked(key)
+
+        def replace() -> None:
+            temporary, _ = files.write_temporary(path, data, durable=False)
+            files.drop_checksum_twin(path)
+            try:
+                os.replace(temporary, path)
+            except OSError:
+                files.discard(temporary)
+                raise
+
+        self._in_folder(path, replace)
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
+        folder = checked_prefix(prefix)
+        path = f"{self.root}/{folder}" if folder else self.root
+        if os.path.realpath(path) != path:
+            return iter(())
+        return files.walk(path, f"{folder}/" if folder else "", folder, start_after)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        folders: set[str] = set()
+        for key in keys:
+            path = self._path(key)
+            folder = os.path.dirname(path)
+            if folder not in folders:
+                self._refuse_links(folder)
+                folders.add(folder)
+            try:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    os.unlink(path)
+            except OSError as error:
+                files.refuse(error, path)
+            files.drop_checksum_twin(path)
+        for folder in sorted(folders, reverse=True):
+            files.prune_empty(folder, self.root)
+
+    def open_input(self, key: str) -> IO[bytes]:
+        path = self._unlinked(key)
+        try:
+            return open(path, "rb", opener=files.without_links)
+        except OSError as error:
+            files.refuse(error, path)
+
+    def open_output(self, key: str) -> IO[bytes]:
+        path = self._unlinked(key)
+        return self._in_folder(path, lambda: files.DurableFile(path), durable=True)
+
+    def _path(self, key: str) -> str:
+        return f"{self.root}/{checked(key)}"
+
+    def _unlinked(self, key: str) -> str:
+        """The path of `key`, whose folder is no link; looked at once for each folder."""
+        path = self._path(key)
+        folder = os.path.dirname(path)
+        if folder not in self._real_folders:
+            self._refuse_links(folder)
+            if len(self._real_folders) >= _KNOWN_FOLDERS:
+                self._real_folders.clear()
+            self._real_folders.add(folder)
+        return path
+
+    def _refuse_links(self, folder: str) -> None:
+        if os.path.realpath(folder) != folder:
+            raise StorageError(
+                f"{folder} is reached through a symbolic link inside the table {self.root}",
+                hint="replace the link by a real folder; lakelock follows no links inside a table",
+            )
+
+    def _in_folder(self, path: str, action: Callable[[], T], *, durable: bool = False) -> T:
+        """Run `action`, which writes `path`; make its folder first if there is none.
+
+        Several attempts, because `delete` removes folders that it finds empty.
+        """
+        try:
+            for _ in range(_FOLDER_ATTEMPTS):
+                with suppress(FileNotFoundError):
+                    return action()
+                with suppress(FileNotFoundError):
+                    files.make_folder(os.path.dirname(path), durable=durable)
+            return action()
+        except OSError as error:
+            files.refuse(error, path)
+
+    @contextmanager
+    def _swapping(self, path: str) -> Iterator[None]:
+        """Keep other processes from replacing `path`, or raise `StorageUnavailable` after `SWAP_WAIT_S` seconds."""
+        folder, name = os.path.split(path)
+        sidecar = f"{folder}/.{name}.lock"
+        lock = os.open(sidecar, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            deadline_s = self._runtime.monotonic_s() + SWAP_WAIT_S
+            while not _locked(lock):
+                if self._runtime.monotonic_s() > deadline_s:
+                    raise StorageUnavailable(
+                        f"{path} could not be replaced: another process has held {sidecar} for {SWAP_WAIT_S:.0f} s",
+                        hint=f"find it with `fuser {sidecar}`; it may be stopped",
+                    )
+                self._runtime.sleep(_SWAP_POLL_S * (0.5 + self._runtime.random()))
+            yield
+        finally:
+            os.close(lock)
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

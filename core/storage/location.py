@@ -1,0 +1,122 @@
+"""From a path or URI to storage, and one spelling for all the ways to name the same table."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakelock.errors import SettingsError
+from lakelock.storage.base import Storage
+from lakelock.storage.local import LocalStorage
+
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfss": "abfs"}
+_OBJECT_SCHEMES = ("s3", "gs", "az", "abfs")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_NEXT = "use a local path, s3://bucket/path, gs://bucket/path, az://container/path or abfss://container@account.dfs.core.windows.net/path"
+
+
+def canonical_uri(uri: str | os.PathLike[str]) -> str:
+    """The one spelling of a table's URI: equal for all names of one table, and unchanged by a second pass.
+
+    Local paths become absolute `file://` URIs with symbolic links and `..` resolved, and are never percent-decoded (as in
+    Hadoop). `s3a` and `s3n` are `s3`; `abfss` is `abfs`; repeated and trailing slashes go. White space around `uri` is not
+    part of the name, and a name that ends with it is refused: whoever copies it would name another table.
+    """
+    canonical = _in_utf8(_canonical(_in_utf8(os.fspath(uri).strip())))
+    if canonical != canonical.strip():
+        raise SettingsError(f"the table's path ends with white space: {canonical!r}", hint="rename the folder")
+    return canonical
+
+
+def _in_utf8(text: str) -> str:
+    """`text`, or `SettingsError`: locks and object stores know a table by the UTF-8 of its URI."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise SettingsError(f"the table's path is not UTF-8: {text!a}", hint="rename the folder") from None
+    return text
+
+
+def _canonical(text: str) -> str:
+    if not text or "\0" in text:
+        raise SettingsError("the table's path is empty or has a NUL character", hint=_NEXT)
+    match = _SCHEME.fullmatch(text)
+    if match is None:
+        return _local(os.path.expanduser(text) if text.startswith("~/") else text)
+    scheme, rest = match[1].lower(), match[2]
+    scheme = _SAME_SCHEME.get(scheme, scheme)
+    if scheme == "file":
+        return _local(_path_of_file_uri(rest))
+    if scheme not in _OBJECT_SCHEMES:
+        raise SettingsError(f"storage of the kind {scheme}: is not supported", hint=_NEXT, scheme=scheme)
+    return _remote(scheme, rest)
+
+
+def _local(path: str) -> str:
+    return f"file://{os.path.realpath(path)}"
+
+
+def _path_of_file_uri(rest: str) -> str:
+    if not rest.startswith("//"):
+        path = rest
+    else:
+        host, slash, path = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise SettingsError(f"file://{host}/ names another host", hint="write file:///path with three slashes")
+        path = slash + path
+    if not path.startswith("/"):
+        raise SettingsError("a file: URI needs an absolute path", hint="write file:///path, or a plain relative path")
+    return path
+
+
+def _remote(scheme: str, rest: str) -> str:
+    bucket, _, path = rest.lstrip("/").partition("/")
+    if not rest.startswith("//") or not bucket:
+        raise SettingsError(f"the {scheme}: URI names no bucket or container", hint=_NEXT)
+    if "@" in bucket and (scheme != "abfs" or ":" in bucket):
+        raise SettingsError(
+            f"the {scheme}: URI holds credentials",
+            hint="take them out of the URI; set them as storage options or in the environment",
+        )
+    segments: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            if not segments:
+                raise SettingsError(f"{scheme}://{bucket}/{path} leads out of its bucket", hint="take out the '..'")
+            segments.pop()
+        elif segment not in ("", "."):
+            segments.append(segment)
+    return "/".join([f"{scheme}://{bucket}", *segments])
+
+
+def is_local(uri: str) -> bool:
+    """Whether a canonical URI names a folder of this machine."""
+    return uri.startswith("file://")
+
+
+def open_storage(uri: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
+    """Storage under `uri`; nothing is contacted yet. `options` are those of the object store (endpoint, region, keys)."""
+    canonical = canonical_uri(uri)
+    if is_local(canonical):
+        return LocalStorage(canonical.removeprefix("file://"))
+    from lakelock.storage.objects.store import ObjectStorage
+
+    return ObjectStorage(canonical, options or {})
+
+
+@dataclass(frozen=True)
+class StorageLocation:
+    """Where a table is and how to reach it, small and picklable: what executors receive. Options may hold secrets."""
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> StorageLocation:
+        """The location with its URI in canonical form."""
+        return cls(canonical_uri(uri), dict(options or {}))
+
+    def open(self) -> Storage:
+        return open_storage(self.uri, self.options)

@@ -1,0 +1,85 @@
+"""Storage in the memory of one process, for tests and simulators: exact, and gone with the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
+from typing import IO
+
+from lakelock.clock import SystemRuntime
+from lakelock.errors import StorageError
+from lakelock.storage.base import Listed, Stored
+from lakelock.storage.keys import checked, checked_prefix, is_shown
+
+
+class MemoryStorage:
+    """Objects in a dictionary. Every write gives a new version, also one of equal bytes."""
+
+    def __init__(self, now_ms: Callable[[], int] | None = None, *, name: str = "table") -> None:
+        system = SystemRuntime()
+        self._now_ms = now_ms or system.now_ms
+        self._mutex = system.mutex()
+        self._objects: dict[str, Stored] = {}
+        self._versions = 0
+        self._name = name
+
+    @property
+    def uri(self) -> str:
+        return f"memory://{self._name}"
+
+    def get(self, key: str) -> Stored | None:
+        return self._objects.get(checked(key))
+
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
+        with self._mutex:
+            return None if checked(key) in self._objects else self._write(key, data)
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str | None:
+        with self._mutex:
+            found = self._objects.get(checked(key))
+            return None if found is None or found.etag != etag else self._write(key, data)
+
+    def put(self, key: str, data: bytes) -> None:
+        with self._mutex:
+            self._write(checked(key), data)
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
+        start = checked_prefix(prefix) + "/" if prefix else ""
+        with self._mutex:
+            found = sorted(self._objects.items())
+        for key, stored in found:
+            if key.startswith(start) and key > start_after and is_shown(key, prefix):
+                yield Listed(key, len(stored.data), stored.modified_ms)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            with self._mutex:
+                self._objects.pop(checked(key), None)
+
+    def open_input(self, key: str) -> IO[bytes]:
+        found = self.get(key)
+        if found is None:
+            raise StorageError(f"{self.uri}/{key}: no such file", hint="check the path; another process may have removed it")
+        return BytesIO(found.data)
+
+    def open_output(self, key: str) -> IO[bytes]:
+        return _MemoryFile(self, checked(key))
+
+    def _write(self, key: str, data: bytes) -> str:
+        self._versions += 1
+        etag = f"v{self._versions}"
+        self._objects[key] = Stored(bytes(data), etag, self._now_ms())
+        return etag
+
+
+class _MemoryFile(BytesIO):
+    """A data file that is stored under its key when it is closed."""
+
+    def __init__(self, storage: MemoryStorage, key: str) -> None:
+        super().__init__()
+        self._storage, self._key = storage, key
+
+    def close(self) -> None:
+        if not self.closed:
+            self._storage.put(self._key, self.getvalue())
+        super().close()

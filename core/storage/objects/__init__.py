@@ -1,0 +1,1 @@
+"""Object stores through obstore: S3, Google Cloud Storage and Azure."""

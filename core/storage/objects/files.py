@@ -1,0 +1,122 @@
+"""Data files in an object store as Python files: ranges read where asked, parts uploaded while written."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Protocol, cast
+
+from lakelock.errors import StorageError
+from lakelock.storage.objects.errors import translated
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+    from obstore.store import ObjectStore
+
+READ_AHEAD = 1 << 18
+PART_BYTES = 10 << 20
+
+
+class ObjectReader(io.RawIOBase):
+    """Reads ranges of one object; behind a buffer of `READ_AHEAD` bytes, which larger reads pass by."""
+
+    def __init__(self, store: ObjectStore, key: str, uri: str, options: Mapping[str, str], size: int) -> None:
+        self._store, self._key, self._uri, self._options = store, key, uri, options
+        self._size, self._position = size, 0
+
+    @classmethod
+    def open(cls, store: ObjectStore, key: str, uri: str, options: Mapping[str, str]) -> IO[bytes]:
+        """A seekable reader; `StorageError` when there is no such object."""
+        import obstore
+
+        with translated(uri, key, options):
+            size = obstore.head(store, key)["size"]
+            return io.BufferedReader(cls(store, key, uri, options, size), READ_AHEAD)
+        raise StorageError(f"{uri}/{key}: no such object", hint="check the path; another process may have removed it")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError(f"cannot seek to {start + offset}")
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        import obstore
+
+        target = memoryview(buffer).cast("B")
+        length = min(len(target), self._size - self._position)
+        if length <= 0:
+            return 0
+        with translated(self._uri, self._key, self._options):
+            data = obstore.get_range(self._store, self._key, start=self._position, length=length)
+            target[: len(data)] = memoryview(data).cast("B")
+            self._position += len(data)
+            return len(data)
+        raise StorageError(f"{self._uri}/{self._key} was removed while it was read", hint="read the table again")
+
+
+class _Upload(Protocol):
+    def write(self, data: bytes, /) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class ObjectWriter(io.RawIOBase):
+    """Uploads one object; it exists once `close` has returned, and not at all after an exception in a `with` block."""
+
+    def __init__(self, upload: _Upload, key: str, uri: str, options: Mapping[str, str]) -> None:
+        self._upload, self._key, self._uri, self._options = upload, key, uri, options
+        self._position, self._abandoned = 0, False
+
+    @classmethod
+    def open(cls, store: ObjectStore, key: str, uri: str, options: Mapping[str, str]) -> IO[bytes]:
+        """A writer whose parts are sent while more is written."""
+        import obstore
+
+        with translated(uri, key, options, writing=True):
+            upload = obstore.open_writer(store, key, buffer_size=PART_BYTES)
+            return cast(IO[bytes], cls(cast(_Upload, upload), key, uri, options))
+        raise StorageError(f"{uri}/{key} cannot be written", hint="check the bucket and the access rights")
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        view = memoryview(data).cast("B")
+        with translated(self._uri, self._key, self._options, writing=True):
+            self._upload.write(bytes(view))
+            self._position += len(view)
+            return len(view)
+        raise StorageError(f"{self._uri}/{self._key} cannot be written", hint="check the bucket and the access rights")
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        if not self._abandoned:
+            with translated(self._uri, self._key, self._options, writing=True):
+                self._upload.close()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._abandoned = kind is not None
+        self.close()
+
+    def __del__(self) -> None:
+        # A file that nobody closed was not finished: collecting it must not publish it.
+        self._abandoned = True
+        super().__del__()

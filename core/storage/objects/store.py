@@ -1,0 +1,185 @@
+"""S3, Google Cloud Storage and Azure as storage, through obstore.
+
+Conditional writes are the service's own (If-None-Match, If-Match, generations). obstore repeats a request that failed with a
+5xx or a dropped connection, so "already exists" may be the answer to one's own first attempt: whoever must know reads back
+(`storage.create`), and "no answer" is never taken for "not done".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import IO, TYPE_CHECKING, TypedDict, cast
+
+from lakelock.errors import StorageUnsafe
+from lakelock.storage.base import Listed, Stored
+from lakelock.storage.keys import METADATA_FOLDER, checked, checked_prefix, is_shown
+from lakelock.storage.objects.errors import connecting, translated
+from lakelock.storage.objects.files import ObjectReader, ObjectWriter
+
+if TYPE_CHECKING:
+    import obstore
+    from obstore.store import ObjectStore
+
+PAGE = 1000
+"""Keys that are looked at together in a listing: what one answer of the service holds."""
+
+_CLIENT_OPTIONS = (
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "read_timeout",
+    "root_certificate",
+    "timeout",
+    "user_agent",
+)
+_PAST_METADATA = f"{METADATA_FOLDER}/\U0010ffff"
+
+
+class _Retrying(TypedDict):
+    max_retries: int
+    retry_timeout: timedelta
+
+
+_RETRIES: _Retrying = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+
+
+class ObjectStorage:
+    """Objects under a prefix of one bucket or container. `options` are obstore's, by name; none of them is ever shown."""
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
+        self._uri = uri
+        self._options = dict(options or {})
+        self._store = _open_store(uri, self._options)
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def get(self, key: str) -> Stored | None:
+        import obstore
+
+        checked(key)
+        with translated(self._uri, key, self._options) as answer:
+            found = obstore.get(self._store, key)
+            meta = found.meta
+            return Stored(bytes(found.bytes()), _etag(meta), _ms(meta["last_modified"]))
+        return answer.absent
+
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
+        return self._put(key, data, "create")
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str | None:
+        version, space, e_tag = etag.partition(" ")
+        checked(key)
+        if not space:
+            return None  # no version that this storage ever gave out
+        marks: obstore.UpdateVersion = {}
+        if e_tag:
+            marks["e_tag"] = e_tag
+        if version:
+            marks["version"] = version
+        return self._put(key, data, marks)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._put(key, data, "overwrite")
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
+        folder = checked_prefix(prefix)
+        before = ""
+        for listed in self._list_all(folder, start_after):
+            if listed.key < before:
+                raise StorageUnsafe(
+                    f"{self._uri} does not list objects in the order of their keys",
+                    hint="use a general purpose bucket; S3 directory buckets (Express One Zone) list without order",
+                )
+            before = listed.key
+            if listed.key > start_after and is_shown(listed.key, folder):
+                yield listed
+
+    def delete(self, keys: Iterable[str]) -> None:
+        import obstore
+
+        gone = [checked(key) for key in keys]
+        if gone:
+            with translated(self._uri, gone[0], self._options):
+                obstore.delete(self._store, gone)
+
+    def open_input(self, key: str) -> IO[bytes]:
+        return ObjectReader.open(self._store, checked(key), self._uri, self._options)
+
+    def open_output(self, key: str) -> IO[bytes]:
+        return ObjectWriter.open(self._store, checked(key), self._uri, self._options)
+
+    def _put(self, key: str, data: bytes, mode: obstore.PutMode) -> str | None:
+        import obstore
+
+        checked(key)
+        with translated(self._uri, key, self._options, writing=True) as answer:
+            return _etag(obstore.put(self._store, key, data, mode=mode, use_multipart=False))
+        return answer.absent
+
+    def _list_all(self, folder: str, start_after: str) -> Iterator[Listed]:
+        """Every object, except that the metadata folder is left after the first page when it is not asked for."""
+        import obstore
+
+        offset: str | None = start_after or None
+        while True:
+            jump = False
+            with translated(self._uri, folder, self._options):
+                for page in obstore.list(self._store, folder or None, offset=offset, chunk_size=PAGE):
+                    for meta in page:
+                        yield Listed(meta["path"], meta["size"], _ms(meta["last_modified"]))
+                    if not folder and page and page[-1]["path"].startswith(f"{METADATA_FOLDER}/"):
+                        jump = True
+                        break
+            if not jump:
+                return
+            offset = _PAST_METADATA
+
+
+class _Version(TypedDict, total=False):
+    e_tag: str | None
+    version: str | None
+
+
+def _etag(meta: object) -> str:
+    """Both marks of a version in one string: services compare by the one or the other."""
+    marks = cast(_Version, meta)
+    return f"{marks.get('version') or ''} {marks.get('e_tag') or ''}"
+
+
+def _ms(when: datetime) -> int:
+    return round(when.timestamp() * 1000)
+
+
+def _open_store(uri: str, options: Mapping[str, str]) -> ObjectStore:
+    """The obstore client of a canonical URI; nothing is contacted."""
+    with connecting(uri, options):
+        from obstore.store import AzureStore, GCSStore, S3Store
+
+        scheme, _, rest = uri.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        client = {name: _truth(value) for name, value in options.items() if name in _CLIENT_OPTIONS}
+        config = {name: value for name, value in options.items() if name not in _CLIENT_OPTIONS}
+        shared = {"prefix": prefix or None, "client_options": client or None, "retry_config": _RETRIES}
+        if scheme == "s3":
+            return S3Store(bucket, config=config or None, **shared)  # type: ignore[arg-type]
+        if scheme == "gs":
+            return GCSStore(bucket, config=config or None, **shared)  # type: ignore[arg-type]
+        container, _, host = bucket.partition("@")
+        if host:
+            config.setdefault("account_name", host.partition(".")[0])
+            if host.endswith(".fabric.microsoft.com"):
+                config.setdefault("use_fabric_endpoint", "true")
+        return AzureStore(container, config=config or None, **shared)  # type: ignore[arg-type]
+    raise AssertionError("unreachable")
+
+
+def _truth(value: str) -> str | bool:
+    return value.lower() == "true" if value.lower() in ("true", "false") else value

@@ -1,0 +1,222 @@
+"""Data locks as one document changed by compare-and-swap, for services that have no shared locks of their own.
+
+Each request is one write, however many partitions it names, and each grant happens in the write that made it possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from lakelock.data_locks.base import DataLease, LockedData, still_renewed
+from lakelock.data_locks.document.register import Register, Subscription, Version
+from lakelock.data_locks.lock_table import Entry, LockTable
+from lakelock.data_locks.polling import PollingDataLocks, Waiting
+from lakelock.data_locks.request import LockRequest
+from lakelock.data_locks.watch import Watch
+from lakelock.errors import CorruptTableError, LockError, StorageUnavailable
+from lakelock.providers.base import Lease, Opening
+from lakelock.providers.polling import NO_ANSWER
+
+_LONGEST_SWAP_PAUSE_S = 0.05
+_SWAPS = 200
+_RELEASE_ATTEMPTS = 3
+
+
+@dataclass
+class _Waiting(Waiting):
+    """One `acquire`. `sent`: when the write that made a version of my entry was about to be sent."""
+
+    entry: Entry
+    sent: dict[tuple[int, int], float] = field(default_factory=dict)
+    blockers: tuple[LockedData, ...] = ()
+    ear: Subscription | None = None
+
+    def go_deaf(self) -> None:
+        ear, self.ear = self.ear, None
+        if ear is not None:
+            ear.close()
+
+
+class DocumentDataLocks(PollingDataLocks[_Waiting]):
+    """The lock table of one table in a register."""
+
+    def __init__(self, opening: Opening, register: Register) -> None:
+        super().__init__(opening)
+        self._register = register
+        # Kept from request to request, so that who only asks now and then, without waiting, gets past the dead, too.
+        self._watch = Watch(opening.runtime)
+
+    @property
+    def identity(self) -> str:
+        return self._register.identity
+
+    def renew(self, lease: Lease) -> Lease:
+        lease.ensure_not_lost()
+        began_s = self._runtime.monotonic_s()
+        table = self._update(lambda table: table.renewed(lease.grant))
+        if table.find(lease.grant) is None:
+            lease.lose("taken-over", "another writer took it for dead, or an operator broke it")
+            lease.ensure_not_lost()
+        lease.extend(began_s)
+        return lease
+
+    def inspect(self) -> tuple[LockedData, ...]:
+        _, table = self._read()
+        return tuple(_shown(table, entry) for entry in table.entries)
+
+    def break_lock(self, token: int, *, force: bool = False) -> None:
+        """As promised; token 0 with `force` clears everything, also a document that cannot be read."""
+        if token == 0 and force:
+            return self._clear()
+        entry = self._by_token(token)
+        if entry is None:
+            return None
+        if not force:
+            self._watch_until_over(entry)
+        self._remove(entry.grant)
+        return None
+
+    def _begin(self, request: LockRequest, grant: str, until_s: float) -> _Waiting:
+        entry = Entry(grant, request, self._writer, self._settings.lease_s, self._runtime.now_ms())
+        return _Waiting(request, grant, until_s, entry)
+
+    def _wait(self, waiting: _Waiting, began_s: float, wait_s: float) -> DataLease:
+        try:
+            return super()._wait(waiting, began_s, wait_s)
+        finally:
+            waiting.go_deaf()
+
+    def _pause(self, waiting: _Waiting, at_most_s: float) -> None:
+        """Where the service can tell, wait until I am told, and otherwise for a pause that grows."""
+        if waiting.blockers:
+            try:
+                if waiting.ear is not None:
+                    waiting.ear.wait(min(self._pause_s(), at_most_s))
+                    return
+                waiting.ear = self._register.listen(waiting.grant)
+                if waiting.ear is not None:  # it may have been my turn before I could hear it: look once more
+                    return
+            except NO_ANSWER:
+                waiting.go_deaf()
+        super()._pause(waiting, at_most_s)
+
+    def _look(self, waiting: _Waiting) -> DataLease | None:
+        mine = self._my_entry(waiting)
+        return self._lease(waiting, mine.number, waiting.sent[mine.version]) if mine.held else None
+
+    def _my_entry(self, waiting: _Waiting) -> Entry:
+        """My entry as it is now: queued if it was not, renewed when due, and without those before it who are dead."""
+
+        renew_s = self._settings.renew_s
+
+        def next_table(table: LockTable) -> LockTable:
+            grant, now_ms = waiting.entry.grant, self._runtime.now_ms()
+            mine = table.find(grant)
+            if mine is not None and self._runtime.monotonic_s() - waiting.sent.get(mine.version, float("-inf")) >= renew_s:
+                table = table.renewed(grant)
+            table = table.enqueued(waiting.entry, now_ms)
+            mine = table.find(grant)
+            assert mine is not None
+            if dead := self._watch.over(table.blockers(mine)):
+                table = table.without(dead, now_ms)
+                mine = table.find(grant)
+                assert mine is not None
+            # The earliest request that can have made this version counts: its reply may have got lost.
+            waiting.sent.setdefault(mine.version, self._runtime.monotonic_s())
+            return table
+
+        table = self._update(next_table)
+        mine = table.find(waiting.entry.grant)
+        assert mine is not None
+        blockers = table.blockers(mine)
+        self._watch.see(table.entries)
+        waiting.blockers = tuple(_shown(table, blocker) for blocker in blockers)
+        return mine
+
+    def _blockers(self, waiting: _Waiting) -> tuple[LockedData, ...]:
+        return waiting.blockers
+
+    def _read(self) -> tuple[Version | None, LockTable]:
+        """The document as it is now, and the table in it: an empty one before its first write."""
+        version = self._register.read()
+        return version, LockTable.from_bytes(version.data) if version else LockTable()
+
+    def _update(self, change: Callable[[LockTable], LockTable]) -> LockTable:
+        """Apply a change that does no harm when applied twice, and return the table with it."""
+        for _ in range(_SWAPS):
+            version, table = self._read()
+            changed = change(table)
+            if changed is table or self._register.swap(changed.to_bytes(), version) is not None:
+                self._wake(table, changed)
+                return changed
+            self._runtime.sleep(_LONGEST_SWAP_PAUSE_S * self._runtime.random())
+        raise StorageUnavailable(
+            f"the table of data locks of {self.table} keeps changing under our hands", hint="run the operation again"
+        )
+
+    def _wake(self, before: LockTable, after: LockTable) -> None:
+        """Tell those whose turn has come; who does not hear it finds out by looking."""
+        waited = {entry.grant for entry in before.entries if not entry.held}
+        granted = [entry.grant for entry in after.entries if entry.held and entry.grant in waited]
+        if granted:
+            with suppress(*NO_ANSWER):
+                self._register.wake(granted)
+
+    def _leave(self, waiting: _Waiting) -> None:
+        self._remove(waiting.grant)
+
+    def _disconnect(self) -> None:
+        self._register.close()
+
+    def _remove(self, grant: str) -> None:
+        for remaining in reversed(range(_RELEASE_ATTEMPTS)):
+            try:
+                self._update(lambda table: table.without([grant], self._runtime.now_ms()))
+                return
+            except NO_ANSWER:
+                if not remaining:
+                    raise
+
+    def _by_token(self, token: int) -> Entry | None:
+        _, table = self._read()
+        return next((entry for entry in table.entries if entry.number == token), None)
+
+    def _watch_until_over(self, entry: Entry) -> None:
+        """Return once the entry has shown no sign of life for its whole lease, or has gone."""
+        watch = Watch(self._runtime)
+        while not watch.over([entry]):
+            watch.see([entry])
+            self._runtime.sleep(min(self._settings.sleep_s, entry.lease_s / 10))
+            now = self._by_token(entry.number)
+            if now is None:
+                return
+            if now.version != entry.version:
+                raise still_renewed(entry.number, entry.writer)
+
+    def _clear(self) -> None:
+        """Start anew, with tokens above all that ever were."""
+        version = self._register.read()
+        if version is None:
+            return
+        try:
+            latest = LockTable.from_bytes(version.data).latest
+        except CorruptTableError:
+            latest = self._runtime.now_ms()
+        if self._register.swap(LockTable(latest).to_bytes(), version) is None:
+            raise LockError("the data locks changed just now; nothing was broken", hint="look again with `lakelock locks ls`")
+
+
+def _shown(table: LockTable, entry: Entry) -> LockedData:
+    return LockedData(
+        token=entry.number,
+        owner=entry.grant,
+        request=entry.request,
+        held=entry.held,
+        writer=entry.writer,
+        lease_s=entry.lease_s,
+        since_ms=entry.since_ms,
+        acquired_ms=entry.acquired_ms,
+        blocked_by=() if entry.held else tuple(blocker.number for blocker in table.blockers(entry)),
+    )

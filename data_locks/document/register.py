@@ -1,0 +1,114 @@
+"""One small document that is only ever changed by compare-and-swap: where the lock table is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakelock.clock import SystemRuntime
+from lakelock.storage import Storage
+
+KEY = ".hoodie/.lakelock/data_locks"
+
+
+@dataclass(frozen=True)
+class Version:
+    """The document as read; `tag` changes with every write."""
+
+    data: bytes
+    tag: str
+
+
+class Subscription(Protocol):
+    """Hears that one request was granted. Raises as registers do."""
+
+    def wait(self, at_most_s: float) -> object:
+        """Return as soon as it was told, or when the time is over."""
+        ...
+
+    def close(self) -> None:
+        """Never raises."""
+        ...
+
+
+class Register(Protocol):
+    """Raises `StorageUnavailable` or `ProviderUnavailable` when a request got no definite answer."""
+
+    @property
+    def identity(self) -> str:
+        """Where the document is; holds no secret."""
+        ...
+
+    def read(self) -> Version | None:
+        """The document, None before its first write."""
+        ...
+
+    def swap(self, data: bytes, before: Version | None) -> Version | None:
+        """Replace the version `before` (None: create); the new version, or None if it was not the current one any more."""
+        ...
+
+    def listen(self, grant: str) -> Subscription | None:
+        """From the return of this call on what is told to `grant` is heard; None where the service cannot tell."""
+        return None
+
+    def wake(self, grants: Collection[str]) -> None:
+        """Tell these requests that they were granted, where the service can. What is told may get lost."""
+        return
+
+    def close(self) -> None:
+        """Let go of connections. Never raises."""
+        ...
+
+
+class StorageRegister(Register):
+    """An object next to the table."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    @property
+    def identity(self) -> str:
+        return f"storage:{KEY}"
+
+    def read(self) -> Version | None:
+        found = self._storage.get(KEY)
+        return None if found is None else Version(found.data, found.etag)
+
+    def swap(self, data: bytes, before: Version | None) -> Version | None:
+        storage = self._storage
+        etag = storage.put_if_absent(KEY, data) if before is None else storage.put_if_match(KEY, data, before.tag)
+        return None if etag is None else Version(data, etag)
+
+    def close(self) -> None:
+        """Storage has no connection to close."""
+
+
+_documents: dict[str, Version] = {}
+_documents_mutex = SystemRuntime().mutex()
+
+
+class MemoryRegister(Register):
+    """A variable that all writers of one table in this process share."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    @property
+    def identity(self) -> str:
+        return "memory:"
+
+    def read(self) -> Version | None:
+        with _documents_mutex:
+            return _documents.get(self._table)
+
+    def swap(self, data: bytes, before: Version | None) -> Version | None:
+        with _documents_mutex:
+            if _documents.get(self._table) != before:
+                return None
+            new = Version(data, str(int(before.tag) + 1 if before else 1))
+            _documents[self._table] = new
+            return new
+
+    def close(self) -> None:
+        """There is nothing to close."""

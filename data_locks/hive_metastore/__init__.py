@@ -1,0 +1,1 @@
+"""Data locks in the lock table of a Hive metastore."""

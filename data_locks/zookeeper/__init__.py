@@ -1,0 +1,1 @@
+"""Data locks as queues of nodes in ZooKeeper."""

@@ -1,0 +1,216 @@
+"""The engine without Spark: the same transactions and tasks on Arrow tables, in one process.
+
+What Spark distributes is done here by plain loops. The rows to write are held in memory. Only kernels touch them: with other
+kernels the same engine runs in the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelock.clock import Runtime
+from lakelock.data_locks import Resource
+from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.engine.reads import KeysRead, RowsRead
+from lakelock.markers.task_token import TaskToken
+from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.retrying import with_retries
+from lakelock.occ.targets import Targets, resources_of, target_of_expression, within
+from lakelock.occ.transaction import Transaction
+from lakelock.occ.write_context import WriteContext
+from lakelock.storage import Storage
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.kernels import ARROW, Condition, Kernels, KeyedRows
+from lakelock.table.merge import DeleteMask
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+
+class ArrowEngine:
+    """Writes and reads one table with Arrow tables. Conflicts are retried as in Spark."""
+
+    def __init__(self, coordinator: Coordinator, kernels: Kernels = ARROW) -> None:
+        self._coordinator, self._kernels = coordinator, kernels
+
+    def insert(
+        self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+    ) -> Committed:
+        """Append the rows; keys are not looked up. Rows outside of `partition`, if it is named, are an `InputError`."""
+
+        def work(tx: Transaction) -> Committed:
+            batch = self._batch(tx, rows)
+            return tx.commit(batch.new_files(batch.by_partition()), schema=batch.schema)
+
+        return with_retries(self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition)
+
+    def upsert(
+        self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+    ) -> Committed:
+        """Insert the rows whose keys the table lacks and replace the others; the newest by the ordering column wins."""
+
+        def work(tx: Transaction) -> Committed:
+            return self.upsert_in(tx, rows)
+
+        return with_retries(self._coordinator, "UPSERT", work, application=application, tag=tag, partition=partition)
+
+    def upsert_in(self, tx: Transaction, rows: pa.Table) -> Committed:
+        """Upsert as the only write of a transaction that may have read before."""
+        batch = self._batch(tx, rows)
+        settings = self._coordinator.table.settings.write
+        keyed = {
+            partition: self._kernels.dedupe(found, batch.ordering, take_any=settings.duplicates == "any")
+            for partition, found in batch.by_partition().items()
+        }
+        tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the upsert"))
+        known, new = batch.tagged(keyed)
+        tx.claim(file.group for file, _ in known)
+        stats = [batch.rewritten(file, upserts=changes) for file, changes in known]
+        return tx.commit([*stats, *batch.new_files(new)], schema=batch.schema)
+
+    def delete(self, what: pc.Expression | pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
+        """Delete the rows that satisfy a condition, or those whose key and partition columns are in a table."""
+        delete = self.delete_keys if isinstance(what, pa.Table) else self.delete_where
+        return delete(what, tag=tag, partition=partition)
+
+    def delete_where(self, condition: Condition, *, tag: str = "", partition: Targets = None) -> Committed:
+        """Delete the rows that satisfy a condition."""
+        coordinator = self._coordinator
+        likely: tuple[Resource, ...] = ()
+        if coordinator.data.for_writes:
+            likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
+        work = partial(self._delete_where, condition=condition)
+        return with_retries(coordinator, "DELETE", work, tag=tag, partition=partition, likely=likely)
+
+    def delete_keys(self, keys: pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
+        """Delete the rows whose key and partition columns are in a table."""
+        return with_retries(self._coordinator, "DELETE", partial(self._delete_keys, keys=keys), tag=tag, partition=partition)
+
+    def _delete_where(self, tx: Transaction, condition: Condition) -> Committed:
+        read = RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, condition)
+        tx.reads(read)
+        batch = self._batch_of(tx, tx.schema, None)
+        groups = [file for file in tx.snapshot().files if read.matches([file]) is not None]
+        tx.claim(file.group for file in groups)
+        doomed = self._kernels.satisfying(condition)
+        return tx.commit([batch.rewritten(file, doomed=doomed) for file in groups])
+
+    def _delete_keys(self, tx: Transaction, keys: pa.Table) -> Committed:
+        batch = self._batch_of(tx, tx.schema, keys)
+        keyed = batch.by_partition()
+        tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
+        known, _ = batch.tagged(keyed)
+        tx.claim(file.group for file, _ in known)
+        return tx.commit([batch.rewritten(file, doomed=self._kernels.among(found)) for file, found in known])
+
+    def overwrite_partitions(self, rows: pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
+        """Replace the whole content of every partition that `rows` has rows for."""
+
+        def work(tx: Transaction) -> Committed:
+            batch = self._batch(tx, rows)
+            parts = batch.by_partition()
+            tx.overwrites(parts)
+            replaced = {p: [f.file_id for f in tx.snapshot().in_partition(p)] for p in parts}
+            tx.claim(f.group for p in parts for f in tx.snapshot().in_partition(p))
+            return tx.commit(batch.new_files(parts), schema=batch.schema, replaced=replaced)
+
+        return with_retries(self._coordinator, "INSERT_OVERWRITE", work, tag=tag, partition=partition)
+
+    def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
+        """The table now, or as of an instant, without the meta columns."""
+        return self._read(self._coordinator.snapshot(as_of).files, self._coordinator.schema(), where)
+
+    @contextmanager
+    def reading(self, partition: Targets = None, where: pc.Expression | None = None) -> Iterator[pa.Table]:
+        """The rows as of now, while nobody in PESSIMISTIC mode writes into the partitions that they are from."""
+        coordinator = self._coordinator
+        named = resources_of(partition, coordinator.properties)
+        with coordinator.data.holding(coordinator.data.request("SELECT", named)):
+            snapshot = coordinator.snapshot()
+            files = tuple(file for file in snapshot.files if not named or within(file.partition, named))
+            yield self._read(files, coordinator.schema(), where)
+
+    def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:
+        """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""
+        tx.reads(RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, where))
+        return self._read(tx.snapshot().files, tx.schema, where)
+
+    def _read(self, files: Sequence[DataFile], schema: TableSchema, where: Condition | None) -> pa.Table:
+        return self._kernels.read(files, schema, where, self._coordinator.table.storage)
+
+    def _batch(self, tx: Transaction, rows: pa.Table) -> Batch:
+        settings = self._coordinator.table.settings.write
+        schema, fitted = self._kernels.fitted(rows, tx.schema, merge=settings.merge_schema)
+        return self._batch_of(tx, schema, fitted)
+
+    def _batch_of(self, tx: Transaction, schema: TableSchema, rows: pa.Table | None) -> Batch:
+        return Batch(self._coordinator, self._kernels, tx, schema, rows)
+
+
+@dataclass
+class Batch:
+    """The rows of one write in one transaction, and the tasks that write them."""
+
+    coordinator: Coordinator
+    kernels: Kernels
+    tx: Transaction
+    schema: TableSchema
+    rows: pa.Table | None
+    tasks: int = 0
+    context: WriteContext = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.context = self.tx.write_context(self.schema)
+
+    @property
+    def storage(self) -> Storage:
+        return self.coordinator.table.storage
+
+    @property
+    def ordering(self) -> str | None:
+        return self.tx.baseline.properties.ordering_field
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.coordinator.table.runtime
+
+    def task(self) -> TaskToken:
+        self.tasks += 1
+        return TaskToken(self.tasks - 1, 0, 0)
+
+    def by_partition(self) -> Mapping[str, KeyedRows]:
+        """The rows and their keys by partition path."""
+        return self.kernels.by_partition(self.rows, self.tx.baseline.properties)
+
+    def tagged(self, keyed: Mapping[str, KeyedRows]) -> tuple[list[tuple[DataFile, KeyedRows]], dict[str, KeyedRows]]:
+        """For each file group the rows whose keys it holds, and by partition the rows whose keys nobody holds."""
+        known: list[tuple[DataFile, KeyedRows]] = []
+        new: dict[str, KeyedRows] = {}
+        for partition, rows in keyed.items():
+            found, rest = self.kernels.tag(rows, self.tx.snapshot().in_partition(partition), self.storage)
+            known += found
+            if len(rest):
+                new[partition] = rest
+        return known, new
+
+    def new_files(self, parts: Mapping[str, KeyedRows]) -> list[WriteStat]:
+        stats: list[WriteStat] = []
+        for partition, keyed in parts.items():
+            stats += write_new_files(
+                self.context, partition, [keyed.rows], self.task(),
+                storage=self.storage, runtime=self.runtime, kernels=self.kernels,
+            )  # fmt: skip
+        return stats
+
+    def rewritten(self, file: DataFile, *, upserts: KeyedRows | None = None, doomed: DeleteMask | None = None) -> WriteStat:
+        return rewrite_group(
+            self.context, file, self.task(), upserts=upserts, doomed=doomed,
+            storage=self.storage, runtime=self.runtime, kernels=self.kernels,
+        )  # fmt: skip

@@ -1,0 +1,226 @@
+"""What tasks do: write new base files, rewrite file groups. The same for Spark's executors and for the Arrow engine.
+
+Before a data file comes its marker, and before the rewrite of a file group its claim, so that no file is ever anonymous.
+A file that could not be finished is deleted as far as that is possible; its marker stays and tells what to clean up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
+
+import pyarrow as pa
+
+from lakelock.clock import Runtime, SystemRuntime
+from lakelock.conflict import Party
+from lakelock.errors import EarlyConflictError, LakelockError, TransactionStateError, WriteFailed
+from lakelock.markers.claims import CommittedSince, Held, conflict_of
+from lakelock.markers.direct import is_announced, place
+from lakelock.markers.names import MarkerKind
+from lakelock.markers.task_token import TaskToken
+from lakelock.occ.steps import Step, reached
+from lakelock.occ.write_context import WriteContext
+from lakelock.storage import Storage
+from lakelock.table import layout
+from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.commit_metadata import RuntimeStats, WriteStat
+from lakelock.table.kernels import ARROW, Kernels, KeyedRows
+from lakelock.table.keyed import Keyed
+from lakelock.table.merge import Counts, DeleteMask, any_deleted
+from lakelock.table.partitions import partition_metadata
+from lakelock.table.snapshot import DataFile
+
+SLOW_S = 0.5
+"""From this time on a task looks whether it is still wanted: one request, for a file that took longer anyway."""
+
+__all__ = ["TaskToken", "WriteContext", "delete_from_group", "rewrite_group", "write_new_files"]
+
+
+def write_new_files(
+    context: WriteContext,
+    partition: str,
+    tables: Iterable[pa.Table],
+    task: TaskToken,
+    *,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+    kernels: Kernels = ARROW,
+) -> list[WriteStat]:
+    """Write rows of one partition, in the table's schema, into new file groups; no rows make no file.
+
+    A file is closed at `write.target_file_rows`. On an error none of the files of this call remains, if storage lets them go.
+    """
+    storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
+    uuid, rows = runtime.uuid(), _Rows(context, tables, kernels)
+    stats: list[WriteStat] = []
+    try:
+        while rows.more():
+            file = DataFile(partition, f"{uuid}-{len(stats)}", str(task), context.instant)
+            if not stats:
+                _announce_partition(storage, context.instant, partition)
+            stats.append(_write_new_file(context, file, rows, storage, runtime, kernels))
+    except BaseException:
+        _remove(storage, [stat.path for stat in stats if stat.path])
+        raise
+    return stats
+
+
+def rewrite_group(
+    context: WriteContext,
+    base: DataFile,
+    task: TaskToken,
+    *,
+    upserts: Keyed | None = None,
+    doomed: DeleteMask | None = None,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+    kernels: Kernels = ARROW,
+) -> WriteStat:
+    """Write the next slice of the file group of `base`: without the `doomed` rows, with the `upserts` (one row per key)."""
+    storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
+    if base.instant >= context.instant:
+        raise TransactionStateError(
+            f"{base.key} is not older than this transaction {context.instant}, and readers would keep showing it",
+            hint="begin a new transaction",
+        )
+    file = DataFile(base.partition, base.file_id, str(task), context.instant)
+    began_s = runtime.monotonic_s()
+    with _announced_file(context, file, storage, runtime, base=base) as output:
+        writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
+        source, ordering = storage.open_input(base.key), context.properties.ordering_field
+        counts = kernels.rewrite(
+            source, base.key, writer, context.schema, upserts=upserts, doomed=doomed, ordering_field=ordering
+        )
+        writer.close()
+        size_bytes = output.tell()
+    return _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
+
+
+def delete_from_group(
+    context: WriteContext,
+    base: DataFile,
+    task: TaskToken,
+    doomed: DeleteMask,
+    *,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+) -> WriteStat | None:
+    """Delete the `doomed` rows of a file group; None, and nothing is written or claimed, when it has no such row."""
+    storage = storage or context.location.open()
+    with BaseFile(storage.open_input(base.key), base.key) as stored:
+        if not any_deleted(stored, context.schema, doomed):
+            return None
+    return rewrite_group(context, base, task, doomed=doomed, storage=storage, runtime=runtime)
+
+
+class _Rows:
+    """The rows of a task as a stream that can be cut at any row."""
+
+    def __init__(self, context: WriteContext, tables: Iterable[pa.Table], kernels: Kernels) -> None:
+        self._keyed = (kernels.keyed(table, context.properties) for table in tables if table.num_rows)
+        self._next: KeyedRows | None = None
+
+    def more(self) -> bool:
+        if self._next is None:
+            self._next = next(self._keyed, None)
+        return self._next is not None
+
+    def take(self, most: int) -> KeyedRows | None:
+        """The next rows, at least one and at most `most`; None at the end."""
+        if not self.more() or self._next is None:
+            return None
+        current, self._next = self._next, None
+        if len(current) <= most:
+            return current
+        first, self._next = current.cut(most)
+        return first
+
+
+def _write_new_file(
+    context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime, kernels: Kernels
+) -> WriteStat:
+    began_s, target = runtime.monotonic_s(), context.settings.write.target_file_rows
+    with _announced_file(context, file, storage, runtime) as output:
+        writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
+        while writer.rows < target and (part := rows.take(target - writer.rows)) is not None:
+            writer.add_new(part.rows, part.keys)
+        count, size_bytes = writer.close().rows, output.tell()
+    return WriteStat(
+        file_id=file.file_id,
+        path=file.key,
+        partition_path=file.partition,
+        num_writes=count,
+        num_inserts=count,
+        total_write_bytes=size_bytes,
+        file_size_bytes=size_bytes,
+        runtime=RuntimeStats(create_ms=round((runtime.monotonic_s() - began_s) * 1000)),
+    )
+
+
+def _rewritten(base: DataFile, file: DataFile, counts: Counts, size_bytes: int, took_ms: int) -> WriteStat:
+    return WriteStat(
+        file_id=file.file_id,
+        path=file.key,
+        partition_path=file.partition,
+        prev_commit=base.instant,
+        prev_base_file=base.name,
+        num_writes=counts.written,
+        num_inserts=counts.inserted,
+        num_update_writes=counts.updated,
+        num_deletes=counts.deleted,
+        total_write_bytes=size_bytes,
+        file_size_bytes=size_bytes,
+        runtime=RuntimeStats(upsert_ms=took_ms),
+    )
+
+
+def _announce_partition(storage: Storage, instant: str, partition: str) -> None:
+    storage.put_if_absent(layout.partition_metadata(partition), partition_metadata(instant, partition))
+
+
+def _claim(context: WriteContext, storage: Storage, base: DataFile) -> None:
+    if context.claims is None:
+        return
+    result = context.claims.claim_group(storage, base.group)
+    if isinstance(result, (Held, CommittedSince)):
+        raise EarlyConflictError(conflict_of([result], Party(context.instant, context.operation, context.writer)))
+
+
+@contextmanager
+def _announced_file(
+    context: WriteContext, file: DataFile, storage: Storage, runtime: Runtime, *, base: DataFile | None = None
+) -> Iterator[IO[bytes]]:
+    """A new data file with its marker, complete when the block ends without an error and removed otherwise.
+
+    With `base` it is the next slice of that file group, which is claimed.
+
+    A slow task may be one that was given up: another attempt is committed, and a file of this one would be seen beside it.
+    The commit removes the markers of attempts that it does not count before it removes their files for the last time, so a
+    file whose marker is gone once it is complete is removed here.
+    """
+    began_s, kind = runtime.monotonic_s(), MarkerKind.MERGE if base else MarkerKind.CREATE
+    place(storage, context.instant, file, kind)
+    reached(Step.MARKED)
+    if base is not None:
+        _claim(context, storage, base)
+    try:
+        with storage.open_output(file.key) as output:
+            reached(Step.FILE_OPENED)
+            yield output
+        slow = runtime.monotonic_s() - began_s > SLOW_S
+        if slow and not is_announced(storage, file.instant, file, kind):
+            raise WriteFailed(
+                f"{file.key} was written too late: its transaction has ended, or goes on with another attempt of this task",
+                hint="nothing is to be done; if a whole write failed with this, run it again",
+                instant=file.instant,
+            )
+    except BaseException:
+        _remove(storage, [file.key])
+        raise
+    reached(Step.FILE_WRITTEN)
+
+
+def _remove(storage: Storage, keys: list[str]) -> None:
+    with suppress(LakelockError):
+        storage.delete(keys)

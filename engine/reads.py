@@ -1,0 +1,60 @@
+"""Reads of the engine without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lakelock.errors import StorageError
+from lakelock.occ.conflicts.reads import ReadKind
+from lakelock.storage import Storage
+from lakelock.table.kernels import Condition, Kernels, KeyedRows
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+
+class KeysRead:
+    """Record keys that were looked up, by partition: found or not, nobody may have written them meanwhile."""
+
+    kind = ReadKind.KEYS
+
+    def __init__(self, storage: Storage, kernels: Kernels, keyed: Mapping[str, KeyedRows], description: str) -> None:
+        self._storage, self._kernels, self._keyed, self.description = storage, kernels, keyed, description
+
+    def concerns(self, partition: str) -> bool:
+        return partition in self._keyed
+
+    def matches(self, files: Sequence[DataFile]) -> str | None:
+        for file in files:
+            try:
+                found = self._kernels.first_held(self._keyed[file.partition], file, self._storage)
+            except StorageError:
+                return f"{file.key} is gone and cannot be looked into"
+            if found is not None:
+                return f"{file.partition or 'the table'}: {found}"
+        return None
+
+
+class RowsRead:
+    """Rows selected by a condition; all rows without one."""
+
+    kind = ReadKind.ROWS
+
+    def __init__(self, storage: Storage, kernels: Kernels, schema: TableSchema, condition: Condition | None) -> None:
+        self._storage, self._kernels, self._schema, self._condition = storage, kernels, schema, condition
+
+    @property
+    def description(self) -> str:
+        return "the whole table" if self._condition is None else str(self._condition)
+
+    def concerns(self, partition: str) -> bool:
+        return True
+
+    def matches(self, files: Sequence[DataFile]) -> str | None:
+        for file in files:
+            try:
+                found = self._kernels.example(file, self._schema, self._condition, self._storage)
+            except StorageError:
+                return f"{file.key} is gone and cannot be looked into"
+            if found is not None:
+                return f"{file.partition or 'the table'}: {found}"
+        return None

@@ -1,0 +1,1 @@
+"""Conflicts: what transactions touched, what others committed meanwhile, and the rules that judge it."""

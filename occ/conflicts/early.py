@@ -1,0 +1,90 @@
+"""Early conflict detection: claims of file groups, and beside them one look at what was decided since the transaction began.
+
+A writer that finished meanwhile has removed its claims, but its decision is in the log. Together the two leave no gap: a claim
+is removed only after its owner's decision is there.
+
+Other engines make no claims. On a table where any was met, the markers of those at work are looked at, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.markers import direct
+from lakelock.markers.claim_context import ClaimContext
+from lakelock.markers.claims import Refusal, conflict_of
+from lakelock.markers.liveness import LivenessState, judge_all
+from lakelock.occ.baseline import Baseline
+from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.occ.conflicts.rules import PROFILES, judge
+from lakelock.occ.conflicts.window import commits_since
+from lakelock.occ.foreign.planned_services import planned_clustering
+from lakelock.occ.open_table import OpenTable
+from lakelock.table.layout import FileGroupId
+
+
+def claim_groups(
+    table: OpenTable, context: ClaimContext, groups: Iterable[FileGroupId]
+) -> tuple[set[FileGroupId], list[Refusal]]:
+    """Claim each of these file groups: what was claimed, and what was refused. One conditional write each, in parallel."""
+    answers = table.runtime.gather(
+        [partial(context.claim_group, table.storage, group) for group in groups], limit=table.settings.listing.parallel_requests
+    )
+    refused = [a for a in answers if isinstance(a, Refusal)]
+    return {a.group for a in answers if not isinstance(a, Refusal)}, refused
+
+
+def early_conflict(table: OpenTable, baseline: Baseline, mine: Footprint, refused: Sequence[Refusal]) -> Conflict | None:
+    """The first of all that can be known before anything is written: claims, decisions, other engines, their plans."""
+    return (
+        (conflict_of(refused, mine.party) if refused else None)
+        or window_conflict(table, baseline, mine)
+        or foreign_conflict(table, baseline, mine)
+        or planned_clustering(table, baseline.timeline, mine)
+    )
+
+
+def window_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> Conflict | None:
+    """A conflict with a decision made since the baseline that needs no look into files. One listing if there is none."""
+    decisions = table.log.peek(after=baseline.first)
+    others = commits_since(table.storage, baseline, baseline.timeline, decisions, {})
+    conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, lambda group: None)
+    return None if conflict is None else replace(conflict, early=True)
+
+
+def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> Conflict | None:
+    """A conflict with another engine's writer that is at one of these file groups, or has committed it since the baseline.
+
+    No request where no other engine was met; else two listings, and one for each of its live writers.
+    """
+    if not table.foreign_met:
+        return None
+    timeline = table.timeline()
+    others = commits_since(table.storage, baseline, timeline, table.log.peek(after=baseline.first), {})
+    conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, lambda group: None)
+    if conflict is not None:
+        return replace(conflict, early=True)
+    pending = {i.requested: i for i in timeline.pending if i.requested != baseline.instant}
+    if not pending:
+        return None
+    judged = judge_all(
+        table.storage, table.settings.heartbeat, table.runtime, pending.values(), own=baseline.instant, read_alive=False
+    )
+    for instant, liveness in sorted(judged.items()):
+        if instant not in pending or not liveness.is_foreign or liveness.state is not LivenessState.ALIVE:
+            continue
+        both = mine.touched.intersection(direct.listed(table.storage, instant).rewritten_groups)
+        if both:
+            other = Party(instant, pending[instant].action, seen_ago_s=liveness.age_s)
+            return Conflict.over(
+                ConflictRule.FILE_GROUP,
+                mine.party,
+                other,
+                map(str, both),
+                detail="the other engine's markers say that it is rewriting them",
+                early=True,
+            )
+    return None

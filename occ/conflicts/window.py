@@ -1,0 +1,72 @@
+"""The window: what others committed between a transaction's baseline and its own decision.
+
+It is told by two sources that are read in this order: the timeline (which also holds the commits of Java writers), then the
+decision log (which also holds a commit that is decided and not yet visible).
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+
+from lakelock.errors import CorruptTableError
+from lakelock.occ.baseline import Baseline
+from lakelock.occ.conflicts.footprint import ConcurrentCommit
+from lakelock.occ.decisions import Decision, DecisionKind
+from lakelock.storage import Storage
+from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.timeline import Timeline
+
+
+def commits_since(
+    storage: Storage,
+    baseline: Baseline,
+    timeline: Timeline,
+    decisions: Sequence[Decision],
+    known: MutableMapping[str, ConcurrentCommit],
+) -> list[ConcurrentCommit]:
+    """Every commit that the baseline does not contain, oldest decision first, foreign ones last by completion.
+
+    `known` keeps what was read before: a commit's bytes never change.
+    """
+    decided = {d.instant: d for d in decisions if d.kind is DecisionKind.COMMIT}
+    fresh: list[str] = [i for i in decided if not baseline.saw(i) and i != baseline.instant]
+    for instant, decision in decided.items():
+        if instant in fresh and instant not in known:
+            metadata = CommitMetadata.from_bytes(decision.payload, f"decision {decision.number}")
+            known[instant] = ConcurrentCommit.of(instant, decision.completion, metadata, decision.number)
+    for foreign in timeline.commits:
+        instant = foreign.requested
+        if baseline.saw(instant) or instant in decided or instant == baseline.instant:
+            continue
+        fresh.append(instant)
+        if instant not in known:
+            known[instant] = read_commit(storage, foreign.file_name, instant, foreign.completion or "")
+    return sorted((known[i] for i in fresh), key=lambda o: (o.decision is None, o.decision or 0, o.party.completion or ""))
+
+
+def read_commit(storage: Storage, file_name: str, instant: str, completion: str) -> ConcurrentCommit:
+    """Read one completed instant from the timeline."""
+    stored = storage.get(layout.timeline(file_name))
+    if stored is None:
+        raise CorruptTableError(f"the timeline lists {file_name} but it cannot be read", hint="run again", file=file_name)
+    return ConcurrentCommit.of(instant, completion, CommitMetadata.from_bytes(stored.data, file_name), None)
+
+
+def possibly_archived(storage: Storage, baseline: Baseline, timeline: Timeline) -> set[str]:
+    """Instants that were pending at the baseline and may have committed and been archived since.
+
+    Such a commit can no longer be judged. An instant that vanished otherwise was rolled back or given up.
+    """
+    then = baseline.timeline
+    pending_then = {i.requested for i in (*then.pending, *then.pending_services)} - {baseline.instant}
+    return covered_by_archive(storage, {i for i in pending_then if timeline.state_of(i) is None})
+
+
+def covered_by_archive(storage: Storage, instants: set[str]) -> set[str]:
+    """Those of the instants that an archive file covers; it is named `<first instant>_<last instant>_<level>.parquet`."""
+    if not instants:
+        return set()
+    names = (item.key.rsplit("/", 1)[-1] for item in storage.list(layout.HISTORY))
+    ranges = [name.split("_")[:2] for name in names if name.endswith(".parquet") and name.count("_") >= 2]
+    return {i for i in instants if any(low <= i <= high for low, high in ranges)}

@@ -1,0 +1,106 @@
+"""Did the lock keep apart what it should have: pairs of commits that rewrote one file group without knowing of each other.
+
+Between lakelock's writers the decision log excludes that. With another engine in the mix only the lock does, and a writer
+that takes no lock, or another one, is noticed here: too late to prevent it, but never in silence.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lakelock.conflict import SHOWN, Party
+from lakelock.errors import LakelockError
+from lakelock.events import EventKind
+from lakelock.occ.baseline import Baseline
+from lakelock.occ.conflicts import footprint as keys
+from lakelock.occ.conflicts.footprint import ConcurrentCommit
+from lakelock.occ.conflicts.window import commits_since, read_commit
+from lakelock.occ.decisions import Decision
+from lakelock.occ.open_table import OpenTable
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Action
+from lakelock.table.layout import FileGroupId
+
+HINT = (
+    "give every Hudi writer hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL, "
+    "hoodie.clean.failed.writes.policy=LAZY and the lock of lakelock's writers (hoodie.write.lock.provider with its keys); "
+    "then compare the rows of these file groups as of both instants and write again what is missing"
+)
+
+_OURS = frozenset({Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK})
+"""What lakelock puts on a timeline. Cleaning, clustering or a savepoint are somebody else's."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Two commits whose times overlap, and the file groups that both rewrote, so that one undid the other there."""
+
+    first: Party
+    second: Party
+    groups: tuple[FileGroupId, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.groups[:SHOWN]))
+        more = f" and {len(self.groups) - SHOWN} more" if len(self.groups) > SHOWN else ""
+        return f"{self.second} does not know of {self.first}, and both rewrote {shown}{more}: rows of one of them may be lost"
+
+
+def overlaps(commits: Iterable[ConcurrentCommit]) -> list[Overlap]:
+    """Pairs that one common lock and a check under it would have kept apart, in order of completion. Pure.
+
+    Pairs of lakelock's own commits are left out: their decisions are in order, whatever the lock did.
+    """
+    earlier: dict[FileGroupId, list[ConcurrentCommit]] = defaultdict(list)
+    found: dict[tuple[str, str], tuple[ConcurrentCommit, ConcurrentCommit, list[FileGroupId]]] = {}
+    for second in sorted(commits, key=lambda c: (c.party.completion or "", c.party.instant)):
+        built_on = {s.group: s.prev_commit or "" for s in second.metadata.stats if not s.is_new_group}
+        for group in sorted(second.touched):
+            for first in reversed(earlier[group]):
+                if (first.party.completion or "") <= second.party.instant:
+                    break
+                if (first.is_foreign or second.is_foreign) and not _knows(second, first, built_on.get(group)):
+                    pair = first.party.instant, second.party.instant
+                    found.setdefault(pair, (first, second, []))[2].append(group)
+            earlier[group].append(second)
+    return [Overlap(first.party, second.party, tuple(groups)) for first, second, groups in found.values()]
+
+
+def _knows(second: ConcurrentCommit, first: ConcurrentCommit, built_on: str | None) -> bool:
+    """Whether `second`, which completed later, starts from what `first` left of a file group.
+
+    It must also have been requested later: readers take the slice with the greatest requested time.
+    """
+    if second.party.instant < first.party.instant:
+        return False
+    saw = second.metadata.extra.get(keys.SAW, "") >= (first.party.completion or "")
+    return saw or (built_on is not None and built_on >= first.party.instant)
+
+
+def audit(table: OpenTable, limit: int) -> tuple[int, list[Overlap]]:
+    """How many of the newest commits of the active timeline were read, and the overlaps among them."""
+    newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested)[-limit:]
+    reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
+    commits = table.runtime.gather(reads, limit=table.settings.listing.parallel_requests)
+    return len(commits), overlaps(commits)
+
+
+def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Mapping[str, ConcurrentCommit]) -> None:
+    """After a commit on a table with foreign writers: look once more, and raise an alert for what the lock let through.
+
+    Never raises: the commit stands, whatever this finds.
+    """
+    if not table.foreign_met and all(i.action in _OURS for i in baseline.timeline.instants):
+        return
+    mine = ConcurrentCommit.of(
+        decision.instant, decision.completion, CommitMetadata.from_bytes(decision.payload, "this commit"), decision.number
+    )
+    try:
+        window = commits_since(table.storage, baseline, table.timeline(), (), dict(known))
+    except LakelockError as error:
+        problem = f"committed, but it could not be checked whether the lock kept other engines out: {error.message}"
+        table.emit(EventKind.ALERT, decision.instant, decision.operation, problem=problem)
+        return
+    for overlap in overlaps([mine, *window]):
+        table.emit(EventKind.ALERT, decision.instant, decision.operation, problem=str(overlap), hint=HINT)

@@ -1,0 +1,71 @@
+"""A commit that is ready but for its number, its completion time, and what others committed meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakelock.occ.conflicts import footprint as keys
+from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+
+
+@dataclass(frozen=True)
+class PendingCommit:
+    """What the completed instant will say. `replaced` is None for a commit and a mapping for a replacecommit."""
+
+    footprint: Footprint
+    stats: Mapping[str, tuple[WriteStat, ...]]
+    replaced: Mapping[str, tuple[str, ...]] | None
+    schema_json: str
+    extra: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        footprint: Footprint,
+        stats: Sequence[WriteStat],
+        replaced: Mapping[str, Sequence[str]] | None,
+        schema_json: str,
+        extra: Mapping[str, str],
+    ) -> PendingCommit:
+        """Files by partition, and all that Hudi has no field for under `lakelock.`; empty entries of `extra` are left out."""
+        by_partition: dict[str, list[WriteStat]] = defaultdict(list)
+        for stat in stats:
+            by_partition[stat.partition_path or ""].append(stat)
+        return cls(
+            footprint,
+            {partition: tuple(found) for partition, found in sorted(by_partition.items())},
+            None if replaced is None else {partition: tuple(ids) for partition, ids in replaced.items()},
+            schema_json,
+            {name: value for name, value in {**_told(footprint), **extra}.items() if value},
+        )
+
+    @property
+    def operation(self) -> str:
+        return self.footprint.party.operation
+
+    def payload(self, number: int, write_id: str, schema_json: str, *, beside: str = "") -> bytes:
+        """The bytes of the completed instant, if it is decided as `number`.
+
+        `beside`: the newest commit of another engine that was met, so that whoever reads only this commit knows of it.
+        """
+        extra = {**self.extra, keys.DECISION: str(number), keys.WRITE_ID: write_id, keys.SCHEMA: schema_json}
+        if beside:
+            extra[keys.NEWEST_FOREIGN] = beside
+        return CommitMetadata(self.stats, self.operation, extra, self.replaced).to_bytes()
+
+
+def _told(footprint: Footprint) -> dict[str, str]:
+    """A footprint as extra metadata, for those who judge against it and for people."""
+    writer = footprint.party.writer
+    reads = [{"kind": read.kind.value, "what": read.description} for read in footprint.reads]
+    return {
+        keys.WRITER: json.dumps(writer.as_dict()) if writer else "",
+        keys.OPERATION: footprint.party.operation,
+        keys.READS: json.dumps(reads) if reads else "",
+        keys.APPLICATION: footprint.application.to_json() if footprint.application else "",
+        keys.CHANGES_SCHEMA: "true" if footprint.changes_schema else "",
+    }

@@ -1,0 +1,1 @@
+"""Recovery: rolling back, and finishing or removing what dead writers left."""

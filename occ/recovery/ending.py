@@ -1,0 +1,84 @@
+"""How a transaction ends: what becomes of the files that it wrote, and what it may say of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from lakelock.errors import CommitOutcomeUnknown, LakelockError
+from lakelock.events import EventKind
+from lakelock.markers.direct import MarkerSet
+from lakelock.markers.reconcile import markers_of
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, is_withdrawn, roll_back
+from lakelock.occ.steps import Step, reached
+from lakelock.storage import Storage
+from lakelock.table import layout
+from lakelock.table.layout import FileGroupId
+
+
+class TransactionState(Enum):
+    OPEN = "open"
+    DETACHED = "detached"
+    COMMITTED = "committed"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+
+
+def remove_uncounted(storage: Storage, markers: MarkerSet, files: tuple[str, ...]) -> None:
+    """Remove the files of failed and doubled tasks, of which one may still be at work.
+
+    Such a task looks for its marker once its file is complete: the file is there before the last removal, or the
+    marker was gone before that look.
+    """
+    storage.delete(files)
+    if files:
+        storage.delete(markers_of(markers, files))
+        storage.delete(files)
+
+
+def withdraw(
+    table: OpenTable, mine: RollbackTarget, *, disturbed: bool, certain: bool, may_be_decided: bool
+) -> TransactionState:
+    """Remove what a transaction wrote. Never raises for storage: what is left, the next writer removes.
+
+    Unless it is `certain` that this is not committed, the log tells, and nobody before it. `disturbed`: others may have
+    removed markers before the files that they announce were written.
+    """
+    if certain:
+        table.emit(EventKind.REJECTED, mine.instant, mine.operation, reason=mine.evidence)
+    try:
+        if not may_be_decided:
+            clean_up(table, mine, everywhere=disturbed or is_withdrawn(table, mine.instant))
+        elif roll_back(table, mine) is RollbackOutcome.COMMITTED:
+            table.emit(EventKind.COMMITTED, mine.instant, mine.operation)
+            return TransactionState.COMMITTED
+        elif not certain:
+            table.emit(EventKind.REJECTED, mine.instant, mine.operation, reason=mine.evidence)
+            return TransactionState.REJECTED
+    except LakelockError as error:
+        problem = f"could not remove the files of this transaction yet: {error.message}"
+        table.emit(EventKind.ALERT, mine.instant, mine.operation, problem=problem)
+    return TransactionState.REJECTED if certain else TransactionState.UNKNOWN
+
+
+def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, claimed: Iterable[FileGroupId]) -> None:
+    """After the commit: heartbeat, markers and claims go in one request; what stays is swept by the next writer."""
+    leftovers = [layout.heartbeat(instant), *markers.keys, *map(layout.claim, sorted(claimed))]
+    try:
+        table.storage.delete(leftovers)
+    except LakelockError as error:
+        problem = f"committed, but its markers could not be removed: {error.message}"
+        table.emit(EventKind.ALERT, instant, operation, problem=problem)
+    reached(Step.CLEANED)
+
+
+def outcome_unknown(table: OpenTable, instant: str, operation: str, cause: Exception) -> CommitOutcomeUnknown:
+    """The answer that is always true: the log will tell. Whoever comes next publishes the commit if it was decided."""
+    reason = cause.message if isinstance(cause, LakelockError) else f"{type(cause).__name__}: {cause}"
+    table.emit(EventKind.OUTCOME_UNKNOWN, instant, operation, cause=reason)
+    return CommitOutcomeUnknown(
+        f"it is not known whether {instant} is committed: {reason}. Nothing was cleaned up",
+        hint=f"lakelock commits show {table.storage.uri} {instant}",
+        instant=instant,
+    )

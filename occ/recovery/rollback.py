@@ -1,0 +1,226 @@
+"""Rolling back: exactly one of commit and rollback wins for each instant, and only the winner's files survive.
+
+A rollback by somebody else first takes a decision in the log; only then are data files deleted, then markers and the
+pending timeline files, then the completed rollback is recorded, and last the heartbeat goes. It can be killed anywhere and
+run again by anyone. Heartbeat and record keep others from the instant's time: what was told of it is true for ever.
+The instant's own transaction may skip the decision as long as it has never tried to decide: nobody else could commit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+
+from lakelock.errors import StorageUnavailable, TransactionError
+from lakelock.events import EventKind
+from lakelock.markers.leftovers import find_leftovers
+from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
+from lakelock.occ.baseline import inflight_key, requested_key
+from lakelock.occ.decisions import Decision, DecisionKind, decided_for
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publish import finish_head, is_rolled_back, publish, rollback_target
+from lakelock.occ.steps import Step, reached
+from lakelock.storage import Created
+from lakelock.table import layout
+from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.services import RollbackMetadata, RollbackPlan
+from lakelock.table.timeline import Timeline
+
+
+class RollbackOutcome(Enum):
+    """What became of an instant that somebody wanted to roll back."""
+
+    ROLLED_BACK = "rolled back"
+    COMMITTED = "committed"
+    GONE = "gone"
+    LEFT = "left to another engine"
+
+
+@dataclass(frozen=True)
+class RollbackTarget:
+    """An instant to roll back, and what is known of its writer."""
+
+    instant: str
+    action: Action
+    operation: str = "write"
+    evidence: str = ""
+
+
+def roll_back(table: OpenTable, victim: RollbackTarget, *, yields: bool = False) -> RollbackOutcome:
+    """Decide, then remove what `victim` left. Returns COMMITTED, with the commit published, if it had been decided.
+
+    `yields`: LEFT when another engine is at the same rollback. Where other engines write, the lock is held to the end, so
+    that they see all of it or nothing: Java fails when what it is about to remove vanishes meanwhile.
+    """
+    shared = bool(table.foreign_met)
+    with ExitStack() as held:
+        held.enter_context(table.locked(victim.instant, "ROLLBACK"))
+        outcome = _decide(table, victim, yields=yields)
+        if not shared:
+            held.close()
+        if outcome is RollbackOutcome.ROLLED_BACK:
+            reached(Step.ROLLBACK_DECIDED)
+            clean_up(table, victim)
+    return outcome
+
+
+def _decide(table: OpenTable, victim: RollbackTarget, *, yields: bool) -> RollbackOutcome:
+    """Put a rollback decision for the instant, unless it is decided already. Hold the table's lock."""
+    for _ in range(table.settings.decisions.slot_attempts):
+        before = table.log.boundary()
+        timeline = table.timeline()
+        state = timeline.state_of(victim.instant)
+        if state is State.COMPLETED:
+            return RollbackOutcome.COMMITTED
+        if state is None:
+            return RollbackOutcome.GONE
+        view = table.log.look(newest=None)
+        if view.boundary != before:
+            continue
+        decided = decided_for(victim.instant, view.decisions)
+        if decided is not None and decided.kind is DecisionKind.COMMIT:
+            publish(table, decided, timeline)
+            return RollbackOutcome.COMMITTED
+        if decided is not None:
+            return RollbackOutcome.ROLLED_BACK
+        if yields and _is_underway(table, timeline, victim.instant):
+            return RollbackOutcome.LEFT
+        finish_head(table, view, timeline)
+        number = view.head + 1
+        record = Decision(
+            number=number,
+            kind=DecisionKind.ROLLBACK,
+            instant=victim.instant,
+            action=victim.action.value,
+            write_id=table.runtime.uuid(),
+            writer=table.writer,
+            operation="ROLLBACK",
+        )
+        made = table.log.decide(record)
+        if made is Created.UNKNOWN:
+            raise StorageUnavailable(
+                f"no answer whether the rollback of {victim.instant} is decided; nothing was deleted",
+                hint="run again when the storage answers: lakelock markers reap",
+            )
+        # A number at or below the boundary was used before and collected: this record means nothing.
+        if made is Created.OURS and table.log.boundary() < number:
+            return RollbackOutcome.ROLLED_BACK
+    raise TransactionError(
+        f"others took each decision number that was tried for the rollback of {victim.instant}",
+        hint="run again when fewer writers commit: lakelock markers reap",
+    )
+
+
+def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
+    """Whether another engine has planned the same rollback and is not known to have died over it."""
+    rollbacks = [r for r in timeline.rollbacks if not r.is_completed and rollback_target(table, r) == instant]
+    if not rollbacks:
+        return False
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, rollbacks)
+    return any(not judged[r.requested].is_mine_to_reap for r in rollbacks if r.requested in judged)
+
+
+def is_withdrawn(table: OpenTable, instant: str) -> bool:
+    """Whether others have rolled back this pending instant, or are at it: then its markers may be gone, and its files not."""
+    timeline = table.timeline()
+    return timeline.state_of(instant) is None or is_rolled_back(table, timeline, instant)
+
+
+def clean_up(table: OpenTable, victim: RollbackTarget, *, everywhere: bool = False) -> None:
+    """Remove every trace of a rolled back instant and record the rollback. Idempotent; call it only after the decision.
+
+    `everywhere`: look for its data in the whole table, because its markers may be incomplete.
+    """
+    left = find_leftovers(table.storage, victim.instant, table.runtime, everywhere=everywhere)
+    table.storage.delete(left.data_files)
+    reached(Step.ROLLBACK_DATA_DELETED)
+    table.storage.delete([*left.markers, *left.claims])
+    reached(Step.ROLLBACK_MARKERS_DELETED)
+    table.storage.delete([inflight_key(victim.instant, victim.action)])
+    reached(Step.ROLLBACK_INFLIGHT_DELETED)
+    table.storage.delete([requested_key(victim.instant, victim.action)])
+    reached(Step.ROLLBACK_PENDING_DELETED)
+    _record(table, victim, left.by_partition)
+    reached(Step.ROLLBACK_RECORDED)
+    # As long as the heartbeat is there, the next writer sees at once who is dead, and nobody takes the instant's time.
+    table.storage.delete([left.heartbeat])
+    table.emit(EventKind.ROLLED_BACK, victim.instant, victim.operation, files=len(left.data_files), evidence=victim.evidence)
+
+
+def record_gone(table: OpenTable, victim: RollbackTarget, timeline: Timeline) -> None:
+    """Record the rollback of an instant that is gone, unless it is recorded: whoever removed it died in between."""
+    if not is_rolled_back(table, timeline, victim.instant):
+        _record(table, victim, {})
+
+
+def _record(table: OpenTable, victim: RollbackTarget, files: Mapping[str, tuple[str, ...]]) -> None:
+    """Write the rollback instant that tells Hudi's tools what happened: requested, inflight, completed.
+
+    It is written in one go when the victim's files are gone, so a crash leaves the victim pending or its heartbeat, which the
+    next writer reaps, or at worst this record half written, which `finish_rollbacks` completes.
+    It is later than the victim, whatever the clocks say: a later rollback in the timeline keeps others from the victim's time.
+    """
+    began_ms = table.runtime.now_ms()
+    plan = RollbackPlan(victim.instant, victim.action.value, files, table.storage.uri)
+    instant = victim.instant
+    for _ in range(table.settings.decisions.slot_attempts):
+        # Later than what was tried, too: a time that is taken may show nowhere, even where it is taken by a lost reply of mine.
+        instant = later_than(table.runtime.now_ms(), max(instant, table.timeline().newest_time))
+        requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
+        # Java takes over a pending rollback, also one that is only being recorded, unless it has a fresh heartbeat.
+        if table.foreign_met and table.storage.put_if_absent(layout.heartbeat(instant), b"") is None:
+            continue
+        if table.storage.put_if_absent(layout.timeline(requested.file_name), plan.to_bytes()) is not None:
+            break
+    else:
+        raise TransactionError(
+            f"others took each time that was tried for the record of the rollback of {victim.instant}",
+            hint="run again when fewer writers commit: lakelock markers reap",
+        )
+    reached(Step.ROLLBACK_PLANNED)
+    _complete(table, instant, plan, max(0, table.runtime.now_ms() - began_ms))
+    if table.foreign_met:
+        table.storage.delete([layout.heartbeat(instant)])
+
+
+def _complete(table: OpenTable, rollback: str, plan: RollbackPlan, took_ms: int) -> None:
+    inflight = Instant(rollback, Action.ROLLBACK.value, State.INFLIGHT)
+    table.storage.put_if_absent(layout.timeline(inflight.file_name), b"")
+    completion = later_than(table.runtime.now_ms(), rollback)
+    completed = Instant(rollback, Action.ROLLBACK.value, State.COMPLETED, completion)
+    metadata = RollbackMetadata(rollback, took_ms, plan.target_instant, plan.target_action, plan.files, table.storage.uri)
+    table.storage.put_if_absent(layout.timeline(completed.file_name), metadata.to_bytes())
+    table.newest_seen[0] = max(table.newest_seen[0], completion)
+
+
+def finish_rollbacks(table: OpenTable, timeline: Timeline) -> int:
+    """Complete the records of rollbacks that were carried out, but whose writer died before it could say so; how many.
+
+    Such a record names an instant that is gone from the timeline, and is older than a dead writer's heartbeat: whoever
+    rolls back, Java too, needs a few requests for what is left to do then. A rollback whose instant still is there is none
+    of these: its instant is reaped.
+    """
+    unfinished = [r for r in timeline.rollbacks if r.state is not State.COMPLETED]
+    if not unfinished:
+        return 0
+    now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
+    finished = 0
+    for rollback in unfinished:
+        name = Instant(rollback.requested, rollback.action, State.REQUESTED).file_name
+        stored = table.storage.get(layout.timeline(name))
+        if stored is None or not stored.data:
+            continue
+        plan = RollbackPlan.from_bytes(stored.data, name)
+        age = judge_missing(stored.modified_ms, now_ms, table.settings.heartbeat)
+        if timeline.state_of(plan.target_instant) is not None or age.state is not LivenessState.DEAD:
+            continue
+        with table.locked(rollback.requested, "ROLLBACK"):
+            now = table.timeline()
+            # Java shows by a heartbeat that it is at this rollback, and looks whether it is complete before it starts one.
+            taken = table.storage.get(layout.heartbeat(rollback.requested)) is not None
+            if not taken and rollback in now.rollbacks and now.state_of(plan.target_instant) is None:
+                _complete(table, rollback.requested, plan, 0)
+                finished += 1
+    return finished

@@ -1,0 +1,35 @@
+"""What tasks need in order to write files of a transaction: a plain value that travels to executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakelock.identity import WriterIdentity
+from lakelock.markers.claim_context import ClaimContext
+from lakelock.settings import Settings
+from lakelock.storage.location import StorageLocation
+from lakelock.table.base_files.writer import Stamp
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+
+@dataclass(frozen=True)
+class WriteContext:
+    """What a task needs to write files of a transaction; picklable.
+
+    `schema` is that of the rows to write and of the files. With `claims` a task claims each file group that it rewrites;
+    without, the driver has done so.
+    """
+
+    location: StorageLocation
+    instant: str
+    operation: str
+    writer: WriterIdentity
+    properties: TableProperties
+    schema: TableSchema
+    settings: Settings
+    claims: ClaimContext | None = None
+
+    def stamp(self, file: DataFile) -> Stamp:
+        return Stamp(self.properties.name, self.instant, file.partition, file.name)

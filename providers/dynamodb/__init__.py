@@ -1,0 +1,1 @@
+"""The lock in DynamoDB: one item, as Java Hudi's writers know it."""

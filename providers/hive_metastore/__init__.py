@@ -1,0 +1,1 @@
+"""The lock in a Hive metastore, and the metastore client that it needs."""

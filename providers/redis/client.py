@@ -1,0 +1,234 @@
+"""Talking to Redis through redis-py: one server, the one that Sentinels name, or the one of a cluster that owns the key.
+
+redis-py's own retries are off: whoever waits for the lock tries again within its own bound, and a renewal must not hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import inf
+from typing import Any
+
+from lakelock.clock import Runtime
+from lakelock.errors import ProviderRefused, ProviderUnavailable
+from lakelock.providers.redis.address import RedisAddress
+from lakelock.providers.redis.line import Command, Line
+from lakelock.providers.redis.scripts import Names, Script
+from lakelock.providers.tls import tls_context
+from lakelock.settings.redis import RedisSettings
+
+_REFUSED = ("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "ERR ")
+
+
+class RedisClient:
+    """Runs scripts on the server that has the lock, one at a time. Connects when it is first needed."""
+
+    def __init__(
+        self, address: RedisAddress, settings: RedisSettings, keys: Names, runtime: Runtime, *, longest_s: float
+    ) -> None:
+        self._driver = _driver()
+        if address.tls:
+            _check_certificates(settings)
+        self._address, self._settings, self._keys, self._runtime = address, settings, keys, runtime
+        self._timeout_s = min(settings.socket_timeout_s, longest_s)
+        self._heads: dict[str, Command] = {}
+        self._mutex = runtime.mutex()
+        self._redis: Any = None
+        self._finder: Any = None
+        self._line: Line | None = None
+
+    def run(self, script: Script, *arguments: str | int, within_s: float = inf) -> Any:
+        """The script's answer; `ProviderUnavailable` when there is none, and then it may or may not have run."""
+        return self._ask(script, arguments, (), within_s)[0]
+
+    def run_replicated(self, script: Script, *arguments: str | int, within_s: float = inf) -> tuple[Any, int]:
+        """The script's answer, and how many replicas have what this connection wrote: asked on the same connection."""
+        # The answer of WAIT must come before the request is given up.
+        wait_s = min(self._settings.wait_replicas_timeout_s, 0.8 * min(self._timeout_s, within_s))
+        wait = "WAIT", self._settings.wait_replicas, round(wait_s * 1000)
+        answer, replicas = self._ask(script, arguments, (wait,), within_s)
+        return answer, int(replicas)
+
+    def _ask(self, script: Script, arguments: Sequence[str | int], more: tuple[Command, ...], within_s: float) -> list[Any]:
+        """The answers to the script, which the server may have to be told anew, and to what is asked behind it."""
+        within_s = min(within_s, self._timeout_s)
+        with self._mutex, self.trouble():
+            if self._line is None:
+                self._line = self._new_line()
+            answers = self._line.ask((self._by_sha(script, arguments), *more), within_s)
+            if isinstance(answers[0], self._driver.exceptions.NoScriptError):
+                answers = self._line.ask((self._by_text(script, arguments), *more), within_s)
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise answer
+            return answers
+
+    def eviction_policy(self) -> str:
+        """What the server does when its memory is full; "" where that cannot happen or may not be asked."""
+        with self.trouble():
+            try:
+                memory = self.redis().info("memory")
+            except self._driver.exceptions.NoPermissionError:
+                return ""
+        return str(memory.get("maxmemory_policy", "")) if memory.get("maxmemory") else ""
+
+    def listen(self, channel: str, within_s: float = inf) -> Subscription:
+        """An ear that is known to be subscribed on return."""
+        with self._mutex, self.trouble():
+            line = self._new_line()
+            (answer,) = line.ask((("SUBSCRIBE", channel),), min(within_s, self._timeout_s))
+            if isinstance(answer, Exception):
+                line.close()
+                raise answer
+        return Subscription(self, line)
+
+    def close(self) -> None:
+        """Let go of all connections; the next request makes new ones."""
+        with self._mutex:
+            before, self._line, self._redis, self._finder = (self._line, self._redis, self._finder), None, None, None
+            for each in before:
+                if each is not None:
+                    with suppress(Exception):
+                        each.close()
+
+    def redis(self) -> Any:
+        """The client of the server that has the lock now."""
+        if self._redis is None:
+            self._redis = self._connected()
+        return self._redis
+
+    @contextmanager
+    def trouble(self) -> Iterator[None]:
+        """Turn the driver's errors into ours."""
+        driver = self._driver.exceptions
+        try:
+            yield
+        except (driver.RedisError, OSError, ValueError) as error:  # ValueError: another thread closed this provider
+            if self._address.kind == "cluster":
+                # Another server may own the key by now. Nothing is closed: somebody may listen there.
+                self._redis = self._finder = self._line = None
+            text = str(error)
+            refused = isinstance(error, (driver.AuthenticationError, driver.NoPermissionError)) or (
+                type(error) is driver.ResponseError and text.startswith(_REFUSED)
+            )
+            raise (ProviderRefused if refused else ProviderUnavailable)(
+                f"Redis at {self._address.place} {'refused' if refused else 'gave no answer'}: {text or type(error).__name__}",
+                hint="check the user, the password and what its ACL allows: scripts, the keys and channels "
+                f"{self._keys.names[0]}*"
+                if refused
+                else "check that the server runs and is reachable from here, and redis.socket_timeout_s",
+                final=refused,
+            ) from error
+
+    def _new_line(self) -> Line:
+        return Line(self.redis().connection_pool.make_connection(), self._driver.exceptions, self._runtime)
+
+    def _head(self, command: str, name: bytes) -> Command:
+        names = [each.encode() for each in self._keys.names]
+        return (command, name, b"%d" % len(names), *names)
+
+    def _by_sha(self, script: Script, arguments: Sequence[str | int]) -> Command:
+        head = self._heads.get(script.sha)
+        if head is None:
+            head = self._heads[script.sha] = self._head("EVALSHA", script.sha.encode())
+        return (*head, *arguments)
+
+    def _by_text(self, script: Script, arguments: Sequence[str | int]) -> Command:
+        return (*self._head("EVAL", script.text.encode()), *arguments)
+
+    def _connected(self) -> Any:
+        driver, options = self._driver, self._options()
+        if self._address.kind == "server":
+            host, port = self._address.hosts[0]
+            return driver.Redis(host=host, port=port, db=self._address.db, **options)
+        if self._address.kind == "sentinel":
+            users = {
+                "username": self._settings.sentinel_username or None,
+                "password": self._settings.sentinel_password or None,
+            }
+            sentinel = driver.Sentinel(self._address.hosts, sentinel_kwargs=options | users)
+            self._finder = _Closing(sentinel.sentinels)
+            return sentinel.master_for(self._address.service, db=self._address.db, **options)
+        nodes = [driver.cluster.ClusterNode(host, port) for host, port in self._address.hosts]
+        cluster = self._finder = driver.RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options)
+        return cluster.get_redis_connection(cluster.get_node_from_key(self._keys.names[0]))
+
+    def _options(self) -> dict[str, Any]:
+        settings = self._settings
+        options: dict[str, Any] = {
+            "username": self._address.username or settings.username or None,
+            "password": self._address.password or settings.password or None,
+            "socket_timeout": self._timeout_s,
+            "socket_connect_timeout": settings.connect_timeout_s,
+            "socket_keepalive": True,
+            "retry": self._driver.retry.Retry(self._driver.backoff.NoBackoff(), 0),
+            "client_name": "lakelock",
+            "protocol": 2,
+        }
+        if self._address.tls:
+            options |= {
+                "ssl": True,
+                "ssl_ca_certs": settings.tls_ca_file or None,
+                "ssl_certfile": settings.tls_cert_file or None,
+                "ssl_keyfile": settings.tls_key_file or None,
+                "ssl_password": settings.tls_key_password or None,
+                "ssl_check_hostname": settings.tls_check_hostname,
+            }
+        return options
+
+
+class Subscription:
+    """One subscription: hears that it is this writer's turn."""
+
+    def __init__(self, client: RedisClient, line: Line) -> None:
+        self._client, self._line = client, line
+
+    def wait(self, at_most_s: float, runtime: Runtime) -> bool:
+        """Whether something was said within that time. `ProviderUnavailable` when the connection is gone."""
+        until_s = runtime.monotonic_s() + at_most_s
+        with self._client.trouble():
+            while (left_s := until_s - runtime.monotonic_s()) > 0:
+                heard = self._line.hear(left_s)
+                if heard is not None and heard[0] == b"message":
+                    return True
+        return False
+
+    def close(self) -> None:
+        self._line.close()
+
+
+class _Closing:
+    """Several clients that are closed together."""
+
+    def __init__(self, clients: Sequence[Any]) -> None:
+        self._clients = clients
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+def _check_certificates(settings: RedisSettings) -> None:
+    """`SettingsError` when a file for TLS cannot be used."""
+    tls_context(
+        "Redis",
+        ca=settings.tls_ca_file,
+        certificate=settings.tls_cert_file,
+        key=settings.tls_key_file,
+        password=settings.tls_key_password,
+        hint="check redis.tls_ca_file, tls_cert_file, tls_key_file and tls_key_password: PEM files that this user may read",
+        setting="redis.tls_cert_file",
+    )
+
+
+def _driver() -> Any:
+    """redis-py, without its types: they cover only part of it."""
+    try:
+        import redis
+    except ImportError as error:
+        raise ProviderRefused(
+            "the lock in Redis needs the package redis, which is not installed",
+            hint="pip install 'lakelock[redis]'",
+        ) from error
+    return redis

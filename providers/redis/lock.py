@@ -1,0 +1,225 @@
+"""The lock in Redis or Valkey: a key with a TTL, a queue for those who wait, and scripts that change both as one step.
+
+Taking the lock and giving it back is one request each. Who finds it held queues up and is woken by pub/sub when it is its turn.
+"""
+
+from __future__ import annotations
+
+import json
+
+from lakelock.errors import LeaseLost, LockError, ProviderRefused, ProviderUnavailable
+from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, past_ms
+from lakelock.providers.polling import NO_ANSWER, NO_SERVICE, Attempt, PollingProvider
+from lakelock.providers.redis.address import RedisAddress
+from lakelock.providers.redis.client import RedisClient, Subscription
+from lakelock.providers.redis.scripts import BREAK, EXTEND, GIVE_BACK, LEAVE, LOOK, TAKE, Keys
+
+STRENGTH = Strength(
+    exclusion="a lease on one server (SET NX PX, owner-checked); a holder that pauses beyond it is replaced and finds out",
+    token="a counter beside the lock, never below the server's clock in ms nor a token that the writer saw: grows across "
+    "release, crash and lost data; across failover only while the servers' clocks agree",
+    crash_release="after at most one lease",
+    failover="replication is asynchronous: a replica that takes over without the latest grant lets two hold the lock until the "
+    "older lease ends; redis.wait_replicas makes that rarer, not impossible",
+    clock_assumption="equal rates; Redis ends leases by its wall clock, so a jump of that clock ends them early or late",
+    fairness="in order of arrival: a queue in Redis whose first is woken; who does not answer within 0.5 s loses its place",
+    cost="1 request each for acquire and release, 1 to 3 more for one who waits",
+)
+
+_LOOK_AGAIN_S = 2.0
+
+
+class RedisLockProvider(PollingProvider):
+    """The table lock as a key in Redis."""
+
+    _client: RedisClient
+    _ear: Subscription | None
+
+    def __init__(self, opening: Opening) -> None:
+        self._address = RedisAddress.parse(opening.uri)
+        self._key = self._address.key or key_of(opening.storage.uri)
+        self._keys = Keys(self._key)
+        self._redis_settings = opening.settings.redis
+        self._held_for_s: float | None = None
+        self._latest = 0
+        super().__init__(opening)
+
+    @property
+    def identity(self) -> str:
+        return self._address.identity(self._key)
+
+    @property
+    def strength(self) -> Strength:
+        return STRENGTH
+
+    def attempt(self, attempt: Attempt) -> Lease | Holder | None:
+        self._held_for_s = None
+        began_s = self.runtime.monotonic_s()
+        join = int(self._ear is not None)
+        if join:
+            attempt.sent["queue"] = began_s
+        arguments = (self._value(attempt.grant), self._lease_ms, self._latest + 1, join)
+        if self._redis_settings.wait_replicas:
+            answer, replicas = self._client.run_replicated(TAKE, *arguments, within_s=self.within_s(attempt))
+            if isinstance(answer, int):
+                self._check_replicas(replicas)
+        else:
+            answer = self._client.run(TAKE, *arguments, within_s=self.within_s(attempt))
+        if not isinstance(answer, int):
+            token, holder, left_ms = answer
+            self._latest = max(self._latest, token)
+            self._held_for_s = left_ms / 1000 if left_ms > 0 else _LOOK_AGAIN_S
+            return holder_of(holder, token)
+        self._latest = answer
+        return Lease(
+            self.runtime, self.writer, grant=attempt.grant, token=answer, lease_s=self._settings.lease_s, began_s=began_s
+        )
+
+    def pause(self, attempt: Attempt, at_most_s: float) -> None:
+        """Wait for our turn; a message that got lost costs at most what is left of the lease, and at most 2 s."""
+        try:
+            if self._held_for_s is not None and self._ear is None:
+                # Listen first and queue up with the next attempt: who queues up deaf would be passed over.
+                self._ear = self._client.listen(self._keys.channel(self._ear_id), self.within_s(attempt))
+                return
+            if self._held_for_s is not None and self._ear is not None:
+                self._ear.wait(min(at_most_s, self._held_for_s + 0.001, _LOOK_AGAIN_S), self.runtime)
+                return
+        except NO_SERVICE:  # who may not use channels polls
+            pass
+        # The server may have moved, and who listens at the old one is deaf.
+        self._go_deaf()
+        super().pause(attempt, at_most_s)
+
+    def abandon(self, attempt: Attempt) -> None:
+        if attempt.doubt or "queue" in attempt.sent:
+            self._client.run(LEAVE, self._value(attempt.grant), within_s=self.within_s(attempt))
+
+    def extend(self, lease: Lease) -> None:
+        began_s = self.runtime.monotonic_s()
+        arguments = (self._value(lease.grant), self._lease_ms)
+        if self._redis_settings.wait_replicas:
+            mine, replicas = self._client.run_replicated(EXTEND, *arguments)
+        else:
+            mine, replicas = self._client.run(EXTEND, *arguments), 0
+        if not mine:
+            raise LeaseLost(
+                f"the lock of {self.table} is not this writer's any more: it ran out, was broken, or Redis lost it",
+                hint="run the operation again; if it happens often, raise lock.lease_s, or look at how Redis keeps its data",
+                reason="taken-over",
+                token=lease.token,
+            )
+        self._check_replicas(replicas)
+        lease.extend(began_s)
+
+    def give_back(self, lease: Lease) -> None:
+        try:
+            self._client.run(GIVE_BACK, self._value(lease.grant))
+        except NO_ANSWER:
+            # Whether it ran is not known, and running it twice is harmless.
+            self._client.run(GIVE_BACK, self._value(lease.grant))
+
+    def inspect(self) -> LockState:
+        held, left_ms, token, now_ms, waiting = self._client.run(LOOK)
+        queue = tuple(holder_of(each, 0) for each in waiting)
+        if not held:
+            return LockState(None, int(token), queue)
+        return LockState(holder_of(held, int(token), left_ms, now_ms), int(token), queue)
+
+    def break_lock(self, token: int, *, force: bool = False) -> None:
+        found, detail, left_ms = self._client.run(BREAK, str(token), int(force))
+        if found == b"token":
+            raise LockError(
+                f"the lock of {self.table} has token {int(detail)}, not {token}: another grant has followed",
+                hint=f"look again with `lakelock locks ls {self.table}`",
+                token=int(detail),
+            )
+        if found == b"held":
+            holder = holder_of(detail, token)
+            left = f"for {left_ms / 1000:.0f} s more" if left_ms >= 0 else "for ever"
+            raise LockError(
+                f"the lock of {self.table} is held by {holder}, whose lease runs {left}",
+                hint="wait: a dead holder is replaced without your help; to break it all the same, use force",
+                holder=holder.as_dict(),
+            )
+
+    def probe(self) -> None:
+        """Scripts, keys and channels are allowed, there are replicas as asked for, and a full server does not drop locks."""
+        probing = self._new_client(Keys(f"{self._key}:probe"))
+        ear, value = self.runtime.uuid(), self._value(self.runtime.uuid())
+        try:
+            probing.listen(Keys(f"{self._key}:probe").channel(ear)).close()
+            _, replicas = probing.run_replicated(TAKE, value, 1000, 1, 0)
+            probing.run(LEAVE, value)
+            self._check_replicas(replicas)
+            policy = probing.eviction_policy()
+        finally:
+            probing.close()
+        if policy not in ("", "noeviction"):
+            raise ProviderRefused(
+                f"Redis at {self._address.place} drops keys, also held locks, when its memory is full ({policy})",
+                hint="use a Redis with maxmemory-policy noeviction for locks",
+            )
+
+    def close(self) -> None:
+        super().close()
+        self._go_deaf()
+        self._client.close()
+
+    def _rest(self, wait_s: float) -> None:
+        """Nobody has to leave a gap: Redis keeps the order."""
+
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        # A forked process must not use the connections of its parent, nor wait for threads that it does not have.
+        self._ear, self._client = None, self._new_client(self._keys)
+        self._ear_id, self._about_me = self.runtime.uuid(), ""
+
+    def _new_client(self, keys: Keys) -> RedisClient:
+        return RedisClient(self._address, self._redis_settings, keys, self.runtime, longest_s=self._settings.lease_s / 3)
+
+    def _go_deaf(self) -> None:
+        ear, self._ear = self._ear, None
+        if ear is not None:
+            ear.close()
+
+    def _check_replicas(self, replicas: int) -> None:
+        wanted = self._redis_settings.wait_replicas
+        if replicas < wanted:
+            raise ProviderUnavailable(
+                f"only {replicas} of {wanted} replicas had the lock of {self.table} in time",
+                hint="look at the replicas of Redis, or lower redis.wait_replicas",
+            )
+
+    @property
+    def _lease_ms(self) -> int:
+        return round(self._settings.lease_s * 1000)
+
+    def _value(self, grant: str) -> str:
+        """One grant, as Redis keeps it: also what proves that the lock is ours."""
+        if not self._about_me:
+            facts = {"ear": self._ear_id, "lease_ms": self._lease_ms, "writer": self.writer.as_dict()}
+            self._about_me = json.dumps(facts, separators=(",", ":"))[1:]
+        return f'{{"grant":"{grant}",{self._about_me}'
+
+
+def key_of(table: str) -> str:
+    """The key that guards a table where the URI names none: the same for all writers of it."""
+    return "lakelock:" + table.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+
+
+def holder_of(value: bytes, token: int, left_ms: int = -1, now_ms: int = 0) -> Holder:
+    """Who a grant belongs to, from the value of the key; one that is not ours is shown as it is."""
+    text = value.decode(errors="replace")
+    left_s = left_ms / 1000 if left_ms >= 0 else None
+    try:
+        facts = JsonObject.parse(text)
+        lease_ms, writer = facts.whole("lease_ms"), WriterIdentity.from_dict(facts.child("writer").fields)
+        renewed_ms = now_ms - (lease_ms - left_ms) if left_ms >= 0 else None
+        # A token is the server's clock at the grant, or above it where that clock was set back: then it may be to come.
+        since_ms = past_ms(token) if token <= now_ms else None
+        return Holder(facts.text("grant"), writer, token, lease_ms / 1000, renewed_ms, since_ms, left_s)
+    except ValueError:
+        return Holder(text[:100], None, token, left_s=left_s)

@@ -1,0 +1,72 @@
+"""A lock that a ZooKeeper session holds: interrupted is not lost, and not to be trusted either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lakelock.errors import LeaseLost, LockError
+from lakelock.providers.base import Lease, LeaseLoss
+from lakelock.providers.polling import PollingProvider
+from lakelock.providers.zookeeper.queue import Contender
+from lakelock.providers.zookeeper.session import Sight, ZooKeeperSession
+
+_LOOK_AGAIN_S = 0.02
+
+
+class HeldBySession(Lease):
+    """A lease together with the session that its nodes belong to.
+
+    After an interruption of the connection (SUSPENDED) nobody knows whether the session still lives. `ensure_active` waits
+    then until the service has confirmed session and node, as long as there is time.
+    """
+
+    def held_by(self, session: ZooKeeperSession, seen: Sight, renew: Callable[[Lease], object]) -> None:
+        """Say who holds it, as of `seen`, and how it is renewed; to be called before anything else."""
+        self.session, self._renew = session, renew
+        self._epoch, self._confirmed = seen.epoch, seen.interruptions
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the connection was interrupted since the service last confirmed the lock."""
+        return self.session.interruptions != self._confirmed
+
+    @property
+    def session_is_over(self) -> bool:
+        return self.session.epoch != self._epoch
+
+    @property
+    def lost(self) -> LeaseLoss | None:
+        if self.session_is_over:
+            self.lose("session-lost", "the ZooKeeper session ended, and its nodes with it")
+        elif self.is_doubtful and not self.trouble:
+            self.trouble = "the connection to ZooKeeper is interrupted"
+        return super().lost
+
+    def confirm(self, seen: Sight) -> None:
+        """The service showed the node of this session in an answer to a request as of `seen`."""
+        self._confirmed = seen.interruptions
+        self.extend(seen.began_s)
+
+    def ensure_active(self, margin_s: float = 0.0) -> None:
+        self.ensure_not_lost(margin_s)
+        while self.is_doubtful:
+            try:
+                if self.session.wait_connected(self.remaining_s() - margin_s):
+                    self._renew(self)
+            except LeaseLost:
+                raise
+            except LockError:
+                self._runtime.sleep(_LOOK_AGAIN_S)
+            self.ensure_not_lost(margin_s)
+
+
+class ZooKeeperLease(HeldBySession):
+    """The commit lock, and the node that stands for it."""
+
+    def __init__(
+        self, provider: PollingProvider, session: ZooKeeperSession, node: Contender, seen: Sight, lease_s: float
+    ) -> None:
+        super().__init__(
+            provider.runtime, provider.writer, grant=node.name, token=node.token, lease_s=lease_s, began_s=seen.began_s
+        )
+        self.held_by(session, seen, provider.renew)

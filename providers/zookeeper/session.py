@@ -1,0 +1,279 @@
+"""One session with ZooKeeper: connected within a bound, watched for interruptions, asked within a bound, ended for sure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from lakelock.clock import Flag, Runtime
+from lakelock.errors import LakelockError, ProviderRefused, ProviderUnavailable, SettingsError
+from lakelock.providers.zookeeper.login import INSTALL, check_certificates, login_hint, sasl_options, understood
+from lakelock.providers.zookeeper.place import Place
+from lakelock.settings.zookeeper import ZooKeeperSettings
+
+_LONGEST_RECONNECT_PAUSE_S = 0.5
+_LOOK_AGAIN_S = 0.05
+_PERMISSIONS = {"c": "create", "d": "delete", "r": "read", "w": "write", "a": "admin"}
+
+Request = Callable[[Any], Any]
+"""What is asked: from kazoo's client to one of its asynchronous results."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What is remembered before a request is sent, so that its answer is not taken for more than it says."""
+
+    epoch: int
+    interruptions: int
+    began_s: float
+
+
+class ZooKeeperSession:
+    """A session is what holds a lock: it outlives lost connections, until the service has not heard of it for its time-out.
+
+    `epoch` goes up when it ended (and another one began), `interruptions` whenever the connection was lost. Whoever reads a
+    number before asking and finds it unchanged after the answer knows that the answer is from that session or connection.
+    """
+
+    def __init__(self, place: Place, settings: ZooKeeperSettings, timeout_s: float, runtime: Runtime) -> None:
+        self.id, self.epoch, self.interruptions, self.timeout_s = 0, 0, 0, timeout_s
+        self._place, self._settings, self._runtime = place, settings, runtime
+        self._up, self._ending, self._ended, self._refused = runtime.flag(), False, False, False
+        self._kazoo = _kazoo()
+        self.acl = _acl(settings.acl, self._kazoo)
+        self._client = self._kazoo.client.KazooClient(**self._options(timeout_s))
+        self._learn_time_out()
+        self._client.add_listener(self._changed)
+        self._client.start_async()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._up.is_set() and not self._ended
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be asked any more: a new one is needed."""
+        return self._ending
+
+    def sight(self) -> Sight:
+        """This moment, to be taken before a request."""
+        return Sight(self.epoch, self.interruptions, self._runtime.monotonic_s())
+
+    def wait_connected(self, at_most_s: float) -> bool:
+        """Wait until there is a connection; False when there is none by then. `ProviderRefused` when we were turned away."""
+        there = self._up.wait(max(0.0, at_most_s))
+        if self._refused:
+            raise self._turned_away()
+        return there and not self._ended
+
+    def ask(self, within_s: float, *requests: Request) -> list[Any]:
+        """The answers to all `requests`, sent one behind the other; None where the answer is that there is no such node.
+
+        Raises `ProviderUnavailable` when one may not have happened, `ProviderRefused` when one is not allowed.
+        """
+        until_s = self._runtime.monotonic_s() + within_s
+        if not self.wait_connected(within_s):
+            raise self.unreachable("no connection")
+        results = [request(self._client) for request in requests]
+        # The last one first: answers come in order, and one that is waited for costs a switch of threads.
+        answers = [self._answer(result, until_s) for result in reversed(results)]
+        return answers[::-1]
+
+    def end(self, *last: Callable[[], object], wait_s: float = 0.0) -> None:
+        """End the session, so that its nodes vanish: at once if the service hears us, after its time-out otherwise.
+
+        `last` is still tried before, in the background, again and again for as long as the session can live. Never raises.
+        """
+        if self._ending:
+            return
+        self._ending, self._ended = True, not last
+        self.epoch += 1
+        done = self._runtime.flag()
+        self._client.handler.spawn(self._wind_up, last, self.epoch, done)
+        done.wait(wait_s)
+
+    def pursue(self, action: Callable[[], object]) -> None:
+        """Try `action` in the background, again and again, until it is done or the session and its nodes are gone."""
+        epoch = self.epoch
+
+        def persist() -> None:
+            while self.epoch == epoch and not self._ending and not self._did(action):
+                self._runtime.sleep(_LOOK_AGAIN_S)
+
+        self._client.handler.spawn(persist)
+
+    def _wind_up(self, last: tuple[Callable[[], object], ...], epoch: int, done: Flag) -> None:
+        try:
+            until_s = self._runtime.monotonic_s() + self.timeout_s
+            for action in last:
+                while not self._did(action) and self.epoch == epoch and self._runtime.monotonic_s() < until_s:
+                    self._runtime.sleep(_LOOK_AGAIN_S)
+            self._ended = True
+            with suppress(Exception):
+                self._client.stop()
+                self._client.close()
+        finally:
+            done.set()
+
+    def _did(self, action: Callable[[], object]) -> bool:
+        try:
+            action()
+        except ProviderUnavailable:
+            return False
+        except LakelockError:
+            return True
+        return True
+
+    def _answer(self, result: Any, until_s: float) -> Any:
+        errors = self._kazoo.exceptions
+        try:
+            return result.get(timeout=max(0.0, until_s - self._runtime.monotonic_s()))
+        except errors.NoNodeError:
+            return None
+        except errors.NoAuthError as error:
+            raise ProviderRefused(
+                f"this user may not use the node {self._place.path} in ZooKeeper",
+                hint="the lock needs the permissions create, delete and read there, and create above where it is missing: "
+                "see zookeeper.digest, zookeeper.sasl_mechanism and zookeeper.acl",
+            ) from error
+        except errors.InvalidACLError as error:
+            raise SettingsError(
+                "ZooKeeper does not accept zookeeper.acl",
+                hint="creator needs an authenticated user; other entries are scheme:id:cdrwa",
+                key="zookeeper.acl",
+            ) from error
+        except (errors.AuthFailedError, errors.SessionClosedRequireSaslError) as error:
+            raise self._turned_away() from error
+        except (errors.KazooException, self._client.handler.timeout_exception) as error:
+            raise self.unreachable(type(error).__name__) from error
+
+    def _turned_away(self) -> ProviderRefused:
+        return ProviderRefused(
+            f"ZooKeeper at {','.join(self._place.hosts)} does not accept the credentials of this client",
+            hint=login_hint(self._settings),
+        )
+
+    def unreachable(self, why: str) -> ProviderUnavailable:
+        """The error that says so."""
+        return ProviderUnavailable(
+            f"ZooKeeper at {','.join(self._place.hosts)} gave no answer ({why})",
+            hint="check that it runs and can be reached from here, and zookeeper.tls if it speaks TLS; "
+            "`echo ruok | nc HOST PORT` asks a server",
+        )
+
+    def _changed(self, state: str) -> None:
+        """kazoo tells each change from its connection's thread, before the next answer is read."""
+        states = self._kazoo.client.KazooState
+        if state == states.CONNECTED:
+            client_id = self._client.client_id
+            self.id = client_id[0] if client_id else 0
+            self._up.set()
+            return
+        self.interruptions += 1
+        if self._up.is_set():
+            self._up = self._runtime.flag()
+        if state == states.LOST:
+            self.epoch += 1
+            keeper = self._kazoo.client.KeeperState
+            self._refused = self._client.client_state == keeper.AUTH_FAILED
+            if self._refused or self._client.client_state == keeper.CLOSED:
+                # kazoo connects no more: whoever waits shall notice, and the next one begins anew.
+                self._ending, self._ended = True, True
+                self._up.set()
+
+    def _learn_time_out(self) -> None:
+        """The server may grant another time-out than was asked for; kazoo keeps it to itself, as two thirds of it."""
+        connection = self._client._connection
+        connect = understood(connection._connect, self._settings, self._kazoo.exceptions)
+
+        def connected(*where: object) -> Any:
+            read_timeout_ms, connect_timeout_ms = connect(*where)
+            self.timeout_s = read_timeout_ms * 1.5 / 1000
+            return read_timeout_ms, connect_timeout_ms
+
+        connection._connect = connected
+
+    def _logger(self) -> logging.Logger:
+        logger = logging.Logger("lakelock.zookeeper.session")  # noqa: LOG001 - it goes with the session
+        logger.parent = logging.getLogger("lakelock.zookeeper")
+        logger.addFilter(self._may_be_logged)
+        return logger
+
+    def _may_be_logged(self, record: logging.LogRecord) -> bool:
+        """kazoo logs whole requests at DEBUG, also those with passwords, below that the session's password, and farewells."""
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        is_secret = record.levelno < logging.DEBUG or any(type(one).__name__ in ("Auth", "SASL") for one in arguments)
+        return not is_secret and not self._ending
+
+    def _options(self, timeout_s: float) -> dict[str, Any]:
+        settings = self._settings
+        handler = self._kazoo.handlers.threading.SequentialThreadingHandler()
+        connect, longest_s = handler.create_connection, settings.connect_timeout_s / len(self._place.hosts)
+        # kazoo gives a server that does not answer a whole session time-out before it tries the next one.
+        handler.create_connection = lambda *where, timeout, **how: connect(*where, timeout=min(timeout, longest_s), **how)
+        options: dict[str, Any] = {
+            "handler": handler,
+            "hosts": ",".join(self._place.hosts),
+            "timeout": timeout_s,
+            "default_acl": self.acl,
+            "connection_retry": {"max_tries": -1, "delay": 0.02, "max_delay": _LONGEST_RECONNECT_PAUSE_S},
+            "logger": self._logger(),
+        }
+        if settings.digest:
+            options["auth_data"] = [("digest", settings.digest)]
+        if settings.sasl_mechanism != "none":
+            options["sasl_options"] = sasl_options(settings)
+        if settings.tls:
+            options |= {
+                "use_ssl": True,
+                "ca": settings.tls_ca or None,
+                "certfile": settings.tls_certificate or None,
+                "keyfile": settings.tls_key or None,
+                "keyfile_password": settings.tls_key_password or None,
+                "verify_certs": settings.tls_verify,
+                "check_hostname": settings.tls_verify and settings.tls_check_hostname,
+            }
+        return options
+
+
+def check_driver(settings: ZooKeeperSettings) -> None:
+    """Raise at once what no waiting can mend: a driver that is not installed, settings that cannot be understood."""
+    _acl(settings.acl, _kazoo())
+    if settings.sasl_mechanism != "none":
+        sasl_options(settings)
+    if settings.tls:
+        check_certificates(settings)
+
+
+def _kazoo() -> Any:
+    try:
+        import kazoo.client
+        import kazoo.exceptions
+        import kazoo.handlers.threading
+        import kazoo.security
+    except ImportError as error:
+        raise ProviderRefused("the lock provider zookeeper: needs kazoo, which is not installed", hint=INSTALL) from error
+    return kazoo
+
+
+def _acl(text: str, kazoo: Any) -> list[Any]:
+    security = kazoo.security
+    if text.strip().lower() in ("", "open"):
+        return list(security.OPEN_ACL_UNSAFE)
+    if text.strip().lower() == "creator":
+        return list(security.CREATOR_ALL_ACL)
+    entries = []
+    for entry in text.split(","):
+        scheme, _, rest = entry.strip().partition(":")
+        who, colon, permissions = rest.rpartition(":")
+        if not (scheme and who and colon and permissions) or not set(permissions) <= set(_PERMISSIONS):
+            raise SettingsError(
+                "zookeeper.acl is not open, creator, or a list of scheme:id:permissions",
+                hint="for example: sasl:spark:cdrwa,world:anyone:r",
+                key="zookeeper.acl",
+            )
+        entries.append(security.make_acl(scheme, who, **{_PERMISSIONS[letter]: True for letter in permissions}))
+    return entries

@@ -1,0 +1,1 @@
+"""`format("lakelock")`: reading and writing through Spark's Python data sources."""

@@ -1,0 +1,51 @@
+"""Data locks of a write through `format("lakelock")`: held by a keeper, for no Python process of Spark lives as long."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakelock.data_locks import Resource
+from lakelock.data_locks.keeper.client import KeeperOrder, Keeping, KeptLocks, SignOfLife, keeping
+from lakelock.events import Event, EventKind, Events
+from lakelock.markers.heartbeat import HeartbeatRecord
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.data_locking import lost_locks
+from lakelock.table import layout
+
+
+@contextmanager
+def locked(table: Coordinator, operation: str, targets: tuple[Resource, ...], *, tag: str = "") -> Iterator[Keeping | None]:
+    """In PESSIMISTIC mode wait for what the operation locks, and have it kept; `LockTimeout` names who is in the way.
+
+    To be called where Spark plans the write. If the block ends before the locks are handed over, they are given back.
+    """
+    if not table.data.for_writes:
+        yield None
+        return
+    table.ensure_same_provider()
+    request = table.data.request_of_write(operation, targets, tag=tag)
+    # Above is Spark's daemon for Python workers, which ends with the JVM, or else the JVM.
+    opened = table.table
+    order = KeeperOrder(opened.location, opened.settings, request, opened.writer, above=os.getppid())
+    with keeping(order) as kept:
+        facts: dict[str, object] = {"waited_s": kept.locks.waited_s, "token": kept.locks.token, "locks": str(request)}
+        opened.emit(EventKind.DATA_LOCKED, "", request.about, **facts)
+        yield kept
+
+
+def sign_of_life(heartbeat: HeartbeatRecord) -> SignOfLife:
+    """How the keeper sees that the transaction with this heartbeat has ended."""
+    return SignOfLife(layout.heartbeat(heartbeat.instant), heartbeat.limit_s)
+
+
+@contextmanager
+def given_back(locks: KeptLocks | None, table: str, instant: str, operation: str) -> Iterator[None]:
+    """Give the locks back when the block ends, however it does; an alert if they had been lost before."""
+    try:
+        yield
+    finally:
+        lost = locks.release() if locks is not None else ""
+        if lost:
+            Events().emit(Event(EventKind.ALERT, table, instant, operation, {"problem": lost_locks(lost)}))

@@ -1,0 +1,82 @@
+"""The options of `format("lakelock")`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from lakelock.errors import SettingsError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.settings import Settings
+from lakelock.settings.fields import did_you_mean
+from lakelock.storage.location import StorageLocation
+
+OWN = ("path", "as_of", "include_meta", "overwrite", "application", "config", "txn_app_id", "tag", "partition")
+_SPARKS = {"checkpointlocation", "queryname"}
+_REFUSED = {
+    "partitionby": "the table says itself how it is partitioned: leave partitionBy out",
+    "operation": "upsert and delete need the driver: LakeTable.for_path(spark, path).upsert(df)",
+}
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The options, parsed. Unknown ones are a `SettingsError` with the nearest known one."""
+
+    path: str
+    settings: Settings
+    as_of: str | None
+    include_meta: bool
+    overwrite: Literal["table", "partitions"]
+    application: str
+    txn_app_id: str
+    tag: str
+    partition: str | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        given = {key.lower(): value for key, value in options.items()}
+        for key, why in _REFUSED.items():
+            if key in given:
+                raise SettingsError(f'format("lakelock") has no option {key!r}', hint=why)
+        if not given.get("path"):
+            raise SettingsError(
+                'format("lakelock") needs a path',
+                hint="use .load(path) or .save(path); in SQL: INSERT INTO t WITH ('path' = '...'), "
+                "or a temporary view USING lakelock OPTIONS (path '...')",
+            )
+        overwrite = given.get("overwrite", "table").lower()
+        if overwrite not in ("table", "partitions"):
+            raise SettingsError(f"the option overwrite is {overwrite!r}", hint="use table or partitions")
+        meta = given.get("include_meta", "false").lower()
+        if meta not in ("true", "false"):
+            raise SettingsError(f"the option include_meta is {meta!r}", hint="use true or false")
+        return cls(
+            path=given["path"],
+            settings=_settings(given),
+            as_of=given.get("as_of") or None,
+            include_meta=meta == "true",
+            overwrite=overwrite,  # type: ignore[arg-type]
+            application=given.get("application", ""),
+            txn_app_id=given.get("txn_app_id", ""),
+            tag=given.get("tag", ""),
+            partition=given.get("partition") or None,
+        )
+
+    def open(self) -> Coordinator:
+        """Open the table, in whatever process this is."""
+        location = StorageLocation.of(self.path, self.settings.storage)
+        return Coordinator.open(location, self.settings, application=self.application or "spark-data-source")
+
+
+def _settings(given: Mapping[str, str]) -> Settings:
+    rest = {key: value for key, value in given.items() if key not in OWN and key not in _SPARKS}
+    try:
+        return Settings.resolve(rest, {}, given.get("config")).settings
+    except SettingsError as error:
+        unknown = str(error.details.get("key", ""))
+        guess = did_you_mean(unknown, OWN) if unknown in rest else ""
+        if guess:
+            raise SettingsError(f'unknown option "{unknown}"{guess}', hint=error.hint, key=unknown) from None
+        raise

@@ -1,0 +1,186 @@
+"""Writing through `format("lakelock")`, batch and streaming.
+
+Spark makes the writer in one process, runs its tasks in others and commits in yet another, none of them the driver. The
+transaction therefore travels with the writer, detached: it is begun when Spark ships the writer to the tasks (the only moment
+that a writer which will really write goes through), every task keeps its heartbeat up, and the commit adopts it. Its data
+locks, in PESSIMISTIC mode, are taken before it begins, held by a process of their own, and given back when it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from lakelock.clock import SystemRuntime
+from lakelock.data_locks.keeper.client import KeptLocks
+from lakelock.errors import RolledBackError, SchemaError
+from lakelock.markers.heartbeat import Heartbeat
+from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.targets import resources_of
+from lakelock.occ.transaction import Detached, Transaction
+from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sign_of_life
+from lakelock.spark_plugin.data_source.options import SourceOptions
+from lakelock.spark_plugin.frames import arrow_schema
+from lakelock.spark_plugin.streaming import QUERY_ID, application_of
+from lakelock.spark_plugin.writing.inserting import insert_stage
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.schema import TableSchema, check_write
+
+
+@dataclass
+class TaskDone(WriterCommitMessage):
+    """What one task wrote, and for which transaction."""
+
+    stats: tuple[WriteStat, ...]
+    begun: Begun
+    query: str | None
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A transaction on its way between the processes of one write, with the data locks that are kept for it."""
+
+    detached: Detached
+    context: WriteContext
+    locks: KeptLocks | None = None
+
+    def with_locks(self) -> AbstractContextManager[None]:
+        """Gives the data locks back when the block, which ends the transaction, is left."""
+        baseline = self.detached.baseline
+        return given_back(self.locks, self.context.location.uri, baseline.instant, baseline.operation)
+
+
+class Sink:
+    """What batch and streaming have in common. `begun` is there from the moment that the writer is shipped."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self.options, self.schema, self.overwrite = dict(options), schema, overwrite
+        self.parsed = SourceOptions.parse(options)
+        self.begun: Begun | None = None
+        with self.parsed.open() as table:
+            self.targets = resources_of(self.parsed.partition, table.properties)
+            self.after = _schema_after(table, schema, self.parsed.settings.write.merge_schema)
+
+    def __getstate__(self) -> dict[str, object]:
+        if self.begun is None:
+            with self.parsed.open() as table:
+                self.begun = self._begin(table)
+        return self.__dict__
+
+    def _begin(self, table: Coordinator) -> Begun:
+        with locked(table, self.operation, self.targets, tag=self.parsed.tag) as kept:
+            tx = table.begin(self.operation, tag=self.parsed.tag)
+            context = tx.write_context(self.after)
+            detached = tx.detach()
+            locks = kept.handed_over(sign_of_life(detached.heartbeat)) if kept is not None else None
+            return Begun(detached, context, locks)
+
+    @property
+    def operation(self) -> str:
+        if not self.overwrite:
+            return "INSERT"
+        return "INSERT_OVERWRITE_TABLE" if self.parsed.overwrite == "table" else "INSERT_OVERWRITE"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        """In a task: write its rows under a heartbeat; the message is what the commit needs."""
+        begun = self.begun
+        assert begun is not None, "a writer is shipped before it writes"
+        heartbeat = Heartbeat.resume(begun.context.location.open(), begun.detached.heartbeat, SystemRuntime())
+        if heartbeat is None:
+            raise RolledBackError(
+                f"{begun.detached.baseline.instant} was given up before this task began",
+                hint="run the write again; if tasks wait long for a free slot, raise heartbeat.interval_s",
+            )
+        try:
+            stats = tuple(insert_stage(begun.context, iterator, in_order=False))
+            heartbeat.ensure_alive()
+        finally:
+            heartbeat.stop(delete=False)
+        task = TaskContext.get()
+        return TaskDone(stats, begun, task.getLocalProperty(QUERY_ID) if task else None)
+
+    def finish(self, begun: Begun, stats: Sequence[WriteStat], application: AppTransaction | None = None) -> None:
+        """Commit what the tasks wrote, unless the application did so before."""
+        detached = replace(begun.detached, application=application)
+        with begun.with_locks(), self.parsed.open() as table, table.adopt(detached) as tx:
+            if application is not None and table.already_applied(application):
+                tx.abort(f"batch {application.version} was applied before")
+                return
+            tx.keep_within(self.targets)
+            replaced = _replaced(tx, stats, self.parsed.overwrite) if self.overwrite else None
+            tx.commit(stats, schema=begun.context.schema, replaced=replaced)
+
+    def withdraw(self, begun: Begun) -> None:
+        """Remove what the tasks wrote; nothing if the commit landed after all."""
+        try:
+            with self.parsed.open() as table:
+                table.adopt(begun.detached).abort("the Spark job failed")
+        except RolledBackError:
+            return
+        finally:
+            # After a commit that failed they are back already.
+            if begun.locks is not None:
+                begun.locks.release()
+
+
+class BatchSink(Sink, DataSourceArrowWriter):
+    """Append and overwrite."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        assert self.begun is not None
+        self.finish(self.begun, _stats(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self.begun is not None:
+            self.withdraw(self.begun)
+
+
+class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
+    """Appends each micro-batch exactly once. Messages bring the transaction to the process that commits."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+        done = [message for message in messages if isinstance(message, TaskDone)]
+        if not done:
+            return
+        query = self.parsed.txn_app_id or next((message.query for message in done if message.query), "")
+        self.finish(done[0].begun, _stats(done), application_of(query, batchId) if query else None)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+        for message in messages:
+            if isinstance(message, TaskDone):
+                self.withdraw(message.begun)
+                return
+
+
+def _stats(messages: Sequence[WriterCommitMessage | None]) -> list[WriteStat]:
+    return [stat for message in messages if isinstance(message, TaskDone) for stat in message.stats]
+
+
+def _schema_after(table: Coordinator, schema: StructType, merge_schema: bool) -> TableSchema:
+    needed = [*table.properties.record_keys, *table.properties.partition_fields]
+    missing = [name for name in needed if name not in schema.names]
+    if missing:
+        raise SchemaError(
+            f"the key and partition columns {', '.join(missing)} are missing in the rows to write", hint="add them"
+        )
+    return check_write(table.schema(), arrow_schema(schema), merge_schema)
+
+
+def _replaced(tx: Transaction, stats: Sequence[WriteStat], what: str) -> dict[str, tuple[str, ...]]:
+    snapshot = tx.snapshot()
+    written = {stat.partition_path or "" for stat in stats}
+    partitions = written if what == "partitions" else written | set(snapshot.partitions)
+    if what == "table":
+        tx.reads(WholeTable())
+    tx.overwrites(partitions)
+    replaced = {p: tuple(file.file_id for file in snapshot.in_partition(p)) for p in sorted(partitions)}
+    return {partition: ids for partition, ids in replaced.items() if ids}

@@ -1,0 +1,61 @@
+"""`format("lakelock")`: batch read, append and overwrite, and a streaming sink.
+
+Spark imports this module in every Python worker, so it imports next to nothing itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from lakelock.spark_plugin.data_source.reader import LakelockReader
+    from lakelock.spark_plugin.data_source.sink import BatchSink, StreamSink
+
+
+class LakelockDataSource(DataSource):
+    """Read a lake table, append to it, overwrite it, or stream into it.
+
+    Name: `lakelock`. Options: `path` (required); `as_of` and `include_meta` for reads; `overwrite` (`table`, the default, or
+    `partitions`) for mode overwrite; `partition` (`month=1`), outside of which no row is written; `application`, `config` (a
+    file), and every setting, such as `lock.provider` or `concurrency.mode`.
+    Spark confs do not reach data sources in Python: give settings as options or in a file.
+
+    Upsert and delete need the driver: `LakeTable.for_path(spark, path).upsert(df)`.
+
+    Examples
+    --------
+    >>> spark.dataSource.register(LakelockDataSource)                                           # doctest: +SKIP
+    >>> spark.read.format("lakelock").option("as_of", "2026-11-20 12:00").load("s3://lake/t")   # doctest: +SKIP
+    >>> df.write.format("lakelock").mode("append").save("s3://lake/t")                          # doctest: +SKIP
+    """
+
+    def __init__(self, options: Any) -> None:
+        self.options = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "lakelock"
+
+    def schema(self) -> StructType:
+        from lakelock.spark_plugin.data_source.reader import schema_of
+
+        return schema_of(self.options)
+
+    def reader(self, schema: StructType) -> LakelockReader:
+        from lakelock.spark_plugin.data_source.reader import LakelockReader
+
+        return LakelockReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        from lakelock.spark_plugin.data_source.sink import BatchSink
+
+        return BatchSink(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
+        from lakelock.spark_plugin.data_source.sink import StreamSink
+
+        return StreamSink(self.options, schema, overwrite)

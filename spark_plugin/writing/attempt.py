@@ -1,0 +1,162 @@
+"""One attempt of a write by Spark: the transaction, the session, and what the write has produced so far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakelock.clock import Runtime
+from lakelock.errors import SchemaError, WriteFailed
+from lakelock.occ.transaction import Transaction
+from lakelock.occ.write_context import WriteContext
+from lakelock.settings import WriteSettings
+from lakelock.spark_plugin.frames import arrow_schema, parallelism, spark_schema
+from lakelock.spark_plugin.job_group import job_group
+from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.writing.reports import REPORT, received
+from lakelock.storage import Storage
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema, check_write, did_you_mean
+from lakelock.table.snapshot import DataFile
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write has put on storage: to be committed, or to be removed. `schema` is the table's schema after it."""
+
+    stats: tuple[WriteStat, ...] = ()
+    schema: TableSchema | None = None
+    replaced: Mapping[str, tuple[str, ...]] | None = None
+
+    def __add__(self, other: Written) -> Written:
+        replaced: dict[str, tuple[str, ...]] = dict(self.replaced or {})
+        for partition, ids in (other.replaced or {}).items():
+            replaced[partition] = tuple(sorted({*replaced.get(partition, ()), *ids}))
+        none = self.replaced is None and other.replaced is None
+        return Written(self.stats + other.stats, other.schema or self.schema, None if none else replaced)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A transaction and what Spark needs to write for it. `root` is the table's path as Spark knows it."""
+
+    spark: SparkSession
+    tx: Transaction
+    storage: Storage
+    root: str
+    runtime: Runtime
+    settings: WriteSettings
+    earlier: Written = field(default_factory=Written)
+    kept: list[DataFrame] = field(default_factory=list)
+
+    @property
+    def properties(self) -> TableProperties:
+        return self.tx.baseline.properties
+
+    @property
+    def schema(self) -> TableSchema:
+        """The table's schema as this write finds it, with what earlier writes of the transaction added."""
+        return self.earlier.schema or self.tx.schema
+
+    def context(self, schema: TableSchema | None = None) -> WriteContext:
+        """What tasks need; with this write's own settings."""
+        context = self.tx.write_context(schema or self.schema)
+        return replace(context, settings=replace(context.settings, write=self.settings))
+
+    @contextmanager
+    def jobs(self, what: str) -> Iterator[None]:
+        """The Spark jobs inside fail with one readable error, and are cancelled as soon as the transaction is lost."""
+        description = f"{self.tx.operation.lower()} {self.tx.instant}: {what}"
+        with job_group(self.spark, description, self.runtime, self.tx.check_alive):
+            yield
+
+    def collected(self, frame: DataFrame) -> list[object]:
+        """The reports in a frame."""
+        return received(frame.select(REPORT).where(F.col(REPORT).isNotNull()).collect())
+
+    def written(self, frame: DataFrame, what: str) -> tuple[WriteStat, ...]:
+        """Run a stage that writes files, and return their stats; one file per file group."""
+        with self.jobs(what):
+            stats = [report for report in self.collected(frame) if isinstance(report, WriteStat)]
+        twice = [group for group, count in Counter(stat.group for stat in stats).items() if count > 1]
+        if twice:
+            raise WriteFailed(
+                f"two tasks wrote the file group {twice[0]}: the rows changed while they were being written",
+                hint="the data frame gives other rows each time it is computed: persist or checkpoint it before writing",
+            )
+        return tuple(stats)
+
+    def keep(self, frame: DataFrame) -> None:
+        """Persist a frame until the transaction has ended: its rows must not change, and its reads may be asked again."""
+        frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self.kept.append(frame)
+
+    def close(self) -> None:
+        """Free what was kept."""
+        while self.kept:
+            self.kept.pop().unpersist()
+
+    def read(self, files: Sequence[DataFile], *, meta: bool = False) -> DataFrame:
+        """The rows of these files, with the table's columns, or with Hudi's five before them."""
+        columns = self.schema.file_schema if meta else self.schema.arrow
+        return read_files(self.spark, self.root, files, spark_schema(columns))
+
+    @property
+    def tasks(self) -> int:
+        return parallelism(self.spark)
+
+
+def prepared(attempt: Attempt, df: DataFrame, *, keys_only: bool = False) -> tuple[DataFrame, TableSchema]:
+    """The columns of `df` that the table has, and the table's schema after the write; `SchemaError` if they do not fit.
+
+    Key, partition and ordering columns must be there; with `keys_only` the others are left out.
+    """
+    properties = attempt.properties
+    needed = [*properties.record_keys, *properties.partition_fields]
+    ordering = [] if keys_only or properties.ordering_field is None else [properties.ordering_field]
+    _require(df.columns, [(name, "key") for name in properties.record_keys])
+    _require(df.columns, [(name, "partition") for name in properties.partition_fields])
+    _require(df.columns, [(name, "ordering") for name in ordering])
+    if keys_only:
+        df = df.select(*[column(name) for name in dict.fromkeys(needed)])
+        check_write(_only(attempt.schema, df.columns), arrow_schema(df.schema))
+        return df, attempt.schema
+    schema = check_write(attempt.schema, arrow_schema(df.schema), attempt.settings.merge_schema)
+    return df.select(*[column(name) for name in schema.names if name in df.columns]), schema
+
+
+def _require(columns: Sequence[str], needed: Iterable[tuple[str, str]]) -> None:
+    for name, role in needed:
+        if name not in columns:
+            raise SchemaError(f"the {role} column {name!r} is missing in the rows to write", hint=did_you_mean(name, columns))
+
+
+def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:
+    import pyarrow as pa
+
+    return TableSchema(pa.schema([field for field in schema.arrow if field.name in names]))
+
+
+def column(name: str) -> Column:
+    """The column of exactly this name, whatever characters it has."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def with_report(schema: StructType, *extra: str) -> str | StructType:
+    """`schema` with some more columns, given as DDL, and the report column at the end."""
+    wide = StructType(list(schema.fields))
+    for part in (*extra, f"{REPORT} binary"):
+        name, _, kind = part.partition(" ")
+        wide = wide.add(name, kind)
+    return wide
+
+
+Write = Callable[[Attempt], Written]

@@ -1,0 +1,67 @@
+"""Delete by condition: Spark finds the rows, their file groups are claimed, and rewritten without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+
+from lakelock.engine.file_tasks import rewrite_group
+from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.writing.attempt import Attempt, Written
+from lakelock.spark_plugin.writing.late_tasks import while_wanted
+from lakelock.spark_plugin.writing.parcels import ROUTE
+from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
+from lakelock.spark_plugin.writing.routing import FileTarget, plan_routes
+from lakelock.spark_plugin.writing.row_reads import RowsRead
+from lakelock.spark_plugin.writing.selecting import POSITIONS, AtPositions, Selection, select_rows
+from lakelock.spark_plugin.writing.upserting import pack_of
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.snapshot import DataFile
+
+
+def delete_where(attempt: Attempt, condition: str | Column) -> Written:
+    """Delete the rows that satisfy the condition. Nobody may add such a row meanwhile."""
+    attempt.tx.reads(RowsRead(condition, attempt.read))
+    files = attempt.tx.snapshot().files
+    selection = select_rows(attempt, files, condition)
+    attempt.tx.claim(files[number].group for number in sorted(selection.counts))
+    return Written(remove_rows(attempt, files, selection))
+
+
+def remove_rows(attempt: Attempt, files: Sequence[DataFile], selection: Selection) -> tuple[WriteStat, ...]:
+    """Rewrite the file groups that have selected rows, without these. The groups must be claimed."""
+    if not selection.counts:
+        return ()
+    counts = {(files[number].partition, number): count for number, count in selection.counts.items()}
+    targets = [FileTarget(file.partition, file.size_bytes, 0) for file in files]
+    routes = plan_routes(counts, targets, tasks=2 * attempt.tasks, target_rows=1, task_rows=10_000_000)
+    plan = RemovePlan(attempt.context(), tuple(files))
+    stage = reporting(REPORT_SCHEMA, partial(remove_stage, plan))
+    packed = selection.positions().repartition(routes.packs, pack_of(routes, ROUTE))
+    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"rewriting {len(counts)} file groups")
+
+
+@dataclass(frozen=True)
+class RemovePlan:
+    """What a task that removes rows needs."""
+
+    context: WriteContext
+    files: tuple[DataFile, ...]
+
+
+def remove_stage(plan: RemovePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    """On an executor: rewrite each file group whose positions came to this task."""
+    packed: dict[int, list[bytes]] = {}
+    for batch in batches:
+        columns = batch.select([ROUTE, POSITIONS]).to_pydict()
+        for number, positions in zip(columns[ROUTE], columns[POSITIONS], strict=True):
+            packed.setdefault(number, []).append(positions)
+    task = this_task()
+    doomed = {number: AtPositions(np.frombuffer(b"".join(parts), "<i8")) for number, parts in sorted(packed.items())}
+    written = (rewrite_group(plan.context, plan.files[number], task, doomed=rows) for number, rows in doomed.items())
+    yield from while_wanted(plan.context, written)

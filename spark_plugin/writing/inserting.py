@@ -1,0 +1,109 @@
+"""Insert: rows become new file groups; nothing is looked up, so nothing can collide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain, groupby, pairwise
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from lakelock.engine.file_tasks import write_new_files
+from lakelock.errors import SchemaError
+from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared
+from lakelock.spark_plugin.writing.late_tasks import while_wanted
+from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.fitting import conform
+from lakelock.table.partitions import partition_paths
+from lakelock.table.properties import TableProperties
+
+FITS = "_lakelock_fits"
+"""A boolean column that says whether the row may be written at all; the writer leaves it out."""
+GATHERED_ROWS, GATHERED_BYTES = 1_000_000, 256 << 20
+"""How much a task that gets its rows in no order holds to bring each partition's together."""
+
+
+def insert(attempt: Attempt, df: DataFrame) -> Written:
+    """Write the rows of `df` as new files."""
+    frame, schema = prepared(attempt, df)
+    stats = write_rows(attempt, frame, attempt.context(schema), "writing rows")
+    return Written(stats, schema)
+
+
+def write_rows(attempt: Attempt, frame: DataFrame, context: WriteContext, what: str) -> tuple[WriteStat, ...]:
+    """Write a prepared frame, for a table with partitions so that each partition's rows meet in few tasks.
+
+    REBALANCE lets Spark split a partition that is much bigger than the others, and join small ones.
+    """
+    fields = context.properties.partition_fields
+    if fields:
+        columns = [column(name) for name in fields]
+        frame = frame.hint("rebalance", *columns).sortWithinPartitions(*columns)
+    stage = reporting(REPORT_SCHEMA, partial(insert_stage, context))
+    return attempt.written(frame.mapInArrow(stage, REPORTS_ONLY), what)
+
+
+def insert_stage(context: WriteContext, batches: Iterator[pa.RecordBatch], *, in_order: bool = True) -> Iterator[WriteStat]:
+    """On an executor: write the rows of one task, partition after partition, and report the files.
+
+    Unless the rows come with each partition's together (`in_order`), they are brought together here, in bounded memory.
+    """
+    task = this_task()
+    rows: Iterator[pa.Table] = (conform(_checked(batch), context.schema.arrow) for batch in batches if batch.num_rows)
+    if not in_order and context.properties.partition_fields:
+        rows = gathered(rows, context.properties)
+    partitions = groupby(by_partition(rows, context.properties), key=lambda piece: piece[0])
+    files = (write_new_files(context, partition, (piece for _, piece in pieces), task) for partition, pieces in partitions)
+    yield from while_wanted(context, chain.from_iterable(files))
+
+
+def by_partition(rows: Iterator[pa.Table], properties: TableProperties) -> Iterator[tuple[str, pa.Table]]:
+    """The rows in pieces of one partition each, in their order."""
+    if not properties.partition_fields:
+        yield from (("", table) for table in rows)
+        return
+    for table in rows:
+        paths = partition_paths(table, properties)
+        codes = np.asarray(paths.indices)
+        bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+        for start, end in pairwise(bounds):
+            yield paths.dictionary[int(codes[start])].as_py(), table.slice(start, end - start)
+
+
+def gathered(rows: Iterator[pa.Table], properties: TableProperties) -> Iterator[pa.Table]:
+    """The rows, as many at once as memory allows, in an order in which those of each partition are together."""
+    pending: list[pa.Table] = []
+    count = size_bytes = 0
+    for table in rows:
+        pending.append(table)
+        count, size_bytes = count + table.num_rows, size_bytes + table.nbytes
+        if count >= GATHERED_ROWS or size_bytes >= GATHERED_BYTES:
+            yield _together(pa.concat_tables(pending), properties)
+            pending, count, size_bytes = [], 0, 0
+    if pending:
+        yield _together(pa.concat_tables(pending), properties)
+
+
+def _together(rows: pa.Table, properties: TableProperties) -> pa.Table:
+    paths = partition_paths(rows, properties)
+    if len(paths.dictionary) == 1:
+        return rows
+    return rows.take(pa.array(np.argsort(np.asarray(paths.indices), kind="stable")))
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    index = batch.schema.get_field_index(FITS)
+    if index < 0:
+        return batch
+    misfits = np.flatnonzero(~np.asarray(batch.column(index).fill_null(False)))
+    if len(misfits):
+        shown = {name: value for name, value in batch.slice(int(misfits[0]), 1).to_pylist()[0].items() if name != FITS}
+        raise SchemaError(
+            f"a row to write does not satisfy the condition of the overwrite: {shown}",
+            hint="filter the rows by the same condition, or widen it",
+        )
+    return batch

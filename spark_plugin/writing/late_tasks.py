@@ -1,0 +1,53 @@
+"""A task may end when its transaction has long ended, or goes on with another attempt of it: then its files must not stay.
+
+Spark runs a task again when it has lost the executor, or another copy when it is slow, and nobody tells the first attempt. So
+each task looks once more when its files are complete, and takes them back when it comes too late. What is left is a task
+that places a marker after the commit has looked at the markers and ends before the commit does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from lakelock.clock import SystemRuntime
+from lakelock.errors import WriteFailed
+from lakelock.markers.names import MarkerKind
+from lakelock.occ.write_context import WriteContext
+from lakelock.table import layout
+from lakelock.table.commit_metadata import WriteStat
+
+
+def while_wanted(context: WriteContext, written: Iterator[WriteStat]) -> Iterator[WriteStat]:
+    """Pass on the files that a task writes. `WriteFailed`, and all of them are removed, if in the end nobody wants them.
+
+    The commit removes the markers of the attempts that it does not count before it removes their files for the last time, and
+    every transaction removes its heartbeat in the end. One request for each file, and one.
+    """
+    files: list[str] = []
+    markers: list[str] = []
+    for stat in written:
+        if stat.path:
+            files.append(stat.path)
+            kind = MarkerKind.CREATE if stat.is_new_group else MarkerKind.MERGE
+            markers.append(layout.marker(context.instant, *_folder_and_name(stat.path), kind.value))
+        yield stat
+    if not files:
+        return
+    storage, signs = context.location.open(), [*markers, layout.heartbeat(context.instant)]
+    found = SystemRuntime().gather(
+        [partial(storage.get, key) for key in signs], limit=context.settings.listing.parallel_requests
+    )
+    if None in found:
+        storage.delete(files)
+        storage.delete(markers)
+        raise WriteFailed(
+            f"a task of {context.instant} was late: its transaction has ended, or goes on with another attempt of the task",
+            hint="nothing is to be done; if a whole write failed with this, run it again",
+            instant=context.instant,
+        )
+
+
+def _folder_and_name(path: str) -> tuple[str, str]:
+    folder, _, name = path.rpartition("/")
+    return folder, name

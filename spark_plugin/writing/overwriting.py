@@ -1,0 +1,53 @@
+"""Overwrites: of the partitions that rows come for, of the rows that satisfy a condition, or of everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared
+from lakelock.spark_plugin.writing.deleting import remove_rows
+from lakelock.spark_plugin.writing.inserting import FITS, insert, write_rows
+from lakelock.spark_plugin.writing.row_reads import RowsRead
+from lakelock.spark_plugin.writing.selecting import select_rows
+
+
+def overwrite_partitions(attempt: Attempt, df: DataFrame) -> Written:
+    """Replace the whole content of every partition that `df` has rows for."""
+    written = insert(attempt, df)
+    return _replacing(attempt, written, {stat.partition_path or "" for stat in written.stats})
+
+
+def overwrite_table(attempt: Attempt, df: DataFrame) -> Written:
+    """Replace the whole table. Nobody may add anything meanwhile."""
+    attempt.tx.reads(WholeTable())
+    partitions = attempt.tx.snapshot().partitions
+    attempt.tx.claim(file.group for file in attempt.tx.snapshot().files)
+    written = insert(attempt, df)
+    return _replacing(attempt, written, {*partitions, *(stat.partition_path or "" for stat in written.stats)})
+
+
+def overwrite_where(attempt: Attempt, df: DataFrame, condition: str | Column) -> Written:
+    """Delete the rows that satisfy the condition and insert `df`, whose rows must all satisfy it too."""
+    attempt.tx.reads(RowsRead(condition, attempt.read))
+    files = attempt.tx.snapshot().files
+    selection = select_rows(attempt, files, condition)
+    attempt.tx.claim(files[number].group for number in sorted(selection.counts))
+    fits = F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
+    frame, schema = prepared(attempt, df)
+    added = write_rows(attempt, frame.withColumn(FITS, fits), attempt.context(schema), "writing rows")
+    removed = remove_rows(replace(attempt, earlier=Written((), schema)), files, selection)
+    return Written((*added, *removed), schema)
+
+
+def _replacing(attempt: Attempt, written: Written, partitions: Iterable[str]) -> Written:
+    attempt.tx.overwrites(partitions)
+    snapshot = attempt.tx.snapshot()
+    gone = {partition: tuple(file.file_id for file in snapshot.in_partition(partition)) for partition in sorted(partitions)}
+    replaced = {partition: ids for partition, ids in gone.items() if ids}
+    attempt.tx.claim(file.group for partition in replaced for file in snapshot.in_partition(partition))
+    return replace(written, replaced=replaced)

@@ -1,0 +1,87 @@
+"""Rows chosen by a condition, as positions in their files: exact also where a key is there twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.writing.attempt import Attempt
+from lakelock.spark_plugin.writing.parcels import ROUTE
+from lakelock.spark_plugin.writing.reports import REPORT, reporting
+from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunks
+from lakelock.table.snapshot import DataFile
+
+POSITIONS = "_lakelock_positions"
+_FILE, _ROW = "_lakelock_file", "_lakelock_row"
+SELECTED = pa.schema([(ROUTE, pa.int32()), (POSITIONS, pa.binary()), (REPORT, pa.binary())])
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which files have selected rows and how many (by file number), and the positions as a persisted frame."""
+
+    counts: Mapping[int, int]
+    frame: DataFrame
+
+    def positions(self) -> DataFrame:
+        """Rows of a file number and some positions in that file, as 64-bit numbers."""
+        return self.frame.where(F.col(REPORT).isNull()).drop(REPORT)
+
+
+def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: str | Column) -> Selection:
+    """Find the rows of the files that satisfy the condition; where it is null they do not."""
+    numbers = {file.name: number for number, file in enumerate(files)}
+    rows = attempt.read(files)
+    if files:
+        place = rows.metadataColumn("_metadata")
+        rows = rows.where(condition).select(place["file_name"].alias(_FILE), place["row_index"].alias(_ROW))
+    else:
+        rows = rows.where(condition).select(F.lit("").alias(_FILE), F.lit(0).alias(_ROW))
+    stage = reporting(SELECTED, partial(select_stage, numbers))
+    frame = rows.mapInArrow(stage, spark_schema(SELECTED))
+    attempt.keep(frame)
+    with attempt.jobs("finding the rows"):
+        reports = [report for report in attempt.collected(frame) if isinstance(report, Counter)]
+    return Selection(sum(reports, Counter()), frame)
+
+
+def select_stage(numbers: Mapping[str, int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Counter[int]]:
+    """On an executor: pack the positions of each file into one value per chunk, and report how many there are."""
+    counts: Counter[int] = Counter()
+    for rows in chunks(batches, CHUNK_ROWS):
+        names = rows.column(_FILE).combine_chunks().dictionary_encode()
+        codes, positions = np.asarray(names.indices), rows.column(_ROW).to_numpy()
+        routes, packed = [], []
+        for code, name in enumerate(names.dictionary.to_pylist()):
+            mine = positions[codes == code].astype("<i8")
+            counts[numbers[name]] += len(mine)
+            routes.append(numbers[name])
+            packed.append(mine.tobytes())
+        columns = [pa.array(routes, pa.int32()), pa.array(packed, pa.binary()), pa.nulls(len(routes), pa.binary())]
+        yield pa.RecordBatch.from_arrays(columns, schema=SELECTED)
+    yield counts
+
+
+class AtPositions:
+    """Dooms the rows at some positions of a file whose batches it is asked about from the first to the last."""
+
+    def __init__(self, positions: npt.NDArray[Any]) -> None:
+        self._positions, self._at = np.sort(positions), 0
+
+    def __call__(self, batch: pa.Table) -> pa.Array:
+        start, end = self._at, self._at + batch.num_rows
+        first, last = np.searchsorted(self._positions, [start, end])
+        mask = np.zeros(batch.num_rows, np.bool_)
+        mask[self._positions[first:last] - start] = True
+        self._at = end
+        return pa.array(mask)

@@ -1,0 +1,104 @@
+"""The first stage of an upsert, on the executors: which file holds the key of each incoming row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.writing.parcels import Parcels
+from lakelock.spark_plugin.writing.routing import slot_of
+from lakelock.table.fitting import conform
+from lakelock.table.index import tag
+from lakelock.table.keyed import Keyed
+from lakelock.table.partitions import partition_paths
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+CHUNK_ROWS = 262_144
+"""Keys that are looked up at once: each chunk reads the key columns of its partitions' files."""
+
+
+@dataclass(frozen=True)
+class TagPlan:
+    """What a tag task needs: the columns of the rows, and the files of the snapshot, by whose number routes go."""
+
+    context: WriteContext
+    columns: TableSchema
+    files: tuple[DataFile, ...]
+
+    @property
+    def parcels(self) -> Parcels:
+        """How the rows go on."""
+        return Parcels.of(self.columns.arrow, self.context.properties)
+
+
+@dataclass
+class TagReport:
+    """What a tag task found: rows by (partition, route), and the rows of the files that hold some of them, by number."""
+
+    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    file_rows: dict[int, int] = field(default_factory=dict)
+
+
+def tag_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | TagReport]:
+    """Every incoming row once for each file that holds its key, or once, with a slot for a route, when none does."""
+    numbered: dict[str, dict[DataFile, int]] = {}
+    for number, file in enumerate(plan.files):
+        numbered.setdefault(file.partition, {})[file] = number
+    report, parcels = TagReport(), plan.parcels
+    for rows in chunks(batches, CHUNK_ROWS):
+        keyed = Keyed.of(conform(rows, plan.columns.arrow), plan.context.properties)
+        yield from parcels.packed(keyed.rows, *_tagged(plan, keyed, numbered, report))
+    yield report
+
+
+def chunks(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.Table]:
+    """The batches as tables of about `most_rows` rows."""
+    pending: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if batch.num_rows:
+            pending.append(batch)
+            count += batch.num_rows
+        if count >= most_rows:
+            yield pa.Table.from_batches(pending)
+            pending, count = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def _tagged(
+    plan: TagPlan, keyed: Keyed, numbered: Mapping[str, Mapping[DataFile, int]], report: TagReport
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Positions into the chunk and the route of each; a key that several files hold has several."""
+    paths = partition_paths(keyed.rows, plan.context.properties)
+    codes = np.asarray(paths.indices)
+    storage, all_keys = plan.context.location.open(), keyed.keys.combine_chunks()
+    positions: list[npt.NDArray[Any]] = []
+    routes: list[npt.NDArray[Any]] = []
+    for code, partition in enumerate(paths.dictionary.to_pylist()):
+        at = np.flatnonzero(codes == code)
+        keys = all_keys.take(pa.array(at)) if len(paths.dictionary) > 1 else all_keys
+        numbers = numbered.get(partition, {})
+        tags = tag(keys, list(numbers), storage)
+        for holding in tags.holdings:
+            number = numbers[holding.file]
+            report.file_rows[number] = holding.rows
+            report.counts[partition, number] += len(holding.positions)
+            positions.append(at[holding.positions])
+            routes.append(np.full(len(holding.positions), number, np.int32))
+        if len(tags.missing):
+            texts = keys.take(pa.array(tags.missing)).to_pylist()
+            slots = np.array([slot_of(partition, text) for text in texts], np.int32) + np.int32(len(plan.files))
+            for slot, rows in zip(*np.unique(slots, return_counts=True), strict=True):
+                report.counts[partition, int(slot)] += int(rows)
+            positions.append(at[tags.missing])
+            routes.append(slots)
+    return np.concatenate(positions), np.concatenate(routes)

@@ -1,0 +1,1 @@
+"""Avro, as Hudi keeps it in the timeline: containers, schemas and types."""

@@ -1,0 +1,1 @@
+"""Base files: Parquet as Hudi's writers leave it, written and read."""

@@ -1,0 +1,1 @@
+"""Planted bugs (mutants, to readers who know mutation testing): what the simulator must find."""

@@ -1,0 +1,155 @@
+"""Planted bugs of beginning, judging and deciding: one line each of what keeps two commits apart."""
+
+from __future__ import annotations
+
+from tests.simulation.planted.planting import Edit, Planted
+
+BUGS_OF_COMMITS = (
+    Planted(
+        "begin without finishing the head",
+        "a transaction begins although the newest decided commit is not visible yet",
+        "occ.baseline:begin",
+        "if head is not None and publication_of(head, timeline) is None:",
+        "if False:",
+        seed=24,
+    ),
+    Planted(
+        "a listing in pages",
+        "a reader lists a long timeline once, and sees a commit without the one before it",
+        "occ.open_table:OpenTable.timeline_of_one_moment",
+        "return self.timeline().completed_by(timeline.newest_completion)",
+        "return timeline",
+        within=2000,
+        seed=712,
+    ),
+    Planted(
+        "too quick for a late starter",
+        "nobody waits for a foreign writer that has an earlier instant and has not looked at the table",
+        "occ.foreign.late_starters:late_starters",
+        "if not unknown:",
+        "if True:",
+        seed=4,
+    ),
+    Planted(
+        "head noted after the baseline",
+        "`first` is read after the instant exists and the timeline was listed",
+        "occ.baseline:begin",
+        "timeline = table.timeline()\n",
+        "timeline = table.timeline()\n            view = table.log.look()\n",
+        seed=95,
+    ),
+    Planted(
+        "older than what it builds on",
+        "a transaction keeps an instant although a newer one is visible in its baseline",
+        "occ.baseline:begin",
+        "if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
+        "if shared:",
+        also=(Edit("engine.file_tasks:rewrite_group", "if base.instant >= context.instant:", "if False:"),),
+        seed=19,
+    ),
+    Planted(
+        "one instant, two actions",
+        "a transaction keeps an instant that another action has used",
+        "occ.baseline:begin",
+        "if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
+        "if any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
+        within=2000,
+        seed=143,
+    ),
+    Planted(
+        "no new look under the lock",
+        "the commit judges itself against the log as it was at the baseline",
+        "occ.commit:Commit._under_lock",
+        "decisions = view.decisions",
+        "decisions = ()",
+        seed=29,
+    ),
+    Planted(
+        "old timeline under the lock",
+        "the commit judges itself against the timeline of the baseline",
+        "occ.commit:Commit._under_lock",
+        "timeline = table.timeline()",
+        "timeline = baseline.timeline",
+        seed=2,
+    ),
+    Planted(
+        "a decision that overwrites",
+        "decision numbers are written without a condition",
+        "occ.decisions:DecisionLog.decide",
+        "outcome = create(self._storage, layout.decision(decision.number), decision.to_bytes())",
+        "outcome = (self._storage.put(layout.decision(decision.number), decision.to_bytes()), Created.OURS)[1]",
+        seed=7,
+    ),
+    Planted(
+        "no reply taken for a refusal",
+        "a commit whose decision got no reply is called rejected at once",
+        "occ.commit:Commit._decide",
+        "made = self._make_definite(decision)",
+        "raise RolledBackError('no reply', hint='')",
+        seed=2,
+    ),
+    Planted(
+        "no reply taken for success",
+        "a create without a reply counts as ours",
+        "storage.base:create",
+        "    except StorageUnavailable:\n        pass\n",
+        "    except StorageUnavailable:\n        return Created.OURS\n",
+        seed=2,
+    ),
+    Planted(
+        "no read-back",
+        "a create that found its own object calls it another's, and the commit does not know its own decision either",
+        "storage.base:create",
+        "return Created.OURS if found.data == data else Created.THEIRS",
+        "return Created.THEIRS",
+        also=(
+            Edit("occ.commit:Commit._decide", "if found is None or found.write_id != write_id:", "if True:"),
+            Edit("occ.commit:Commit._under_lock", "if mine is not None and mine.kind is DecisionKind.COMMIT:", "if False:"),
+        ),
+        seed=16,
+    ),
+    Planted(
+        "boundary before the listing",
+        "the log's boundary is read before the listing",
+        "occ.decisions:DecisionLog.look",
+        "    listed = self._numbers(after)\n"
+        "    records = self._records(listed, newest)\n"
+        "    boundary, lock = self._read_boundary()\n",
+        "    boundary, lock = self._read_boundary()\n"
+        "    listed = self._numbers(after)\n"
+        "    records = self._records(listed, newest)\n",
+        seed=7,
+    ),
+    Planted(
+        "records after the boundary",
+        "a decision is read after the log's boundary, when it may have been collected and its number used by a late request",
+        "occ.decisions:DecisionLog.look",
+        "    records = self._records(listed, newest)\n    boundary, lock = self._read_boundary()\n",
+        "    boundary, lock = self._read_boundary()\n    records = self._records(listed, newest)\n",
+        seed=32,
+    ),
+    Planted(
+        "no boundary after the put",
+        "a decision counts although its number had been used and collected",
+        "occ.commit:Commit._decide",
+        "if table.log.boundary() >= number:",
+        "if False:",
+        seed=122,
+    ),
+    Planted(
+        "window with a hole",
+        "the commit does not notice that decisions of its window were collected",
+        "occ.commit:Commit._under_lock",
+        "if view.boundary > baseline.first:",
+        "if False:",
+        seed=32,
+    ),
+    Planted(
+        "next number before publication",
+        "a commit is decided while the one before it is not visible",
+        "occ.commit:Commit._under_lock",
+        "finish_head(table, view, timeline)\n",
+        "pass\n",
+        seed=7,
+    ),
+)
