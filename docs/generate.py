@@ -1,4 +1,4 @@
-"""Write the reference pages from the code: `python docs/generate.py`. With `--check` fail if one of them is stale."""
+"""Write the reference pages from the code: `python docs/generate.py`. `--check [FOLDER]` fails if one is stale."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
+import code_map
 import reference_frames as frames
 import reference_texts as texts
 
@@ -214,22 +215,40 @@ def _strengths(strengths: Mapping[str, Strength], columns: Sequence[str]) -> str
     return table(("provider", *(column.replace("_", " ") for column in columns)), rows)
 
 
+# The map of the code
+
+
+def architecture_page() -> str:
+    rows = code_map.packages()
+    return "\n\n".join(
+        [
+            frames.ARCHITECTURE_INTRO,
+            code_map.picture(),
+            frames.ARCHITECTURE_PACKAGES,
+            table(("folder", "imports as", "what it is"), rows),
+            frames.ARCHITECTURE_WALK,
+        ]
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "architecture.md": architecture_page,
     "reference-settings.md": settings_page,
     "reference-errors.md": errors_page,
     "reference-providers.md": providers_page,
 }
 
 
-def stale() -> list[str]:
-    """The names of the pages that do not say what the code says."""
-    found = {name: (DOCS / name).read_text() if (DOCS / name).exists() else "" for name in PAGES}
+def stale(folder: Path) -> list[str]:
+    """The names of the pages in a folder that do not say what the code says."""
+    found = {name: (folder / name).read_text() if (folder / name).exists() else "" for name in PAGES}
     return [name for name, page in PAGES.items() if found[name] != page() + "\n"]
 
 
 def main(arguments: Sequence[str]) -> int:
     if "--check" in arguments:
-        old = stale()
+        others = [argument for argument in arguments if argument != "--check"]
+        old = stale(Path(others[0]) if others else DOCS)
         if old:
             sys.stderr.write(f"stale: {', '.join(old)}; next: python docs/generate.py\n")
         return 1 if old else 0

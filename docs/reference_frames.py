@@ -153,3 +153,24 @@ etcd = "our_package.etcd_lock:EtcdLockProvider"
 
 [Write a lock provider](howto-write-a-lock-provider.md) has two examples, and the suite of tests that lakelock's own
 providers pass: [what it shows of each](lock-matrix.md)."""
+
+ARCHITECTURE_INTRO = f"""# Where things are
+
+{NOTE}
+
+Every folder is a package ([ADR 1](adr/0001-package-map.md)). An arrow says who imports whom; where a longer way says
+the same, the direct arrow is left out. All arrows point down, and the import linter keeps them so (`make layers`)."""
+
+ARCHITECTURE_PACKAGES = """## Packages"""
+
+ARCHITECTURE_WALK = """## A walk through one write
+
+`LakeTable.upsert` (`spark_plugin/lake_table.py`) hands the write to `with_retries` (`occ/retrying.py`), which begins a
+transaction (`occ/coordinator.py`, `occ/baseline.py`) for each attempt. `spark_plugin/writing/upserting.py` looks the
+keys up on the executors (`spark_plugin/writing/tagging.py`), claims the file groups that hold them
+(`occ/conflicts/early.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,
+`engine/file_tasks.py`, `table/merge.py`), each file after its marker (`markers/direct.py`). `Transaction.commit`
+(`occ/transaction.py`) compares markers with write statistics and enters the critical section (`occ/commit.py`): what
+others committed meanwhile (`occ/conflicts/window.py`) is judged by the rules (`occ/conflicts/rules.py`), the commit
+takes the next number of the decision log (`occ/decisions.py`), which is the commit point, and is published in Hudi's
+timeline (`occ/publish.py`)."""
