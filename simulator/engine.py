@@ -124,7 +124,7 @@ class _AttemptedTwice(Batch):
 
 def _table(rows: Iterable[Row]) -> pa.Table:
     rows = list(rows)
-    values = {
+    values: dict[str, list[Any]] = {
         "id": [row.key for row in rows],
         "v": [row.value for row in rows],
         "trail": [json.dumps(row.trail) for row in rows],

@@ -111,8 +111,8 @@ def by_column(scenario: Scenario, random: Random) -> Scenario:
 
 def _half(number: int, column: str, random: Random) -> Operation:
     places = random.sample((*HOT, ("0", "p0"), ("1", "p1")), random.randint(1, 2))
-    given = {"left": NOT_GIVEN, "right": NOT_GIVEN, column: number}
-    return Upsert(number, tuple(Row(*place, random.randrange(100), (number,), **given) for place in places))
+    left, right = (number, NOT_GIVEN) if column == "left" else (NOT_GIVEN, number)
+    return Upsert(number, tuple(Row(*place, random.randrange(100), (number,), left, right) for place in places))
 
 
 def _writers(scenario: Scenario) -> tuple[ActorPlan, ...]:

@@ -63,7 +63,7 @@ class NewLines:
         return len(self.content)
 
     def add_new(self, rows: Lines, keys: object) -> None:
-        self.content += (Row(*row[:2], *row.stored) for row in rows)
+        self.content += (row.completed() for row in rows)
 
     def close(self) -> Written:
         self._output.write(json.dumps([row[1:] for row in self.content]).encode())
@@ -139,7 +139,7 @@ class LightKernels:
         keys = {row.key for row in kept}
         for row in kept:
             change = changes.get(row.key)
-            file.content.append(row if change is None else Row(*row[:2], *change.onto(row[2:])))
+            file.content.append(row if change is None else change.completed(row.left, row.right))
         file.add_new(Lines(row for key, row in changes.items() if key not in keys), None)
         updated = sum(row.key in changes for row in kept)
         return Counts(file.rows, len(changes.keys() - keys), updated, len(stored) - len(kept))

@@ -84,7 +84,10 @@ class Insert(Operation):
 
 @dataclass(frozen=True)
 class Upsert(Operation):
-    """Write rows by key; columns that they lack keep what is stored. With an application it is a micro-batch, which is replayed until it is applied, and applied once."""
+    """Write rows by key; columns that they lack keep what is stored.
+
+    With an application it is a micro-batch, which is replayed until it is applied, and applied once.
+    """
 
     rows: tuple[Row, ...]
     application: AppTransaction | None = None

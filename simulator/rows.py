@@ -52,8 +52,14 @@ class Row(NamedTuple):
 
     def onto(self, stored: Stored) -> Stored:
         """What is stored after an upsert by this row, which changes only the columns that it has."""
-        left, right = (old if new == NOT_GIVEN else new for old, new in zip(stored[2:], self[4:], strict=True))
-        return self.value, self.trail, left, right
+        whole = self.completed(stored[2], stored[3])
+        return whole.value, whole.trail, whole.left, whole.right
+
+    def completed(self, left: int | None = None, right: int | None = None) -> Row:
+        """This row with the given values in the columns that it lacks."""
+        return self._replace(
+            left=left if self.left == NOT_GIVEN else self.left, right=right if self.right == NOT_GIVEN else self.right
+        )
 
 
 def partition_of(part: str) -> str:

@@ -156,7 +156,7 @@ def columns_of_upserts(after: TableSchema, incoming: pa.Schema, missing: Missing
 
 
 def require_columns(names: Sequence[str], needed: Iterable[tuple[str, str]]) -> None:
-    """Raise `SchemaError` unless the rows to write, whose columns are `names`, have all that are needed, given by name and role."""
+    """Raise `SchemaError` unless rows with the columns `names` have all that a write needs, given by name and role."""
     for name, role in needed:
         if name not in names:
             raise SchemaError(f"the {role} column {name!r} is missing in the rows to write", hint=did_you_mean(name, names))

@@ -155,7 +155,7 @@ class ListingSettings(Section):
 
 
 MissingColumns = Literal["error", "keep", "null"]
-"""What becomes of columns of the table that the rows of an upsert lack."""
+"""What becomes of columns of the table that the rows of an upsert lack, see `WriteSettings.missing_columns`."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class WriteSettings(Section):
     )
     bloom_fpp: float = setting(0.01, "Share of false positives of the bloom filter", at_least=1e-12, at_most=0.5)
     merge_schema: bool = setting(False, "Accept new nullable columns and add them to the table")
-    missing_columns: MissingColumns = setting(
+    missing_columns: Literal["error", "keep", "null"] = setting(
         "error",
         "What an upsert does whose rows lack columns of the table: refuse, keep the stored values of the rows that it updates, "
         "or write null over them",

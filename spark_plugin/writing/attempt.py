@@ -125,7 +125,7 @@ def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null
 
 
 def prepared_keys(attempt: Attempt, df: DataFrame) -> tuple[DataFrame, TableSchema]:
-    """The key and partition columns of `df`, and these columns of the table; `SchemaError` if they are missing or do not fit."""
+    """The key and partition columns of `df`, and these columns of the table; `SchemaError` if one is missing or misfits."""
     needed = [(name, role) for name, role in attempt.properties.needed_columns if role != "ordering"]
     require_columns(df.columns, needed)
     df = df.select(*[column(name) for name in dict.fromkeys(name for name, _ in needed)])

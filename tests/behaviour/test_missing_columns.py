@@ -55,7 +55,7 @@ def test_an_upsert_that_lacks_a_column_is_refused_before_any_work_and_stores_not
     assert leftovers(storage) == []
 
 
-@pytest.mark.parametrize("missing, stored", [("keep", 10), ("null", None)])
+@pytest.mark.parametrize(("missing", "stored"), [("keep", 10), ("null", None)])
 @pytest.mark.parametrize("by_call", [False, True])
 def test_a_setting_or_the_call_says_what_becomes_of_it(storage, missing: MissingColumns, stored, by_call: bool) -> None:
     if by_call:
@@ -82,7 +82,8 @@ def test_a_row_in_another_partition_with_no_stored_one_has_null(storage) -> None
 
 def test_the_newest_of_the_given_rows_updates_and_an_older_one_leaves_the_stored_row_whole(storage) -> None:
     rows = given(
-        {"id": "a", "p": "1", "ts": 6, "v": 60}, {"id": "a", "p": "1", "ts": 7, "v": 70}, {"id": "b", "p": "1", "ts": 4, "v": 40},
+        {"id": "a", "p": "1", "ts": 6, "v": 60}, {"id": "a", "p": "1", "ts": 7, "v": 70},
+        {"id": "b", "p": "1", "ts": 4, "v": 40},
         {"id": "n", "p": "1", "ts": 1, "v": 11}, {"id": "n", "p": "1", "ts": 2, "v": 22},
     )  # fmt: skip
     engine_with(storage, missing_columns="keep").upsert(rows)
@@ -90,7 +91,7 @@ def test_the_newest_of_the_given_rows_updates_and_an_older_one_leaves_the_stored
 
 
 @pytest.mark.parametrize("missing", ["error", "keep", "null"])
-@pytest.mark.parametrize("name, role", [("id", "key"), ("p", "partition"), ("ts", "ordering")])
+@pytest.mark.parametrize(("name", "role"), [("id", "key"), ("p", "partition"), ("ts", "ordering")])
 def test_key_partition_and_ordering_columns_are_always_needed(storage, missing: MissingColumns, name: str, role: str) -> None:
     rows = pa.Table.from_pylist(STORED, SCHEMA).drop_columns([name])
     with pytest.raises(SchemaError, match=f"the {role} column '{name}' is missing"):

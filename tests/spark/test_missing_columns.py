@@ -57,7 +57,7 @@ def test_an_upsert_that_lacks_columns_is_refused_before_any_work(spark: SparkSes
     assert len(table.history().collect()) == 1
 
 
-@pytest.mark.parametrize("missing, after", [("keep", KEPT), ("null", NULLED)])
+@pytest.mark.parametrize(("missing", "after"), [("keep", KEPT), ("null", NULLED)])
 def test_a_call_says_what_becomes_of_missing_columns(
     spark: SparkSession, table: LakeTable, missing: MissingColumns, after: dict[int, object]
 ) -> None:
@@ -138,7 +138,7 @@ def test_a_transaction_that_adds_a_column_and_then_lacks_it(
     assert content(table, "note") == {1: (None,), 2: (None,), 3: (None,), 9: ("n",)}
 
 
-@pytest.mark.parametrize("missing, after", [(None, BEFORE), ("keep", KEPT), ("null", NULLED)])
+@pytest.mark.parametrize(("missing", "after"), [(None, BEFORE), ("keep", KEPT), ("null", NULLED)])
 def test_a_micro_batch_that_lacks_columns(
     spark: SparkSession, table: LakeTable, tmp_path: Path, missing: MissingColumns | None, after: dict[int, object]
 ) -> None:

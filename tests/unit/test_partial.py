@@ -115,7 +115,7 @@ def test_a_missing_column_beside_a_new_one_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "missing, v, address", [("keep", 1, {"street": "Y", "zip": "1"}), ("null", None, {"street": "Y", "zip": None})]
+    ("missing", "v", "address"), [("keep", 1, {"street": "Y", "zip": "1"}), ("null", None, {"street": "Y", "zip": None})]
 )
 def test_an_update_keeps_what_it_lacks_or_writes_null_over_it_as_told(missing, v, address) -> None:
     stored = [{"id": "a", "v": 1, "address": {"street": "X", "zip": "1"}, "stops": []}]
