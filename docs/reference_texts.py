@@ -45,8 +45,9 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.SchemaError: Advice(
         "A key, partition or ordering column is missing or null; a column has another type; a column is new and "
-        "`write.merge_schema` is off.",
-        "Cast or add the column. For new nullable columns pass `merge_schema=True`.",
+        "`write.merge_schema` is off; the rows of an upsert lack columns of the table.",
+        "Cast or add the column. For new nullable columns pass `merge_schema=True`. To update only the columns that the rows "
+        'have, pass `missing_columns="keep"`: [rows that lack columns](concepts.md#rows-that-lack-columns).',
     ),
     e.DuplicateKeyError: Advice(
         "One upsert holds a key twice, and `order_by` does not say which row is newer (or the table has no `order_by`).",

@@ -26,6 +26,7 @@ from lakelock.occ.retrying import with_retries
 from lakelock.occ.targets import Targets, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
+from lakelock.settings import MissingColumns
 from lakelock.storage import Storage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.kernels import ARROW, Condition, Kernels, KeyedRows
@@ -52,19 +53,32 @@ class ArrowEngine:
         return with_retries(self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition)
 
     def upsert(
-        self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+        self,
+        rows: pa.Table,
+        *,
+        application: AppTransaction | None = None,
+        tag: str = "",
+        partition: Targets = None,
+        missing_columns: MissingColumns | None = None,
     ) -> Committed:
-        """Insert the rows whose keys the table lacks and replace the others; the newest by the ordering column wins."""
+        """Insert the rows whose keys the table lacks and replace the others; the newest by the ordering column wins.
+
+        `missing_columns` is the setting `write.missing_columns` of this call.
+        """
 
         def work(tx: Transaction) -> Committed:
-            return self.upsert_in(tx, rows)
+            return self.upsert_in(tx, rows, missing_columns)
 
         return with_retries(self._coordinator, "UPSERT", work, application=application, tag=tag, partition=partition)
 
-    def upsert_in(self, tx: Transaction, rows: pa.Table) -> Committed:
+    def upsert_in(self, tx: Transaction, rows: pa.Table, missing_columns: MissingColumns | None = None) -> Committed:
         """Upsert as the only write of a transaction that may have read before."""
-        batch = self._batch(tx, rows)
         settings = self._coordinator.table.settings.write
+        schema, fitted = self._kernels.fitted_upserts(
+            rows, tx.schema, tx.baseline.properties,
+            merge=settings.merge_schema, missing=missing_columns or settings.missing_columns,
+        )  # fmt: skip
+        batch = self._batch_of(tx, schema, fitted)
         keyed = {
             partition: self._kernels.dedupe(found, batch.ordering, take_any=settings.duplicates == "any")
             for partition, found in batch.by_partition().items()

@@ -19,7 +19,7 @@ from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.simulator.light_rows import Chosen, LightKernels, Lines
-from lakelock.simulator.rows import SCHEMA, TABLE_SCHEMA, Row, partition_of
+from lakelock.simulator.rows import NOT_GIVEN, SCHEMA, TABLE_SCHEMA, Row, partition_of, row_of
 from lakelock.table.base_files.writer import Stamp
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.kernels import ARROW, Kernels
@@ -124,12 +124,20 @@ class _AttemptedTwice(Batch):
 
 def _table(rows: Iterable[Row]) -> pa.Table:
     rows = list(rows)
-    columns = [[r.key for r in rows], [r.value for r in rows], [json.dumps(r.trail) for r in rows], [r.part for r in rows]]
-    return pa.table(columns, schema=SCHEMA)
+    values: dict[str, list[Any]] = {
+        "id": [row.key for row in rows],
+        "v": [row.value for row in rows],
+        "trail": [json.dumps(row.trail) for row in rows],
+        "left": [row.left for row in rows],
+        "right": [row.right for row in rows],
+        "part": [row.part for row in rows],
+    }
+    given = [field for field in SCHEMA if NOT_GIVEN not in values[field.name]]
+    return pa.table([values[field.name] for field in given], schema=pa.schema(given))
 
 
 def _from_table(table: pa.Table) -> list[Row]:
-    return [Row(row["part"], row["id"], row["v"], tuple(json.loads(row["trail"]))) for row in table.to_pylist()]
+    return [row_of(row) for row in table.to_pylist()]
 
 
 PARQUET = Format(

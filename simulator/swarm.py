@@ -15,6 +15,7 @@ from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.simulator.families import has_family, in_family, paged, stormy
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.foreign import ForeignWrite
+from lakelock.simulator.late_families import by_column
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import (
     BreakLock,
@@ -33,10 +34,15 @@ from lakelock.simulator.operations import (
 from lakelock.simulator.rows import Row
 from lakelock.simulator.scenario import ACCOUNTS, HOT, ActorPlan, Foreign, Scenario
 
+BY_COLUMN_ONE_IN, BY_COLUMN = 16, 9
+"""Of so many seeds this one has writers of single columns, besides what chance or a family gave it."""
+
 
 def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
     """The scenario of a seed; the same on every machine. With `parquet` its base files are of that, else in one of 128."""
     scenario = _scenario_of(seed)
+    if seed % BY_COLUMN_ONE_IN == BY_COLUMN and scenario.foreign == "none":
+        scenario = by_column(scenario, Random(f"columns/{seed}"))
     return replace(scenario, files="parquet") if parquet else scenario
 
 

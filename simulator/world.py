@@ -280,5 +280,5 @@ def _settings(profile: Literal["strict", "hudi"], early: bool, lease_s: float, c
         retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
         decisions=DecisionSettings(slot_attempts=20, collect_above=collect_above),
         listing=ListingSettings(at_once=page_keys),
-        write=WriteSettings(bloom_entries=1, compression="none"),
+        write=WriteSettings(bloom_entries=1, compression="none", missing_columns="keep"),
     )

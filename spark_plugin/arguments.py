@@ -11,7 +11,7 @@ from typing import Literal
 from pyspark.sql import SparkSession
 
 from lakelock.errors import InputError
-from lakelock.settings import Settings, WriteSettings
+from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin.frames import spark_conf
 from lakelock.table.instants import as_of_time
 
@@ -29,12 +29,24 @@ def settings_of(spark: SparkSession, config: str | Path | None, options: Mapping
     return Settings.resolve(options or {}, spark_conf(spark), config).settings
 
 
-def changed(settings: WriteSettings, merge_schema: bool | None, duplicates: Duplicates | None) -> WriteSettings:
+def changed(
+    settings: WriteSettings,
+    merge_schema: bool | None = None,
+    duplicates: Duplicates | None = None,
+    missing_columns: MissingColumns | None = None,
+) -> WriteSettings:
     """The settings of one write, with what its call says otherwise."""
     if duplicates not in (None, "error", "any"):
         raise InputError(f"duplicates is {duplicates!r}", hint='use duplicates="error" or duplicates="any"')
-    merge_schema = settings.merge_schema if merge_schema is None else merge_schema
-    return replace(settings, merge_schema=merge_schema, duplicates=duplicates or settings.duplicates)
+    if missing_columns not in (None, "error", "keep", "null"):
+        hint = 'use missing_columns="error", missing_columns="keep" or missing_columns="null"'
+        raise InputError(f"missing_columns is {missing_columns!r}", hint=hint)
+    return replace(
+        settings,
+        merge_schema=settings.merge_schema if merge_schema is None else merge_schema,
+        duplicates=duplicates or settings.duplicates,
+        missing_columns=missing_columns or settings.missing_columns,
+    )
 
 
 def names(columns: str | Sequence[str]) -> tuple[str, ...]:

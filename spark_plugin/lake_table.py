@@ -24,7 +24,7 @@ from lakelock.occ.history import HistoryEntry
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.transaction import Transaction
-from lakelock.settings import Settings
+from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin import creating, streaming
 from lakelock.spark_plugin.arguments import HISTORY, Duplicates, changed, instant_of, names, plain, settings_of
 from lakelock.spark_plugin.frames import require_batch, require_classic, spark_schema
@@ -135,7 +135,7 @@ class LakeTable(LockedReads):
         for another are an `InputError`, and in PESSIMISTIC mode only these are locked, not the whole table.
         """
         write = partial(inserting.insert, df=require_batch(df, "insert"))
-        return self._write("INSERT", write, partition=partition, merge_schema=merge_schema, tag=tag)
+        return self._write("INSERT", write, partition=partition, settings=changed(self._settings, merge_schema), tag=tag)
 
     def upsert(
         self,
@@ -144,14 +144,18 @@ class LakeTable(LockedReads):
         partition: Targets = None,
         merge_schema: bool | None = None,
         duplicates: Duplicates | None = None,
+        missing_columns: MissingColumns | None = None,
         tag: str = "",
     ) -> WriteResult:
         """Insert the rows whose keys the table lacks, replace the others; the newest by `order_by` wins.
 
         A key that comes more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
+        If `df` lacks columns of the table it is a `SchemaError`, unless `missing_columns="keep"` (rows that are replaced keep
+        the stored values of these columns, new ones have null there) or `"null"` (all have null there).
         """
         write = partial(upserting.upsert, df=require_batch(df, "upsert"))
-        return self._write("UPSERT", write, partition=partition, merge_schema=merge_schema, duplicates=duplicates, tag=tag)
+        settings = changed(self._settings, merge_schema, duplicates, missing_columns)
+        return self._write("UPSERT", write, partition=partition, settings=settings, tag=tag)
 
     def delete(self, what: str | Column | DataFrame, *, partition: Targets = None, tag: str = "") -> WriteResult:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a data frame."""
@@ -166,7 +170,8 @@ class LakeTable(LockedReads):
     ) -> WriteResult:
         """Replace the whole content of every partition that `df` has rows for; the others stay as they are."""
         write = partial(overwriting.overwrite_partitions, df=require_batch(df, "overwrite_partitions"))
-        return self._write("INSERT_OVERWRITE", write, partition=partition, merge_schema=merge_schema, tag=tag)
+        settings = changed(self._settings, merge_schema)
+        return self._write("INSERT_OVERWRITE", write, partition=partition, settings=settings, tag=tag)
 
     def overwrite(
         self,
@@ -179,14 +184,15 @@ class LakeTable(LockedReads):
     ) -> WriteResult:
         """Replace the rows that satisfy `where` by `df`, whose rows must all satisfy it; without `where` the whole table."""
         require_batch(df, "overwrite")
+        settings = changed(self._settings, merge_schema)
         if where is None:
             if partition is not None:
                 hint = "name the rows to replace by where=..., or use overwrite_partitions(df, partition=...)"
                 raise InputError("an overwrite of the whole table takes no partition", hint=hint)
             write: Write = partial(overwriting.overwrite_table, df=df)
-            return self._write("INSERT_OVERWRITE_TABLE", write, merge_schema=merge_schema, tag=tag)
+            return self._write("INSERT_OVERWRITE_TABLE", write, settings=settings, tag=tag)
         write = partial(overwriting.overwrite_where, df=df, condition=where)
-        return self._write("UPSERT", write, partition=partition, where=where, merge_schema=merge_schema, tag=tag)
+        return self._write("UPSERT", write, partition=partition, where=where, settings=settings, tag=tag)
 
     def read(self, *, as_of: str | datetime | None = None, include_meta: bool = False) -> DataFrame:
         """The table as it is now, or was: the frame keeps to this state, whatever is committed later.
@@ -234,9 +240,14 @@ class LakeTable(LockedReads):
         tx.keep_within(targets)
         return tx
 
-    def upsert_batch(self, df: DataFrame, batch_id: int) -> None:
-        """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it."""
-        self._write("UPSERT", partial(upserting.upsert, df=df), application=streaming.micro_batch(df, batch_id))
+    def upsert_batch(self, df: DataFrame, batch_id: int, *, missing_columns: MissingColumns | None = None) -> None:
+        """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it.
+
+        `missing_columns` is that of `upsert`, to be set with `functools.partial`.
+        """
+        settings = changed(self._settings, missing_columns=missing_columns)
+        application = streaming.micro_batch(df, batch_id)
+        self._write("UPSERT", partial(upserting.upsert, df=df), settings=settings, application=application)
 
     def insert_batch(self, df: DataFrame, batch_id: int) -> None:
         """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""
@@ -271,8 +282,7 @@ class LakeTable(LockedReads):
         *,
         partition: Targets = None,
         where: str | Column | None = None,
-        merge_schema: bool | None = None,
-        duplicates: Duplicates | None = None,
+        settings: WriteSettings | None = None,
         tag: str = "",
         application: AppTransaction | None = None,
     ) -> WriteResult:
@@ -280,16 +290,19 @@ class LakeTable(LockedReads):
         likely: tuple[Resource, ...] = ()
         if isinstance(where, str) and coordinator.data.for_writes:
             likely = target_of_condition(where, coordinator.schema().arrow, coordinator.properties)
-        settings = changed(self._coordinator.table.settings.write, merge_schema, duplicates)
 
         def work(tx: Transaction) -> Committed:
-            with closing(replace(self._attempt(tx), settings=settings)) as attempt:
+            with closing(replace(self._attempt(tx), settings=settings or self._settings)) as attempt:
                 written = write(attempt)
                 return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
 
         done = with_retries(coordinator, operation, work, application=application, tag=tag, partition=partition, likely=likely)
         return WriteResult.of(done)
 
+    @property
+    def _settings(self) -> WriteSettings:
+        return self._coordinator.table.settings.write
+
     def _attempt(self, tx: Transaction) -> Attempt:
-        table = self._coordinator.table
-        return Attempt(self._spark, tx, table.storage, self._root, self._runtime, table.settings.write)
+        storage = self._coordinator.table.storage
+        return Attempt(self._spark, tx, storage, self._root, self._runtime, self._settings)

@@ -13,6 +13,8 @@ from pyspark.sql import Column, DataFrame
 from lakelock.errors import TransactionStateError
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.transaction import Transaction
+from lakelock.settings import MissingColumns
+from lakelock.spark_plugin.arguments import changed
 from lakelock.spark_plugin.frames import require_batch
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.writing import deleting, inserting, upserting
@@ -75,9 +77,11 @@ class LakeTransaction:
         """Append the rows at the commit."""
         self._write(partial(inserting.insert, df=require_batch(df, "insert")), looks_up=False)
 
-    def upsert(self, df: DataFrame) -> None:
-        """Insert or replace the rows by key at the commit."""
-        self._write(partial(upserting.upsert, df=require_batch(df, "upsert")), looks_up=True)
+    def upsert(self, df: DataFrame, *, missing_columns: MissingColumns | None = None) -> None:
+        """Insert or replace the rows by key at the commit; `missing_columns` is that of `LakeTable.upsert`."""
+        require_batch(df, "upsert")
+        settings = changed(self._open().settings, missing_columns=missing_columns)
+        self._write(lambda attempt: upserting.upsert(replace(attempt, settings=settings), df), looks_up=True)
 
     def delete(self, what: str | Column | DataFrame) -> None:
         """Delete by condition, or by a data frame of keys, at the commit."""

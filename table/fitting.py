@@ -83,18 +83,40 @@ def _atom_fits(given: pa.DataType, table: pa.DataType) -> bool:
 def conform(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     """`rows` with exactly the columns of `schema`; `SchemaError` for a value that does not fit, a null where none may be.
 
-    The columns must have passed `check_write`: what is not in `schema` is dropped.
+    The columns must have passed `check_write`: what is not in `schema` is dropped, and what the rows lack is null.
     """
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     columns = [_column(table, field, _cast_exactly) for field in schema]
     for field, column in zip(schema, columns, strict=True):
-        if not field.nullable and column.null_count:
-            raise SchemaError(
-                f"column {field.name} must not be null and is in {column.null_count} rows",
-                hint="remove these rows or fill the column",
-                column=field.name,
-            )
+        refuse_nulls(field, column, missing=field.name not in table.column_names)
     return pa.table(columns, schema=schema)
+
+
+def refuse_nulls(field: pa.Field, column: pa.Array | pa.ChunkedArray, *, missing: bool = False) -> None:
+    """Raise `SchemaError` if the column, or a field of a struct in it, is null where it must not be.
+
+    `missing`: it is null because the rows to write lack it.
+    """
+    for array in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        _refuse_nulls(field, array, field.name, missing)
+
+
+def _refuse_nulls(field: pa.Field, array: pa.Array, where: str, missing: bool) -> None:
+    if not field.nullable and array.null_count:
+        raise SchemaError(
+            f"column {where} must not be null and is in {array.null_count} rows"
+            + (", which lack it and have no stored value to keep" if missing else ""),
+            hint="add the column to the rows" if missing else "remove these rows or fill the column",
+            column=where,
+        )
+    if _has_required_field(field.type):
+        there = array.drop_null() if array.null_count else array
+        for child, values in zip(field.type, there.flatten(), strict=True):
+            _refuse_nulls(child, values, f"{where}.{child.name}", missing)
+
+
+def _has_required_field(arrow: pa.DataType) -> bool:
+    return pa.types.is_struct(arrow) and any(not child.nullable or _has_required_field(child.type) for child in arrow)
 
 
 def read_as(stored: pa.Table, schema: pa.Schema, source: str) -> pa.Table:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from lakelock.settings import WriteSettings
 from lakelock.table.base_files.bloom import DYNAMIC, BloomFilter
 from lakelock.table.base_files.key_range import KeyRange
+from lakelock.table.fitting import conform
 from lakelock.table.schema import (
     COMMIT_SEQNO,
     COMMIT_TIME,
@@ -94,8 +95,13 @@ class BaseFileWriter:
         return self._settings.batch_rows
 
     def add_new(self, rows: pa.Table, keys: pa.ChunkedArray) -> None:
-        """Add rows of the table's schema that this transaction inserts, with their record keys."""
+        """Add rows that this transaction inserts, with their record keys.
+
+        Columns of the table that they lack are null; `SchemaError` where one must not be null.
+        """
         count = rows.num_rows
+        if rows.schema != self._schema.arrow:
+            rows = conform(rows, self._schema.arrow)
         self.add_stamped(rows, keys, constant(self.stamp.instant, count), sequence_numbers(self.stamp, self._rows, count))
 
     def add_stamped(self, rows: pa.Table, keys: pa.ChunkedArray, commit_times: Any, seqnos: Any) -> None:

@@ -206,6 +206,22 @@ _OTHERS = (
         seed=63,
     ),
     Planted(
+        "null over missing columns",
+        "an upsert writes null over the stored values of columns that its rows lack",
+        "table.schema:columns_of_upserts",
+        'TableSchema(narrowed(after.arrow, incoming)) if missing == "keep" else after',
+        "after",
+        seed=9,
+    ),
+    Planted(
+        "a partial update that changes nothing",
+        "an upsert whose rows lack columns leaves the stored rows as they are",
+        "table.merge:_Changes._replaced",
+        "if field.name in self._rows.column_names:",
+        "if len(self._rows.column_names) == len(columns):",
+        seed=9,
+    ),
+    Planted(
         "file group rule",
         "two rewrites of one file group do not conflict",
         "occ.conflicts.rules:file_group",
@@ -238,7 +254,7 @@ _OTHERS = (
         seed=4,
     ),
 )
-"""Planted bugs of rolling back, cleaning up, and of the rules of conflict."""
+"""Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""
 
 PLANTED = (*BUGS_OF_COMMITS, *_OTHERS)
 
