@@ -25,7 +25,7 @@ from lakelock.occ.conflicts.footprint import ConcurrentCommit
 from lakelock.occ.conflicts.rules import PROFILES, FileCheck, judge
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
-from lakelock.occ.fate import InstantFate, completed_write, fate_of
+from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
@@ -36,6 +36,7 @@ from lakelock.occ.recovery.ending import outcome_unknown
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
 from lakelock.storage import Created
+from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import later_than
 from lakelock.table.layout import FileGroupId

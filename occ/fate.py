@@ -10,9 +10,7 @@ from enum import Enum
 
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import is_rolled_back
-from lakelock.storage import Storage
-from lakelock.table import layout
-from lakelock.table.archive import CompletedWrite, archived_write
+from lakelock.table.archive import archived_write
 from lakelock.table.instants import State
 from lakelock.table.timeline import Timeline
 
@@ -37,12 +35,3 @@ def fate_of(table: OpenTable, instant: str, timeline: Timeline) -> InstantFate:
     if instant >= timeline.first_active or is_rolled_back(table, timeline, instant):
         return InstantFate.GONE
     return InstantFate.GONE if archived_write(table.storage, instant) is None else InstantFate.COMMITTED
-
-
-def completed_write(storage: Storage, timeline: Timeline, instant: str) -> CompletedWrite | None:
-    """A completed write with the bytes of its timeline file, from the timeline or from the archive; None: neither has it."""
-    active = next((i for i in timeline.commits if i.requested == instant), None)
-    stored = storage.get(layout.timeline(active.file_name)) if active is not None else None
-    if active is not None and stored is not None:
-        return CompletedWrite(instant, active.completion or "", active.action, stored.data)
-    return archived_write(storage, instant)

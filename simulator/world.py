@@ -224,7 +224,7 @@ class Actor:
             self._tell(operation, Answer.UNKNOWN, str(error.details.get("instant", "")), error.message)
             return True
         except LakelockError as error:
-            answer = Answer.REJECTED if operation.serial else Answer.UNKNOWN
+            answer = Answer.REJECTED if operation.tells else Answer.UNKNOWN
             if isinstance(error, CorruptTableError):
                 self.world.checker.fail("no healthy table is called damaged", f"{operation} was told {error.message}")
             self._tell(operation, answer, detail=f"{type(error).__name__}: {error.message}")

@@ -16,6 +16,7 @@ from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.instants import WRITES
+from lakelock.table.timeline import Timeline
 
 LOOKS = 3
 """How often the archive is listed when its files vanish while they are read: Java merges them now and then."""
@@ -31,6 +32,15 @@ class CompletedWrite:
     completion: str
     action: str
     data: bytes
+
+
+def completed_write(storage: Storage, timeline: Timeline, instant: str) -> CompletedWrite | None:
+    """A completed write with the bytes of its timeline file, from the timeline or from the archive; None: neither has it."""
+    active = next((i for i in timeline.commits if i.requested == instant), None)
+    stored = storage.get(layout.timeline(active.file_name)) if active is not None else None
+    if active is not None and stored is not None:
+        return CompletedWrite(instant, active.completion or "", active.action, stored.data)
+    return archived_write(storage, instant)
 
 
 def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:
