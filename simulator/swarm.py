@@ -32,6 +32,7 @@ from lakelock.simulator.operations import (
 )
 from lakelock.simulator.rows import Row
 from lakelock.simulator.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario
+from lakelock.simulator.stragglers import straggling
 
 
 def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
@@ -66,6 +67,9 @@ def _scenario_of(seed: int) -> Scenario:
         scenario = replace(scenario, silent_from_s=_silent_from_s(Random(f"silence/{seed}")))
     if has_family(seed):
         return in_family(scenario)
+    late = Random(f"stragglers/{seed}")
+    if foreign == "none" and late.random() < 1 / 24:
+        return straggling(scenario, late)
     paging = Random(f"pages/{seed}")
     if foreign == "none" and paging.random() < 1 / 8:
         return paged(scenario, paging)
