@@ -169,7 +169,7 @@ RULES: dict[ConflictRule, RuleText] = {
         "yes",
     ),
     ConflictRule.DELETE_READ: RuleText(
-        "rewrote or replaced a file group, and a row that I read is or was in it",
+        "rewrote or replaced a file group, other than by clustering, and a row that I read is or was in it",
         "a transaction sums up January, another one corrects a flight of January",
         "yes, but only the author can compute the result anew",
     ),
@@ -184,8 +184,8 @@ RULES: dict[ConflictRule, RuleText] = {
         "yes: the second one updates the row of the first",
     ),
     ConflictRule.PARTITION_OVERWRITE: RuleText(
-        "wrote into a partition that I overwrite, or overwrote one that I write into",
-        "a nightly overwrite of a day, and a late append to that day",
+        "wrote into a partition that I overwrite",
+        "a nightly overwrite of a day, and a late append to that day that was decided first",
         "yes",
     ),
     ConflictRule.PENDING_TABLE_SERVICE: RuleText(

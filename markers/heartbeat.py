@@ -94,7 +94,12 @@ class Heartbeat:
             if made is Created.THEIRS:
                 return None
             if made is Created.OURS:
-                return cls(storage, record, runtime, began_s)._run()
+                heartbeat = cls(storage, record, runtime, began_s)
+                try:
+                    return heartbeat._run()
+                except BaseException:  # no thread to be had: nobody would ever beat
+                    heartbeat.stop(delete=True)
+                    raise
         raise StorageUnavailable(
             f"no answer whether the heartbeat of {record.instant} was created",
             hint="run the operation again when storage answers",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.errors import ConflictError, LakelockError, StorageUnavailable, TransactionError
+from lakelock.errors import ConflictError, LakelockError, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.open_table import OpenTable
@@ -104,7 +104,8 @@ def _take_instant(table: OpenTable, instant: str, operation: str, action: Action
     content = requested_replace_bytes() if action is Action.REPLACE_COMMIT else b""
     try:
         made = table.storage.put_if_absent(requested_key(instant, action), content)
-    except StorageUnavailable:
+    except BaseException:
+        # The file may be there. The heartbeat's goes stale, and whoever finds both dead removes them.
         heartbeat.stop(delete=False)
         raise
     if made is None:

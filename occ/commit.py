@@ -25,6 +25,7 @@ from lakelock.occ.conflicts.footprint import ConcurrentCommit
 from lakelock.occ.conflicts.rules import PROFILES, FileCheck, judge
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
+from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
@@ -35,7 +36,7 @@ from lakelock.occ.recovery.ending import outcome_unknown
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
 from lakelock.storage import Created
-from lakelock.table import layout
+from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import later_than
 from lakelock.table.layout import FileGroupId
@@ -251,9 +252,11 @@ class Commit:
         try:
             current = timeline if lease is None or lease.lost is None else table.timeline()
             published = publish(table, decision, current)
+            if current.state_of(decision.instant) is None and fate_of(table, decision.instant, current) is InstantFate.GONE:
+                published = Publication.VOID
         except LakelockError as error:
             raise self._unknown(error) from error
-        if published is Publication.VOID or current.state_of(decision.instant) is None:
+        if published is Publication.VOID:
             raise RolledBackError(
                 f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible",
                 hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
@@ -265,25 +268,28 @@ class Commit:
 
     def _by_timeline(self, timeline: Timeline) -> Decision:
         """The window is no longer whole, so the timeline alone tells: completed, or it never will be."""
-        completed = next((i for i in timeline.commits if i.requested == self._baseline.instant), None)
+        instant = self._baseline.instant
+        # Nobody else decides this commit, so what was never tried is neither on the timeline nor in the archive.
+        try:
+            completed = completed_write(self._table.storage, timeline, instant) if self.may_be_decided else None
+        except LakelockError as error:
+            raise self._unknown(error) from error
         if completed is None:
             raise RolledBackError(
-                f"{self._baseline.instant}: decisions of its window were collected, because its heartbeat had stopped",
+                f"{instant}: decisions of its window were collected, because its heartbeat had stopped",
                 hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
             )
-        stored = self._table.storage.get(layout.timeline(completed.file_name))
-        payload = stored.data if stored is not None else b""
-        extra = CommitMetadata.from_bytes(payload, completed.file_name).extra
+        extra = CommitMetadata.from_bytes(completed.data, instant).extra
         return Decision(
             number=int(extra.get(keys.DECISION, 0)),
             kind=DecisionKind.COMMIT,
-            instant=completed.requested,
+            instant=instant,
             action=completed.action,
             write_id=extra.get(keys.WRITE_ID, ""),
             writer=self._table.writer,
             operation=self._draft.operation,
-            completion=completed.completion or "",
-            payload=payload,
+            completion=completed.completion,
+            payload=completed.data,
         )
 
     def _unknown(self, cause: Exception) -> CommitOutcomeUnknown:

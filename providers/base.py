@@ -212,7 +212,10 @@ class LockProvider(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held and let go of connections. Never raises."""
+        """Give back what is held and let go of connections, for good. Never raises.
+
+        From now on nothing is granted: `acquire` raises `LockError`, also in the threads that are waiting in it.
+        """
 
 
 @dataclass(frozen=True)

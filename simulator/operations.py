@@ -54,6 +54,11 @@ class Operation:
         """Whether `apply` says what it does."""
         return True
 
+    @property
+    def tells(self) -> bool:
+        """Whether an error from it means that nothing of it is visible."""
+        return True
+
     def run(self, engine: Engine) -> Committed | None:
         """Do it, as a user would; raises what the engine raises."""
         raise NotImplementedError

@@ -31,6 +31,9 @@ NEWEST_FOREIGN = "lakelock.beside"
 TAG = "lakelock.tag"
 CHANGES_SCHEMA = "lakelock.changes_schema"
 
+CLUSTER = "CLUSTER"
+"""What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
+
 _OVERWRITES = {"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"}
 
 
@@ -116,6 +119,14 @@ class ConcurrentCommit:
     @property
     def touched(self) -> frozenset[FileGroupId]:
         return self.metadata.rewritten_groups | self.metadata.replaced_groups
+
+    @property
+    def changes_no_row(self) -> bool:
+        """Whether it is known to have moved rows only, as clustering does, by whatever engine.
+
+        Clustering replaces file groups by new ones and names itself as the operation; anything else counts as a change.
+        """
+        return self.metadata.operation == CLUSTER and bool(self.metadata.replaced) and not self.metadata.rewritten_groups
 
     @property
     def overwritten_partitions(self) -> frozenset[str]:

@@ -77,12 +77,12 @@ def file_group(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
 
 
 def partition_overwrite(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
-    """The other wrote into a partition that I overwrite, or overwrote one that I write into."""
-    theirs = other.written_partitions
-    into_mine = mine.overwritten_partitions & theirs
-    whole = other.metadata.operation == "INSERT_OVERWRITE_TABLE"
-    into_theirs = mine.written_partitions if whole else mine.written_partitions & other.overwritten_partitions
-    both = into_mine | into_theirs
+    """The other wrote into a partition that I overwrite: I have not seen its rows, and they would stay.
+
+    Not the other way round: what I add after its overwrite stands beside what it left, as if I had begun then. What I
+    looked up or rewrote there is judged by the other rules, since it replaced all file groups that it found.
+    """
+    both = mine.overwritten_partitions & other.written_partitions
     if not both:
         return None
     return Conflict.over(ConflictRule.PARTITION_OVERWRITE, mine.party, other.party, (p or "the table" for p in both))
@@ -93,9 +93,11 @@ def file_checks(mine: Footprint, other: ConcurrentCommit, before: Callable[[File
 
     `before` gives a file group's file in my snapshot. Of a rewritten file group both its files matter: the old one
     tells what I may have read, the new one what I would read now. File groups that I rewrite myself need no look: the
-    file-group rule has judged them.
+    file-group rule has judged them. Nor does what only moved rows, whatever I read.
     """
     found: list[FileCheck] = []
+    if other.changes_no_row:
+        return found
     for read in mine.reads:
         added = tuple(f for g, f in other.files.items() if g not in other.touched and read.concerns(g.partition))
         changed: list[DataFile] = []

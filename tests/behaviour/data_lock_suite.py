@@ -275,6 +275,21 @@ class DataLockSuite:
         assert granted(one, own(P1)) is None
         two.release(after)
 
+    def test_closed_locks_are_granted_to_nobody_any_more_also_not_to_a_thread_that_waits_for_them(
+        self, writers: Writers
+    ) -> None:
+        one, other = writers(), writers()
+        one.acquire(own(P1))
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(one.acquire, own(P1), wait_s=60)
+            eventually(lambda: len(other.inspect()) == 2)
+            one.close()
+            with pytest.raises(LockError, match="closed"):
+                waiting.result()
+        with pytest.raises(LockError, match="closed"):
+            one.acquire(own(P2), wait_s=0)
+        other.release(other.acquire(own(P1), wait_s=LEASE_S + SLACK_S))
+
     def test_a_thousand_partitions_are_one_request(self, writers: Writers) -> None:
         one, two = writers(), writers()
         many = [Resource.of(f"day={day}") for day in range(1000)]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.avro.container import encode
@@ -18,6 +21,18 @@ from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
 
 AFTER_ALL_MS = 1
+
+ARCHIVE = pa.schema(
+    [
+        ("instantTime", pa.string()),
+        ("completionTime", pa.string()),
+        ("action", pa.string()),
+        ("metadata", pa.binary()),
+        ("plan", pa.binary()),
+        ("version", pa.int32()),
+    ]
+)
+"""The rows of Java 1.2's archive files (see the golden table `mixed_archived`)."""
 
 
 @dataclass
@@ -100,9 +115,15 @@ class Peer:
         assert self.storage.put_if_absent(layout.timeline(done.file_name), b"done") is not None
 
     def archive(self, *instants: str) -> None:
-        """Move instants out of the active timeline, as a file that names the first and the last."""
+        """Move instants out of the active timeline, as Java does: first into a file that names the first and the last."""
         names = [i.key for i in self.storage.list(layout.TIMELINE) if layout.split_path(i.key)[1][:17] in instants]
-        self.storage.put(f"{layout.HISTORY}/{min(instants)}_{max(instants)}_0.parquet", b"archived")
+        rows = []
+        for instant in (i for i in read_timeline(self.storage).instants if i.is_completed and i.requested in instants):
+            stored = self.storage.get(layout.timeline(instant.file_name))
+            assert stored is not None
+            rows.append((instant.requested, instant.completion, instant.action, stored.data, None, 1))
+        with self.storage.open_output(f"{layout.HISTORY}/{min(instants)}_{max(instants)}_0.parquet") as out:
+            pq.write_table(pa.table(list(zip(*rows, strict=True)) or [[] for _ in ARCHIVE], schema=ARCHIVE), out)
         self.storage.delete(names)
 
     def change_properties(self, **changes: str) -> None:

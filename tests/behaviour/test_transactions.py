@@ -183,26 +183,46 @@ def test_the_hudi_profile_compares_file_groups_only(storage):
     tx.commit([])
 
 
-@pytest.mark.parametrize("overwrite_first", [True, False])
-def test_an_insert_and_a_concurrent_overwrite_of_its_partition_cannot_both_commit(storage, overwrite_first):
+def adding_and_overwriting(storage):
+    """Two transactions of one partition, both with their files written; and what commits each of them."""
     insert(writer(storage), storage, "month=1", "a")
-    adding, replacing = writer(storage).begin("INSERT"), writer(storage).begin("INSERT_OVERWRITE")
+    adding, replacing = writer(storage).begin("UPSERT"), writer(storage).begin("INSERT_OVERWRITE")
     added = put_file(adding, storage, "month=1", "b")
     replacing.overwrites(["month=1"])
     fresh = put_file(replacing, storage, "month=1", "c")
+    return adding, lambda: adding.commit([added]), lambda: replacing.commit([fresh], replaced={"month=1": ["a"]})
 
-    def overwrite():
-        replacing.commit([fresh], replaced={"month=1": ["a"]})
 
-    def add():
-        adding.commit([added])
-
-    first, second = (overwrite, add) if overwrite_first else (add, overwrite)
-    first()
+def test_an_overwrite_is_rejected_when_somebody_added_to_its_partition_meanwhile(storage):
+    _, add, overwrite = adding_and_overwriting(storage)
+    add()
     with pytest.raises(ConflictError) as caught:
-        second()
+        overwrite()
     assert caught.value.conflict.rule is ConflictRule.PARTITION_OVERWRITE
-    assert groups(storage) == (["month=1/c"] if overwrite_first else ["month=1/a", "month=1/b"])
+    assert groups(storage) == ["month=1/a", "month=1/b"]
+
+
+def test_rows_that_are_added_blindly_after_an_overwrite_of_their_partition_stand_beside_what_it_left(storage):
+    _, add, overwrite = adding_and_overwriting(storage)
+    overwrite()
+    add()
+    assert groups(storage) == ["month=1/b", "month=1/c"]
+
+
+@pytest.mark.parametrize(
+    ("sees", "rule"), [("a", ConflictRule.KEY), ("c", ConflictRule.KEY), ("neither", None)], ids=["before", "after", "never"]
+)
+def test_an_upsert_of_new_keys_after_an_overwrite_is_rejected_only_if_one_of_them_was_or_is_there(storage, sees, rule):
+    adding, add, overwrite = adding_and_overwriting(storage)
+    adding.reads(ScriptedRead({sees}, {"month=1"}, ReadKind.KEYS))
+    overwrite()
+    if rule is None:
+        add()
+        assert groups(storage) == ["month=1/b", "month=1/c"]
+        return
+    with pytest.raises(ConflictError) as caught:
+        add()
+    assert caught.value.conflict.rule is rule and groups(storage) == ["month=1/c"]
 
 
 def test_a_retry_runs_the_work_again_on_the_new_state(storage):
