@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
+from lakelock.conflict import Party
 from lakelock.errors import RolledBackError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
@@ -31,7 +32,6 @@ from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
-from lakelock.table.timeline import Timeline
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 
@@ -82,6 +82,7 @@ class Coordinator:
         """Begin a transaction. `operation` is Hudi's name for it (INSERT, UPSERT, DELETE, INSERT_OVERWRITE, …).
 
         `overwrites` lets it replace whole partitions (default: by the operation's name). `tag` is kept in the commit.
+        `ConflictError` (rule application-transaction) if the `application` has committed this version, or a later one.
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
         self.ensure_same_provider()
@@ -89,6 +90,8 @@ class Coordinator:
         action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
         baseline, heartbeat = begin(self.table, operation, action)
         try:
+            mine = Party(baseline.instant, operation, self.table.writer)
+            self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
             self._sweep(baseline)
             if self.table.provider is None:
@@ -99,7 +102,11 @@ class Coordinator:
         return Transaction(self.table, baseline, heartbeat, schema, application, tag)
 
     def adopt(self, detached: Detached) -> Transaction:
-        """Go on with a transaction that another process of the same job began. `RolledBackError` when it is lost."""
+        """Go on with a transaction that another process of the same job began. `RolledBackError` when it is lost.
+
+        It may bring an application that `begin` was not told: `ConflictError`, and the transaction is withdrawn, if that had
+        applied this version by then.
+        """
         heartbeat = Heartbeat.resume(self.table.storage, detached.heartbeat, self.table.runtime)
         if heartbeat is None:
             raise RolledBackError(
@@ -110,6 +117,11 @@ class Coordinator:
         tx = Transaction(self.table, detached.baseline, heartbeat, detached.schema, detached.application, detached.tag)
         # Another process of the job may have come as far as deciding it: only a decision may withdraw it.
         tx.may_be_decided = True
+        try:
+            self._applied.ensure_new(detached.application, detached.baseline.timeline, tx.party)
+        except BaseException as error:
+            tx.abort(str(error))
+            raise
         return tx
 
     def _sweep(self, baseline: Baseline) -> None:
@@ -123,14 +135,9 @@ class Coordinator:
             collect(self.table)
             sweep(self.table)
 
-    def already_applied(self, application: AppTransaction, timeline: Timeline | None = None) -> bool:
-        """True when this application has committed this version or a later one, now or as of a timeline."""
-        version = self._applied.version(timeline or self.table.timeline(), application.app_id)
-        return version is not None and version >= application.version
-
-    def applied_instant(self, application: AppTransaction) -> str:
-        """The instant of the newest commit of this application, `""` if there is none."""
-        return self._applied.instant(self.table.timeline(), application.app_id)
+    def applied_by(self, application: AppTransaction) -> Party | None:
+        """The commit by which this application has applied this version or a later one; None if it has not."""
+        return self._applied.applied_by(application, self.table.timeline())
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant."""
