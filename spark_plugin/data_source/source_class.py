@@ -20,8 +20,9 @@ class LakelockDataSource(DataSource):
     """Read a lake table, append to it, overwrite it, or stream into it.
 
     Name: `lakelock`. Options: `path` (required); `as_of` and `include_meta` for reads; `overwrite` (`table`, the default, or
-    `partitions`) for mode overwrite; `partition` (`month=1`), outside of which no row is written; `application`, `config` (a
-    file), and every setting, such as `lock.provider` or `concurrency.mode`.
+    `partitions`) for mode overwrite; `partition` (`month=1`), outside of which no row is written; `txn_app_id` and
+    `txn_version`, which make a batch write apply once (Delta's `txnAppId` and `txnVersion` mean the same); `application`,
+    `config` (a file), and every setting, such as `lock.provider` or `concurrency.mode`.
     Spark confs do not reach data sources in Python: give settings as options or in a file.
 
     Upsert and delete need the driver: `LakeTable.for_path(spark, path).upsert(df)`.
