@@ -77,15 +77,23 @@ class Coordinator:
         return cls(table, properties)
 
     def begin(
-        self, operation: str, *, application: AppTransaction | None = None, overwrites: bool | None = None, tag: str = ""
+        self,
+        operation: str,
+        *,
+        application: AppTransaction | None = None,
+        overwrites: bool | None = None,
+        tag: str = "",
+        records_lock: bool = True,
     ) -> Transaction:
         """Begin a transaction. `operation` is Hudi's name for it (INSERT, UPSERT, DELETE, INSERT_OVERWRITE, …).
 
         `overwrites` lets it replace whole partitions (default: by the operation's name). `tag` is kept in the commit.
         `ConflictError` (rule application-transaction) if the `application` has committed this version, or a later one.
+        Without `records_lock` the table's first writer does not record its lock yet, nor removes anything under it: for a job
+        that cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
-        self.ensure_same_provider()
+        self.ensure_same_provider(record=records_lock)
         replaces = operation in OVERWRITES if overwrites is None else overwrites
         action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
         baseline, heartbeat = begin(self.table, operation, action)
@@ -93,7 +101,8 @@ class Coordinator:
             mine = Party(baseline.instant, operation, self.table.writer)
             self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
-            self._sweep(baseline)
+            if self.table.provider is None or self.table.provider_checked:
+                self._sweep(baseline)
             if self.table.provider is None:
                 refuse_second_writer(self.table, baseline.timeline, baseline.instant)
         except BaseException:
@@ -168,13 +177,16 @@ class Coordinator:
         """What became of an instant; publishes it if it was decided and nobody did yet."""
         return outcome_of(self.table, instant)
 
-    def ensure_same_provider(self) -> None:
-        """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another."""
-        provider = self.table.provider
-        if provider is None or self.table.provider_checked:
+    def ensure_same_provider(self, *, record: bool = True) -> None:
+        """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another.
+
+        Without `record` a table that has no lock recorded yet is left as it is.
+        """
+        table = self.table
+        if table.provider is None or table.provider_checked:
             return
-        ensure_recorded(self.table.storage, provider, self.table.runtime.uuid())
-        self.table.provider_checked.append(True)
+        if ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record):
+            table.provider_checked.append(True)
 
     def close(self) -> None:
         """Let go of the lock service. Never raises."""

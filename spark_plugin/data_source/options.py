@@ -11,7 +11,9 @@ from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.settings.fields import did_you_mean
+from lakelock.settings.resolver import Resolved
 from lakelock.spark_plugin.arguments import numbered
+from lakelock.spark_plugin.session_conf import chosen_by_options, conf_in_task, ensure_known
 from lakelock.spark_plugin.streaming import application_of
 from lakelock.storage.location import StorageLocation
 
@@ -30,6 +32,8 @@ class SourceOptions:
 
     path: str
     settings: Settings
+    conf: Mapping[str, str]
+    chosen: frozenset[str]
     as_of: str | None
     include_meta: bool
     overwrite: Literal["table", "partitions"]
@@ -40,7 +44,8 @@ class SourceOptions:
     partition: str | None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+    def parse(cls, options: Mapping[str, str], conf: Mapping[str, str] | None = None) -> SourceOptions:
+        """`conf` is what is known of the session's confs that start with `spark.lakelock.`."""
         given = _spelled_as_here({key.lower(): value for key, value in options.items()})
         for key, why in _REFUSED.items():
             if key in given:
@@ -57,9 +62,12 @@ class SourceOptions:
         meta = given.get("include_meta", "false").lower()
         if meta not in ("true", "false"):
             raise SettingsError(f"the option include_meta is {meta!r}", hint="use true or false")
+        resolved = _resolved(given, conf or {})
         return cls(
             path=given["path"],
-            settings=_settings(given),
+            settings=resolved.settings,
+            conf=dict(conf or {}),
+            chosen=chosen_by_options(resolved, given.get("config")),
             as_of=given.get("as_of") or None,
             include_meta=meta == "true",
             overwrite=overwrite,  # type: ignore[arg-type]
@@ -88,6 +96,10 @@ class SourceOptions:
             hint = "leave it out; in foreachBatch, where the batch is yours, give both to batch_df.write"
             raise SettingsError("a stream has no txn_version: Spark numbers its micro-batches", hint=hint)
 
+    def ensure_session_known(self, of: tuple[str, ...] = ()) -> None:
+        """In a task: `SettingsError` if the session sets something that these settings lack; `of` as in `ensure_known`."""
+        ensure_known(conf_in_task(), self.conf, self.chosen, of)
+
     def open(self) -> Coordinator:
         """Open the table, in whatever process this is."""
         location = StorageLocation.of(self.path, self.settings.storage)
@@ -110,10 +122,10 @@ def _whole(text: str | None) -> int | None:
         raise SettingsError(f"the option txn_version is {text!r}, not a whole number", hint=hint) from None
 
 
-def _settings(given: Mapping[str, str]) -> Settings:
+def _resolved(given: Mapping[str, str], conf: Mapping[str, str]) -> Resolved:
     rest = {key: value for key, value in given.items() if key not in OWN and key not in _SPARKS}
     try:
-        return Settings.resolve(rest, {}, given.get("config")).settings
+        return Settings.resolve(rest, conf, given.get("config"))
     except SettingsError as error:
         unknown = str(error.details.get("key", ""))
         guess = did_you_mean(unknown, OWN) if unknown in rest else ""

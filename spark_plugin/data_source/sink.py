@@ -66,9 +66,9 @@ class Sink:
     Unless the application has applied this version before (`applied`): then nothing is begun, written or committed.
     """
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        self.options, self.schema, self.overwrite = dict(options), schema, overwrite
-        self.parsed = SourceOptions.parse(options)
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool, conf: Mapping[str, str] | None = None):
+        self.schema, self.overwrite = schema, overwrite
+        self.parsed = SourceOptions.parse(options, conf)
         self.application = self._numbered()
         self.begun: Begun | None = None
         self.applied = False
@@ -93,7 +93,8 @@ class Sink:
 
     def _begin(self, table: Coordinator) -> Begun:
         with locked(table, self.operation, self.targets, tag=self.parsed.tag) as kept:
-            tx = table.begin(self.operation, application=self.application, tag=self.parsed.tag)
+            # Only the tasks know whether these are the session's settings: the lock is recorded when they have looked.
+            tx = table.begin(self.operation, application=self.application, tag=self.parsed.tag, records_lock=False)
             context = tx.write_context(self.after)
             detached = tx.detach()
             locks = kept.handed_over(sign_of_life(detached.heartbeat)) if kept is not None else None
@@ -107,6 +108,7 @@ class Sink:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """In a task: write its rows under a heartbeat; the message is what the commit needs."""
+        self.parsed.ensure_session_known()
         if self.applied:
             return TaskDone((), None, None)
         begun = self.begun
@@ -129,6 +131,7 @@ class Sink:
         """Commit what the tasks wrote, unless the application did so before or does so meanwhile."""
         detached = replace(begun.detached, application=application)
         with begun.with_locks(), self.parsed.open() as table:
+            table.ensure_same_provider()
             try:
                 with table.adopt(detached) as tx:
                     tx.keep_within(self.targets)
