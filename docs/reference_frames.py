@@ -19,8 +19,8 @@ where it came from.
 * An unknown setting is an error that names the nearest known one. So is a value out of bounds. Both come before any work.
 * Secrets are never shown.
 * `format("lakelock")` gets options, and by `lakelock.spark_plugin.register(spark)` the session's confs too: Spark does not hand
-  them to data sources that are written in Python. Where a conf has not reached it, or has changed since, its first task fails before
-  it writes anything; a read minds `storage.*`, `listing.*` and `config` only. After a change call `register` again.
+  them to data sources that are written in Python. Where a conf has not reached it, or has changed since, its first task fails
+  before it writes anything; a read minds `storage.*`, `listing.*` and `config` only. After a change call `register` again.
 
 `configs/default.toml` has every setting with its default, `configs/storage.toml` is a short example."""
 

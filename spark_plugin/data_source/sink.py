@@ -2,8 +2,8 @@
 
 Spark makes the writer in one process, runs its tasks in others and commits in yet another, none of them the driver. The
 transaction therefore travels with the writer, detached: it is begun when Spark ships the writer to the tasks (the only moment
-that a writer which will really write goes through), every task keeps its heartbeat up, and the commit adopts it. Its data
-locks, in PESSIMISTIC mode, are taken before it begins, held by a process of their own, and given back when it has ended.
+that a writer which will really write goes through), its tasks keep its heartbeat up together, and the commit adopts it. Its
+data locks, in PESSIMISTIC mode, are taken before it begins, held by a process of their own, and given back when it has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks.keeper.client import KeptLocks
 from lakelock.errors import ConflictError, RolledBackError, SchemaError
-from lakelock.markers.heartbeat import Heartbeat
+from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
@@ -113,14 +113,14 @@ class Sink:
             return TaskDone((), None, None)
         begun = self.begun
         assert begun is not None, "a writer is shipped before it writes"
-        heartbeat = Heartbeat.resume(begun.context.location.open(), begun.detached.heartbeat, SystemRuntime())
+        heartbeat = SharedHeartbeat.join(begun.context.location.open(), begun.detached.heartbeat, SystemRuntime())
         if heartbeat is None:
             raise RolledBackError(
                 f"{begun.detached.baseline.instant} was given up before this task began",
                 hint="run the write again; if tasks wait long for a free slot, raise heartbeat.interval_s",
             )
         try:
-            stats = tuple(insert_stage(begun.context, iterator, in_order=False))
+            stats = tuple(insert_stage(begun.context, iterator, in_order=False, shared=heartbeat))
             heartbeat.ensure_alive()
         finally:
             heartbeat.stop(delete=False)
