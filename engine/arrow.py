@@ -89,23 +89,35 @@ class ArrowEngine:
         stats = [batch.rewritten(file, upserts=changes) for file, changes in known]
         return tx.commit([*stats, *batch.new_files(new)], schema=batch.schema)
 
-    def delete(self, what: pc.Expression | pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
+    def delete(
+        self,
+        what: pc.Expression | pa.Table,
+        *,
+        application: AppTransaction | None = None,
+        tag: str = "",
+        partition: Targets = None,
+    ) -> Committed:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a table."""
         delete = self.delete_keys if isinstance(what, pa.Table) else self.delete_where
-        return delete(what, tag=tag, partition=partition)
+        return delete(what, application=application, tag=tag, partition=partition)
 
-    def delete_where(self, condition: Condition, *, tag: str = "", partition: Targets = None) -> Committed:
+    def delete_where(
+        self, condition: Condition, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+    ) -> Committed:
         """Delete the rows that satisfy a condition."""
         coordinator = self._coordinator
         likely: tuple[Resource, ...] = ()
         if coordinator.data.for_writes:
             likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
         work = partial(self._delete_where, condition=condition)
-        return with_retries(coordinator, "DELETE", work, tag=tag, partition=partition, likely=likely)
+        return with_retries(coordinator, "DELETE", work, application=application, tag=tag, partition=partition, likely=likely)
 
-    def delete_keys(self, keys: pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
+    def delete_keys(
+        self, keys: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+    ) -> Committed:
         """Delete the rows whose key and partition columns are in a table."""
-        return with_retries(self._coordinator, "DELETE", partial(self._delete_keys, keys=keys), tag=tag, partition=partition)
+        work = partial(self._delete_keys, keys=keys)
+        return with_retries(self._coordinator, "DELETE", work, application=application, tag=tag, partition=partition)
 
     def _delete_where(self, tx: Transaction, condition: Condition) -> Committed:
         read = RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, condition)
@@ -124,7 +136,9 @@ class ArrowEngine:
         tx.claim(file.group for file, _ in known)
         return tx.commit([batch.rewritten(file, doomed=self._kernels.among(found)) for file, found in known])
 
-    def overwrite_partitions(self, rows: pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
+    def overwrite_partitions(
+        self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+    ) -> Committed:
         """Replace the whole content of every partition that `rows` has rows for."""
 
         def work(tx: Transaction) -> Committed:
@@ -135,7 +149,7 @@ class ArrowEngine:
             tx.claim(f.group for p in parts for f in tx.snapshot().in_partition(p))
             return tx.commit(batch.new_files(parts), schema=batch.schema, replaced=replaced)
 
-        return with_retries(self._coordinator, "INSERT_OVERWRITE", work, tag=tag, partition=partition)
+        return with_retries(self._coordinator, "INSERT_OVERWRITE", work, application=application, tag=tag, partition=partition)
 
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""

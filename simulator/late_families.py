@@ -40,7 +40,7 @@ def _batch(number: int, version: int, random: Random) -> Operation:
     part, key = random.choice([*HOT, ("2", f"b{number}")])
     row = Row(part, key, random.randrange(100), (number,))
     application = AppTransaction("query", version)
-    return Insert(number, (row,), application) if random.random() < 0.5 else Upsert(number, (row,), application)
+    return random.choice([Insert, Upsert, Relay])(number, (row,), application)
 
 
 def belated(scenario: Scenario, random: Random) -> Scenario:

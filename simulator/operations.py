@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakelock.errors import LakelockError
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.retrying import applied_instead
 from lakelock.simulator.engine import Engine
 from lakelock.simulator.rows import Row, Stored
 
@@ -107,16 +108,23 @@ class Upsert(Operation):
 
 @dataclass(frozen=True)
 class Relay(Operation):
-    """Append rows as Spark's data source does: one process begins, others commit, and abort when the commit failed."""
+    """Append rows as Spark's data source does: one process begins, others commit, and abort when the commit failed.
+
+    With an application it is a micro-batch, of which only the process that commits knows the number.
+    """
 
     rows: tuple[Row, ...]
+    application: AppTransaction | None = None
 
     def run(self, engine: Engine) -> Committed | None:
         begun, stats = engine.insert_detached(self.rows, self.tag)
         try:
-            with engine.coordinator.adopt(begun) as tx:
+            with engine.coordinator.adopt(replace(begun, application=self.application)) as tx:
                 return tx.commit(stats)
-        except LakelockError:
+        except LakelockError as error:
+            applied = applied_instead(engine.coordinator, self.application, "INSERT", error)
+            if applied is not None:
+                return applied
             with suppress(LakelockError):
                 engine.coordinator.adopt(begun).abort("the job failed")
             raise

@@ -30,7 +30,7 @@ from lakelock.simulator.checks import Checker
 from lakelock.simulator.engine import LIGHT, PARQUET, Engine
 from lakelock.simulator.faults import Faults
 from lakelock.simulator.locks import LockRoom, open_lock
-from lakelock.simulator.operations import Insert, Operation, State, Upsert, state_of
+from lakelock.simulator.operations import Insert, Operation, Relay, State, Upsert, state_of
 from lakelock.simulator.rows import SCHEMA
 from lakelock.simulator.runtime import SimRuntime
 from lakelock.simulator.scenario import ActorPlan, Scenario
@@ -204,7 +204,7 @@ class Actor:
             self._done_with(operation, again=again)
 
     def _done_with(self, operation: Operation, *, again: bool) -> None:
-        batch = isinstance(operation, Insert | Upsert) and operation.application is not None
+        batch = isinstance(operation, Insert | Upsert | Relay) and operation.application is not None
         if again and batch and self._tries < REPLAYS:
             self._tries += 1
             return

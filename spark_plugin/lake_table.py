@@ -21,12 +21,12 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import HistoryEntry
-from lakelock.occ.retrying import with_retries
+from lakelock.occ.retrying import applied_instead, with_retries
 from lakelock.occ.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin import creating, streaming
-from lakelock.spark_plugin.arguments import HISTORY, Duplicates, changed, instant_of, names, plain, settings_of
+from lakelock.spark_plugin.arguments import HISTORY, Duplicates, changed, instant_of, names, numbered, plain, settings_of
 from lakelock.spark_plugin.frames import require_batch, require_classic, spark_schema
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
@@ -127,15 +127,27 @@ class LakeTable(LockedReads):
         return cls(spark, coordinator, spark_path(spark, path, location.uri))
 
     def insert(
-        self, df: DataFrame, *, partition: Targets = None, merge_schema: bool | None = None, tag: str = ""
+        self,
+        df: DataFrame,
+        *,
+        partition: Targets = None,
+        merge_schema: bool | None = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> WriteResult:
         """Append the rows. Keys are not looked up: a key that the table has already is then there twice.
 
         `partition` (of every write): the partitions or prefixes that it is for, such as `"month=1"` or `{"month": 1}`. Rows
         for another are an `InputError`, and in PESSIMISTIC mode only these are locked, not the whole table.
+
+        `txn_app_id` and `txn_version` (of every write, both or neither): the job's name and its own number of this write, as
+        Delta's `txnAppId` and `txnVersion`. Once this number or a greater one is in the table the write does nothing, and
+        the result says `already_applied`.
         """
         write = partial(inserting.insert, df=require_batch(df, "insert"))
-        return self._write("INSERT", write, partition=partition, settings=changed(self._settings, merge_schema), tag=tag)
+        txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
+        return self._write("INSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
 
     def upsert(
         self,
@@ -146,6 +158,8 @@ class LakeTable(LockedReads):
         duplicates: Duplicates | None = None,
         missing_columns: MissingColumns | None = None,
         tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> WriteResult:
         """Insert the rows whose keys the table lacks, replace the others; the newest by `order_by` wins.
 
@@ -154,24 +168,41 @@ class LakeTable(LockedReads):
         the stored values of these columns, new ones have null there) or `"null"` (all have null there).
         """
         write = partial(upserting.upsert, df=require_batch(df, "upsert"))
+        txn = numbered(txn_app_id, txn_version)
         settings = changed(self._settings, merge_schema, duplicates, missing_columns)
-        return self._write("UPSERT", write, partition=partition, settings=settings, tag=tag)
+        return self._write("UPSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
 
-    def delete(self, what: str | Column | DataFrame, *, partition: Targets = None, tag: str = "") -> WriteResult:
+    def delete(
+        self,
+        what: str | Column | DataFrame,
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a data frame."""
+        txn = numbered(txn_app_id, txn_version)
         if isinstance(what, str | Column):
             write: Write = partial(deleting.delete_where, condition=what)
-            return self._write("DELETE", write, partition=partition, where=what, tag=tag)
+            return self._write("DELETE", write, partition=partition, where=what, tag=tag, txn=txn)
         write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
-        return self._write("DELETE", write, partition=partition, tag=tag)
+        return self._write("DELETE", write, partition=partition, tag=tag, txn=txn)
 
     def overwrite_partitions(
-        self, df: DataFrame, *, partition: Targets = None, merge_schema: bool | None = None, tag: str = ""
+        self,
+        df: DataFrame,
+        *,
+        partition: Targets = None,
+        merge_schema: bool | None = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> WriteResult:
         """Replace the whole content of every partition that `df` has rows for; the others stay as they are."""
         write = partial(overwriting.overwrite_partitions, df=require_batch(df, "overwrite_partitions"))
-        settings = changed(self._settings, merge_schema)
-        return self._write("INSERT_OVERWRITE", write, partition=partition, settings=settings, tag=tag)
+        txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
+        return self._write("INSERT_OVERWRITE", write, partition=partition, settings=settings, tag=tag, txn=txn)
 
     def overwrite(
         self,
@@ -181,18 +212,20 @@ class LakeTable(LockedReads):
         partition: Targets = None,
         merge_schema: bool | None = None,
         tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> WriteResult:
         """Replace the rows that satisfy `where` by `df`, whose rows must all satisfy it; without `where` the whole table."""
         require_batch(df, "overwrite")
-        settings = changed(self._settings, merge_schema)
+        txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
         if where is None:
             if partition is not None:
                 hint = "name the rows to replace by where=..., or use overwrite_partitions(df, partition=...)"
                 raise InputError("an overwrite of the whole table takes no partition", hint=hint)
             write: Write = partial(overwriting.overwrite_table, df=df)
-            return self._write("INSERT_OVERWRITE_TABLE", write, settings=settings, tag=tag)
+            return self._write("INSERT_OVERWRITE_TABLE", write, settings=settings, tag=tag, txn=txn)
         write = partial(overwriting.overwrite_where, df=df, condition=where)
-        return self._write("UPSERT", write, partition=partition, where=where, settings=settings, tag=tag)
+        return self._write("UPSERT", write, partition=partition, where=where, settings=settings, tag=tag, txn=txn)
 
     def read(self, *, as_of: str | datetime | None = None, include_meta: bool = False) -> DataFrame:
         """The table as it is now, or was: the frame keeps to this state, whatever is committed later.
@@ -224,19 +257,33 @@ class LakeTable(LockedReads):
         rows = [tuple(plain(getattr(entry, f.name)) for f in fields(HistoryEntry)) for entry in entries]
         return self._spark.createDataFrame(rows, HISTORY)
 
-    def transaction(self, operation: str = "UPSERT", *, partition: Targets = None) -> LakeTransaction:
+    def transaction(
+        self,
+        operation: str = "UPSERT",
+        *,
+        partition: Targets = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> LakeTransaction:
         """Read, compute and write as one: `with table.transaction() as tx:`. Committed when the block ends without error.
 
         `partition` is where it may write. In PESSIMISTIC mode that, or the whole table, is locked from the beginning.
+        With `txn_app_id` and `txn_version` the whole of it is applied once: then `tx.already_applied` is True in the block,
+        whose writes do nothing.
         """
+        application = numbered(txn_app_id, txn_version)
         targets = resources_of(partition, self._coordinator.properties)
-        return LakeTransaction(lambda stack: self._begin(operation, targets, stack), self._attempt)
+        begin = partial(self._begin, operation, targets)
+        instead = partial(applied_instead, self._coordinator, application, operation)
+        return LakeTransaction(begin, self._attempt, application, instead)
 
-    def _begin(self, operation: str, targets: tuple[Resource, ...], stack: ExitStack) -> Transaction:
+    def _begin(
+        self, operation: str, targets: tuple[Resource, ...], application: AppTransaction | None, stack: ExitStack
+    ) -> Transaction:
         coordinator = self._coordinator
         coordinator.ensure_same_provider()
         stack.enter_context(coordinator.data.writing(operation, targets))
-        tx = coordinator.begin(operation)
+        tx = coordinator.begin(operation, application=application)
         tx.keep_within(targets)
         return tx
 
@@ -245,13 +292,12 @@ class LakeTable(LockedReads):
 
         `missing_columns` is that of `upsert`, to be set with `functools.partial`.
         """
-        settings = changed(self._settings, missing_columns=missing_columns)
-        application = streaming.micro_batch(df, batch_id)
-        self._write("UPSERT", partial(upserting.upsert, df=df), settings=settings, application=application)
+        settings, txn = changed(self._settings, missing_columns=missing_columns), streaming.micro_batch(df, batch_id)
+        self._write("UPSERT", partial(upserting.upsert, df=df), settings=settings, txn=txn)
 
     def insert_batch(self, df: DataFrame, batch_id: int) -> None:
         """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""
-        self._write("INSERT", partial(inserting.insert, df=df), application=streaming.micro_batch(df, batch_id))
+        self._write("INSERT", partial(inserting.insert, df=df), txn=streaming.micro_batch(df, batch_id))
 
     @property
     def schema(self) -> StructType:
@@ -284,7 +330,7 @@ class LakeTable(LockedReads):
         where: str | Column | None = None,
         settings: WriteSettings | None = None,
         tag: str = "",
-        application: AppTransaction | None = None,
+        txn: AppTransaction | None = None,
     ) -> WriteResult:
         coordinator = self._coordinator
         likely: tuple[Resource, ...] = ()
@@ -296,7 +342,7 @@ class LakeTable(LockedReads):
                 written = write(attempt)
                 return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
 
-        done = with_retries(coordinator, operation, work, application=application, tag=tag, partition=partition, likely=likely)
+        done = with_retries(coordinator, operation, work, application=txn, tag=tag, partition=partition, likely=likely)
         return WriteResult.of(done)
 
     @property

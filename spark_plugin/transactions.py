@@ -10,7 +10,9 @@ from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
 
-from lakelock.errors import TransactionStateError
+from lakelock.errors import ConflictError, LakelockError, TransactionStateError
+from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns
@@ -18,7 +20,7 @@ from lakelock.spark_plugin.arguments import changed
 from lakelock.spark_plugin.frames import require_batch
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.writing import deleting, inserting, upserting
-from lakelock.spark_plugin.writing.attempt import Attempt, Write
+from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 
 
@@ -29,12 +31,24 @@ class LakeTransaction:
     because only its author can compute anew. Leaving the block by an exception withdraws everything. `result` tells after
     the block what was committed.
 
+    A transaction whose version its application has applied before can still read, but its writes do nothing: `already_applied`
+    says so in the block, which may return at once, and so does `result` after it.
+
     Its reads do not see its own writes, so a write that looks keys or rows up must not follow one that touched the same
     partitions: such a second write is refused.
     """
 
-    def __init__(self, begin: Callable[[ExitStack], Transaction], attempt: Callable[[Transaction], Attempt]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[AppTransaction | None, ExitStack], Transaction],
+        attempt: Callable[[Transaction], Attempt],
+        application: AppTransaction | None,
+        instead: Callable[[LakelockError], Committed | None],
+    ) -> None:
+        """`instead` gives the result where the application has applied its version before, None for any other error."""
         self._begin, self._make_attempt = begin, attempt
+        self._application, self._instead = application, instead
+        self._applied: Committed | None = None
         self._locks = ExitStack()
         self._attempt: Attempt | None = None
         self.result: WriteResult | None = None
@@ -43,11 +57,21 @@ class LakeTransaction:
         if self._attempt is not None:
             raise TransactionStateError("this transaction was used before", hint="call table.transaction() for a new one")
         try:
-            self._attempt = self._make_attempt(self._begin(self._locks))
+            self._attempt = self._make_attempt(self._begun())
         except BaseException:
             self._locks.close()
             raise
         return self
+
+    def _begun(self) -> Transaction:
+        try:
+            return self._begin(self._application, self._locks)
+        except ConflictError as error:
+            self._applied = self._instead(error)
+            if self._applied is None:
+                raise
+        self._locks.close()
+        return self._begin(None, self._locks)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         attempt = self._open()
@@ -55,12 +79,26 @@ class LakeTransaction:
             if error is not None:
                 tx.abort(str(error) or type(error).__name__)
                 return
-            written = attempt.earlier
-            self.result = WriteResult.of(tx.commit(written.stats, schema=written.schema, replaced=written.replaced))
+            self.result = WriteResult.of(self._applied or self._committed(tx, attempt.earlier))
+
+    def _committed(self, tx: Transaction, written: Written) -> Committed:
+        try:
+            return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
+        except ConflictError as error:
+            applied = self._instead(error)
+            if applied is None:
+                raise
+            return applied
 
     @property
     def instant(self) -> str:
         return self._open().tx.instant
+
+    @property
+    def already_applied(self) -> bool:
+        """Whether the application had applied this version before this transaction began: then its writes do nothing."""
+        self._open()
+        return self._applied is not None
 
     def read(self, where: str | Column | None = None, *, include_meta: bool = False) -> DataFrame:
         """The rows (that satisfy `where`) as of the transaction's beginning. Say in `where` all that the result depends on:
@@ -92,6 +130,8 @@ class LakeTransaction:
 
     def _write(self, write: Write, *, looks_up: bool, anywhere: bool = False) -> None:
         attempt = self._open()
+        if self._applied is not None:
+            return
         earlier = {stat.partition_path or "" for stat in attempt.earlier.stats}
         if anywhere and earlier:
             raise TransactionStateError(

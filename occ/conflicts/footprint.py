@@ -44,6 +44,9 @@ class AppTransaction:
     app_id: str
     version: int
 
+    def __str__(self) -> str:
+        return f"{self.app_id}: {self.version}"
+
     def to_json(self) -> str:
         return json.dumps({"id": self.app_id, "version": self.version})
 

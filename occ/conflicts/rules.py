@@ -57,7 +57,7 @@ def application_transaction(mine: Footprint, other: ConcurrentCommit) -> Conflic
         ConflictRule.APPLICATION_TRANSACTION,
         mine.party,
         other.party,
-        [f"{ours.app_id}: {ours.version}"],
+        [str(ours)],
         detail="another run of the same application has already applied this version",
     )
     return replace(conflict, retry_helps=theirs.version == ours.version)
@@ -124,8 +124,8 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("strict", (application_transaction, metadata, file_group, partition_overwrite), True),
-        Profile("hudi", (application_transaction, file_group), False),
+        Profile("strict", (metadata, file_group, partition_overwrite), True),
+        Profile("hudi", (file_group,), False),
     )
 }
 
@@ -133,9 +133,12 @@ PROFILES = {
 def judge(
     profile: Profile, mine: Footprint, others: Sequence[ConcurrentCommit], before: Callable[[FileGroupId], DataFile | None]
 ) -> tuple[Conflict | None, list[FileCheck]]:
-    """The first conflict that needs no look, oldest commit first; else every look that is needed."""
+    """The first conflict that needs no look, oldest commit first; else every look that is needed.
+
+    Whatever the profile, an application's version is applied once.
+    """
     for other in others:
-        for rule in profile.rules:
+        for rule in (application_transaction, *profile.rules):
             conflict = rule(mine, other)
             if conflict is not None:
                 return conflict, []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
 from lakelock.conflict import ConflictRule
@@ -14,8 +17,10 @@ from lakelock.errors import (
 )
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import ReadKind, WholeTable
+from lakelock.occ.conflicts.rules import PROFILES
 from lakelock.occ.history import Outcome
 from lakelock.occ.retrying import with_retries
+from lakelock.settings import ConcurrencySettings, RetrySettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
@@ -263,6 +268,53 @@ def test_of_two_live_runs_of_one_application_version_only_one_commits(storage):
     with pytest.raises(ConflictError) as caught:
         two.commit([stats[1]])
     assert caught.value.conflict.rule is ConflictRule.APPLICATION_TRANSACTION
+
+
+def test_a_version_that_is_applied_cannot_be_begun_again_whoever_asks(storage):
+    insert_as = partial(writer(storage).begin, "INSERT")
+    with insert_as(application=AppTransaction("job", 7)) as tx:
+        done = tx.commit([put_file(tx, storage, "month=1", "a")])
+    insert(writer(storage), storage, "month=1", "b")
+    for applied in (7, 6):
+        with pytest.raises(ConflictError) as caught:
+            writer(storage).begin("DELETE", application=AppTransaction("job", applied))
+        conflict = caught.value.conflict
+        assert conflict.rule is ConflictRule.APPLICATION_TRANSACTION and conflict.other.instant == done.instant
+        assert not conflict.retry_helps
+    assert leftovers(storage) == []
+    insert_as(application=AppTransaction("job", 8)).abort()
+    insert_as(application=AppTransaction("another", 7)).abort()
+
+
+def test_a_version_that_only_the_committing_process_knows_is_applied_once(storage):
+    def relayed(group):
+        begun = writer(storage).begin("INSERT")
+        return put_file(begun, storage, "month=1", group), begun.detach()
+
+    def commit(stat, begun):
+        with writer(storage).adopt(replace(begun, application=AppTransaction("query", 3))) as tx:
+            tx.commit([stat])
+
+    commit(*relayed("a"))
+    with pytest.raises(ConflictError, match="application-transaction"):
+        commit(*relayed("b"))
+    assert groups(storage) == ["month=1/a"] and leftovers(storage) == []
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_in_every_profile_the_slower_of_two_runs_of_a_version_does_nothing(storage, profile):
+    settings = Settings(concurrency=ConcurrencySettings(profile=profile), retry=RetrySettings(attempts=1))
+    mine, job = writer(storage, settings=settings), AppTransaction("job", 1)
+    faster = []
+
+    def work(tx):
+        with writer(storage).begin("INSERT", application=job) as other:
+            faster.append(other.commit([put_file(other, storage, "month=1", "a")]))
+        return tx.commit([put_file(tx, storage, "month=1", "b")])
+
+    result = with_retries(mine, "INSERT", work, application=job)
+    assert result.already_applied and (result.instant, result.completion) == (faster[0].instant, faster[0].completion)
+    assert groups(storage) == ["month=1/a"] and leftovers(storage) == []
 
 
 def test_files_of_failed_attempts_are_gone_before_the_commit_is_visible(storage):

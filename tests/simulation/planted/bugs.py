@@ -191,11 +191,20 @@ _OTHERS = (
     Planted(
         "batch applied by a twin",
         "a replayed batch is not looked for in the baseline",
-        "occ.retrying:_attempts",
-        "if application is not None and coordinator.already_applied(application, tx.baseline.timeline):",
-        "if False:",
+        "occ.coordinator:Coordinator.begin",
+        "self._applied.ensure_new(application, baseline.timeline, mine)",
+        "pass",
         within=2000,
-        seed=80,
+        seed=7,
+    ),
+    Planted(
+        "batch applied by another process",
+        "an adopted batch is not looked for in the baseline",
+        "occ.coordinator:Coordinator.adopt",
+        "self._applied.ensure_new(detached.application, detached.baseline.timeline, tx.party)",
+        "pass",
+        within=2000,
+        seed=63,
     ),
     Planted(
         "application rule",
@@ -203,7 +212,7 @@ _OTHERS = (
         "occ.conflicts.rules:application_transaction",
         "if ours is None or theirs is None",
         "if True or ours is None or theirs is None",
-        seed=63,
+        seed=159,
     ),
     Planted(
         "null over missing columns",
