@@ -1,7 +1,7 @@
 """Attempts of tasks that go on when their commit no longer looks for them, and are killed with their files complete.
 
 Spark makes a second attempt of a task that is slow or whose executor it takes for lost, and tells nobody that one has ended. An
-attempt that lives looks in the end whether it is late (`spark_plugin/writing/late_tasks.py`); these are killed before they could.
+attempt that lives looks in the end whether it is late (`spark_plugin/writing/late_tasks.py`); these are killed before that.
 """
 
 from __future__ import annotations
