@@ -218,7 +218,7 @@ EVENTS: dict[EventKind, str] = {
 
 EXITS: dict[Exit, str] = {
     Exit.OK: "done; for `commits show`: this instant is committed",
-    Exit.ERROR: "an error of the table, the storage or the lock service; for `doctor`: a check failed (warnings alone end with 0)",
+    Exit.ERROR: "an error of the table, the storage or the lock service; for `doctor`: a check failed (warnings end with 0)",
     Exit.USAGE: "the command line or a setting is wrong; nothing was done",
     Exit.LOCK_HELD: "somebody else holds the lock",
     Exit.CONFLICT: "a conflict; for `commits show`: this instant was rejected",

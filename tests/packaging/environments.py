@@ -71,5 +71,5 @@ def extended(folder: Path, of: Path, *requirements: str | Path) -> Path:
 
 def add(folder: Path, *requirements: str | Path) -> Path:
     python = folder / "bin" / "python"
-    run(*_PIP, "--python", python, "install", "--quiet", *requirements, cwd=folder)
+    run(*_PIP, "--python", python, "install", "--quiet", "--no-compile", *requirements, cwd=folder)
     return python

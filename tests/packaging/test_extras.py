@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.environments import ROOT, extended, run
+from tests.spark.processes import SHORT_LIVED
 
 pytestmark = pytest.mark.slow
 
@@ -86,6 +87,7 @@ def test_the_quickstart_of_the_readme_runs_with_what_the_readme_says_and_runs_ag
     (tmp_path / "quickstart.py").write_text(program.replace("/tmp/flights", str(tmp_path / "flights")))
     # What `activate` does: Spark's workers are started as `python3`.
     path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
-    told = [run(python, tmp_path / "quickstart.py", cwd=tmp_path, PATH=path) for _ in range(2)]
+    quick = {"PATH": path, "JDK_JAVA_OPTIONS": SHORT_LIVED}
+    told = [run(python, tmp_path / "quickstart.py", cwd=tmp_path, **quick) for _ in range(2)]
     assert "2 inserted" in told[0]
     assert "1 inserted, 1 updated" in told[1], "the first run has deleted one of the two rows"
