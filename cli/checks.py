@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import platform
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from lakelock.cli.contents import check_contents
 from lakelock.cli.doctor_context import Check, DoctorContext
+from lakelock.cli.spark_checks import check_spark
 from lakelock.errors import LakelockError, LockTimeout
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
@@ -30,7 +29,7 @@ SKEW_MS = 5_000
 
 LOCK_WAIT_S = 5.0
 
-PACKAGES = ("lakelock", "pyspark", "pyarrow", "obstore", "fastavro", "hudi")
+PACKAGES = ("lakelock", "pyspark", "pandas", "pyarrow", "obstore", "fastavro", "hudi")
 
 
 def examine(patient: DoctorContext) -> Iterator[Check]:
@@ -168,21 +167,6 @@ def check_packages(patient: DoctorContext) -> Iterator[Check]:
         except PackageNotFoundError:
             found.append(f"no {package}")
     yield Check("packages", "ok", ", ".join(found))
-    for name, error in broken_neighbours():
-        hint = f"Spark then registers no Python data source at all, lakelock's included: repair or remove {name}"
-        yield Check("packages", "warning", f"{name} cannot be imported: {error}", hint)
-
-
-def broken_neighbours() -> list[tuple[str, str]]:
-    """Installed `pyspark_*` modules that fail to import: one is enough to switch off all automatic registration."""
-    broken = []
-    for module in pkgutil.iter_modules():
-        if module.name.startswith("pyspark_"):
-            try:
-                importlib.import_module(module.name)
-            except Exception as error:  # noqa: BLE001 whatever it raises, Spark stumbles over it
-                broken.append((module.name, f"{type(error).__name__}: {error}"))
-    return broken
 
 
 CHECKS: dict[str, Callable[[DoctorContext], Iterator[Check]]] = {
@@ -195,4 +179,5 @@ CHECKS: dict[str, Callable[[DoctorContext], Iterator[Check]]] = {
     "decisions": check_decisions,
     "contents": check_contents,
     "packages": check_packages,
+    "spark": check_spark,
 }

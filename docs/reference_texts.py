@@ -219,7 +219,7 @@ EVENTS: dict[EventKind, str] = {
 
 EXITS: dict[Exit, str] = {
     Exit.OK: "done; for `commits show`: this instant is committed",
-    Exit.ERROR: "an error of the table, the storage or the lock service; for `doctor`: something is wrong",
+    Exit.ERROR: "an error of the table, the storage or the lock service; for `doctor`: a check failed (warnings end with 0)",
     Exit.USAGE: "the command line or a setting is wrong; nothing was done",
     Exit.LOCK_HELD: "somebody else holds the lock",
     Exit.CONFLICT: "a conflict; for `commits show`: this instant was rejected",
@@ -245,7 +245,7 @@ STRENGTHS: dict[str, str] = {
 }
 
 JAVA_PEERS: dict[str, str] = {
-    "storage": "`StorageBasedLockProvider`, on S3 and GCS (Java has it for no other storage)",
+    "storage": "`StorageBasedLockProvider`: on S3 and GCS, since Hudi 1.2 also on Azure; on no other storage",
     "memory": "none: nobody outside this process takes part",
     "dynamodb": "`DynamoDBBasedLockProvider`, with the same table, partition key and region",
     "redis": "none: Java Hudi has no lock in Redis, so keep Java writers away",

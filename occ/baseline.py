@@ -1,8 +1,9 @@
 """The beginning of a transaction: an instant of its own, and what it has seen.
 
-The order of the steps is the protocol (DESIGN.md 4.2): look at the log and note its head; heartbeat, then the requested file;
-then list the timeline. What the log's head had decided must be visible in that listing, else it is published and the
-beginning starts over. Whatever was decided after the noted head and is not visible in that listing is the window.
+The order of the steps is the protocol (docs/concepts.md, step 1): look at the log and note its head; heartbeat, then the
+requested file; then list the timeline. What the log's head had decided must be visible in that listing, else it is
+published and the beginning starts over. Whatever was decided after the noted head and is not visible in that listing is the
+window.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The critical section: validate, decide, publish (DESIGN.md 4.4).
+"""The critical section: validate, decide, publish (docs/concepts.md, "The life of a transaction", steps 7 to 10).
 
 The lock makes this cheap and fair; the decision log makes it safe. Nothing here trusts the lock: a second writer in the
 same section loses at the put-if-absent of the next decision number and starts over.

@@ -83,8 +83,8 @@ def readable(error: Exception) -> Exception:
     if (missing := _MISSING.search(text)) and missing[1].partition(".")[0] in _SHIPPED:
         return WriteFailed(
             f"the Spark executors cannot import {missing[1]!r}",
-            hint="pip install lakelock in the Python of every worker (spark.pyspark.python), "
-            "or pass the release's zip with --py-files; the wheel does not work there",
+            hint="install lakelock for the Python that runs on every worker, and name that Python in PYSPARK_PYTHON or "
+            "spark.pyspark.python; --py-files is not enough, because pyarrow, obstore and fastavro are compiled",
             module=missing[1],
         )
     if isinstance(error, (AnalysisException, ParseException)) and "PYTHON" not in text[:40]:

@@ -67,6 +67,7 @@ class LakeTable(LockedReads):
         order_by: str | None = None,
         name: str | None = None,
         hive_style: bool = True,
+        if_not_exists: bool = False,
         config: str | Path | None = None,
         options: Mapping[str, object] | None = None,
         application: str = "",
@@ -76,11 +77,12 @@ class LakeTable(LockedReads):
 
         `key`: the columns that identify a row within its partition. `order_by`: of two versions of a row the one with the
         greater value wins; without it the later write does. `hive_style`: partition folders read `column=value`.
+        `if_not_exists`: a table that is there already is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)
         settings = settings_of(spark, config, options)
         location = StorageLocation.of(path, settings.storage)
-        creating.create(
+        definition = creating.Definition.of(
             location,
             schema.schema if isinstance(schema, DataFrame) else schema,
             key=names(key),
@@ -88,9 +90,16 @@ class LakeTable(LockedReads):
             order_by=order_by,
             name=name,
             hive_style=hive_style,
-            runtime=SystemRuntime(),
         )
-        return cls._open(spark, path, location, settings, application, listeners)
+        made = definition.make(location, SystemRuntime(), if_not_exists=if_not_exists)
+        table = cls._open(spark, path, location, settings, application, listeners)
+        if not made:
+            try:
+                definition.check(table._coordinator)
+            except BaseException:
+                table.close()
+                raise
+        return table
 
     @classmethod
     def for_path(

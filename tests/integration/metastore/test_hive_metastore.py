@@ -194,7 +194,7 @@ def test_a_missing_driver_is_named_with_its_installation(world: World, monkeypat
     monkeypatch.setitem(sys.modules, "thrift", None)
     with pytest.raises(ProviderRefused) as refused:
         world.writer("one")
-    assert refused.value.hint == "pip install 'lakelock[hive_metastore]'"
+    assert refused.value.hint == "pip install 'lakelock[hive-metastore]'"
 
 
 @pytest.mark.parametrize(
