@@ -17,6 +17,7 @@ from lakelock.settings import WriteSettings
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written
+from lakelock.table.fitting import conform
 from lakelock.table.index import tag
 from lakelock.table.keyed import Keyed, dedupe
 from lakelock.table.merge import Counts, DeleteMask, keys_among, rewrite
@@ -104,11 +105,7 @@ class ArrowKernels:
 
     def fitted(self, rows: pa.Table, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, pa.Table]:
         wanted = check_write(schema, rows.schema, merge)
-        columns = [
-            rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
-            for f in wanted.arrow
-        ]
-        return wanted, pa.table(columns, schema=wanted.arrow)
+        return wanted, conform(rows, wanted.arrow)
 
     def keyed(self, rows: pa.Table, properties: TableProperties) -> Keyed:
         return Keyed.of(rows, properties)
