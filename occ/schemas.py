@@ -5,11 +5,16 @@ The same commit tells whether another engine writes the table: it is that engine
 
 from __future__ import annotations
 
-from lakelock.errors import TableError
-from lakelock.occ.conflicts.footprint import NEWEST_FOREIGN, SCHEMA
+from collections.abc import Sequence
+
+from lakelock.conflict import Conflict, ConflictRule
+from lakelock.errors import ConflictError, TableError
+from lakelock.occ.conflicts.footprint import NEWEST_FOREIGN, SCHEMA, ConcurrentCommit
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.pending_commit import PendingCommit
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.evolution import merged
 from lakelock.table.instants import Instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -32,7 +37,7 @@ class SchemaHistory:
         for instant in newest:
             text = self._schema_of(instant, timeline)
             if text:
-                return TableSchema.from_avro_json(text)
+                return TableSchema.of_commit(text)
         if properties.create_schema:
             return TableSchema.from_avro_json(properties.create_schema)
         raise TableError(
@@ -54,3 +59,27 @@ class SchemaHistory:
                 self._table.met_foreign(beside)
             self._known[instant.requested] = extra.get(SCHEMA, "")
         return self._known[instant.requested]
+
+
+def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[ConcurrentCommit]) -> TableSchema:
+    """The schema to publish: the newest that others, by whatever engine, published in the window, together with mine.
+
+    A commit that repeats the schema of the baseline changes nothing, also when it is newer than one that does: its writer had
+    not seen the other. Raises `ConflictError` where the changes do not go together.
+    """
+    theirs, last = base, None
+    for other in sorted(others, key=lambda o: o.party.completion or ""):
+        found = TableSchema.of_commit(other.metadata.schema_json) if other.metadata.schema_json else base
+        if found != base:
+            theirs, last = _together(base, found, theirs, draft, other), other
+    return draft.schema if last is None else _together(base, theirs, draft.schema, draft, last)
+
+
+def _together(
+    base: TableSchema, theirs: TableSchema, mine: TableSchema, draft: PendingCommit, other: ConcurrentCommit
+) -> TableSchema:
+    schema, problems = merged(base, theirs, mine)
+    if problems:
+        detail = "both changed the table's columns, and the changes do not go together"
+        raise ConflictError(Conflict.over(ConflictRule.METADATA, draft.footprint.party, other.party, problems, detail=detail))
+    return schema
