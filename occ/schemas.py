@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.errors import ConflictError, TableError
 from lakelock.occ.conflicts.footprint import NEWEST_FOREIGN, SCHEMA, ConcurrentCommit
@@ -33,17 +35,23 @@ class SchemaHistory:
 
     def at(self, timeline: Timeline, properties: TableProperties) -> TableSchema:
         """The schema as of a timeline, without the meta columns."""
-        newest = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)[:LOOKED_AT]
-        for instant in newest:
-            text = self._schema_of(instant, timeline)
-            if text:
-                return TableSchema.of_commit(text)
+        completed = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)
+        newest = self._first_told(completed, timeline)
+        if newest is not None:
+            # Hudi's readers go by the instants. Where both orders differ, one writer may not have known of the other's columns.
+            by_instant = self._first_told(sorted(completed, key=lambda i: i.requested, reverse=True), timeline) or newest
+            together, problems = merged(TableSchema(pa.schema([])), by_instant, newest)
+            return by_instant if problems or newest == by_instant else together
         if properties.create_schema:
             return TableSchema.from_avro_json(properties.create_schema)
         raise TableError(
             f"{self._table.storage.uri} has no schema: neither a commit nor hoodie.table.create.schema tells it",
             hint="create the table with a schema, or let its first writer commit",
         )
+
+    def _first_told(self, commits: Sequence[Instant], timeline: Timeline) -> TableSchema | None:
+        texts = (self._schema_of(instant, timeline) for instant in commits[:LOOKED_AT])
+        return next((TableSchema.of_commit(text) for text in texts if text), None)
 
     def _schema_of(self, instant: Instant, timeline: Timeline) -> str:
         if instant.requested not in self._known:
@@ -69,10 +77,22 @@ def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[Concu
     """
     theirs, last = base, None
     for other in sorted(others, key=lambda o: o.party.completion or ""):
-        found = TableSchema.of_commit(other.metadata.schema_json) if other.metadata.schema_json else base
+        found = _schema_of(other, base)
         if found != base:
             theirs, last = _together(base, found, theirs, draft, other), other
-    return draft.schema if last is None else _together(base, theirs, draft.schema, draft, last)
+    if last is None:
+        return draft.schema
+    schema, mine = _together(base, theirs, draft.schema, draft, last), draft.footprint.party.instant
+    later = max((o for o in others if o.party.instant > mine), key=lambda o: o.party.instant, default=None)
+    if later is not None and draft.schema != base and schema != _schema_of(later, base):
+        added = [name for name in schema.names if name not in _schema_of(later, base).names]
+        detail = "readers take the columns from the commit of the latest instant, and that one lacks mine"
+        raise _conflict(draft, later, added, detail)
+    return schema
+
+
+def _schema_of(other: ConcurrentCommit, base: TableSchema) -> TableSchema:
+    return TableSchema.of_commit(other.metadata.schema_json) if other.metadata.schema_json else base
 
 
 def _together(
@@ -80,6 +100,9 @@ def _together(
 ) -> TableSchema:
     schema, problems = merged(base, theirs, mine)
     if problems:
-        detail = "both changed the table's columns, and the changes do not go together"
-        raise ConflictError(Conflict.over(ConflictRule.METADATA, draft.footprint.party, other.party, problems, detail=detail))
+        raise _conflict(draft, other, problems, "both changed the table's columns, and the changes do not go together")
     return schema
+
+
+def _conflict(draft: PendingCommit, other: ConcurrentCommit, over: Sequence[str], detail: str) -> ConflictError:
+    return ConflictError(Conflict.over(ConflictRule.METADATA, draft.footprint.party, other.party, over, detail=detail))

@@ -90,11 +90,24 @@ def test_a_rewrite_that_began_before_a_column_was_added_is_right(storage: Memory
 
 
 @pytest.mark.parametrize("profile", ["strict", "hudi"])
-def test_columns_that_two_add_at_the_same_time_are_both_kept(storage: MemoryStorage, profile: str) -> None:
+@pytest.mark.parametrize("theirs", ["earlier", "later"])
+def test_columns_that_two_add_at_the_same_time_are_both_kept(storage: MemoryStorage, profile: str, theirs: str) -> None:
+    """Hudi's readers take the columns from the commit of the latest instant: if that is the other's, mine begins again."""
     mine = writer(storage, Settings.resolve({"write.merge_schema": True, "concurrency.profile": profile}).settings)
+    peer, counted = Peer(storage), rows(("c", 4, "1", 40), schema=COUNTED)
+    began = peer.begin() if theirs == "earlier" else ""
     tx = mine.begin("INSERT")
-    Peer(storage).insert(rows(("n", 3, "3", "noted"), schema=NOTED), "month=3")
-    insert_in(mine, tx, rows(("c", 4, "1", 40), schema=COUNTED))
+    peer.insert(rows(("n", 3, "3", "noted"), schema=NOTED), "month=3", instant=began)
+    if theirs == "earlier":
+        insert_in(mine, tx, counted)
+    else:
+        with pytest.raises(ConflictError, match="readers take the columns") as caught:
+            insert_in(mine, tx, counted)
+        conflict = caught.value.conflict
+        assert (conflict.rule, conflict.overlap, conflict.retry_helps) == (ConflictRule.METADATA, ("count",), True)
+        ArrowEngine(mine).insert(rows(("c", 4, "1", None, 40), schema=NOTED.append(COUNTED.field("count"))))
+    latest = max(writer(storage).table.timeline().commits, key=lambda i: i.requested)
+    assert latest.requested == writer(storage).history(1)[0].instant
     assert names(storage) == [*SCHEMA.names, "note", "count"]
     found = stored(storage, "v", "note", "count")
     assert found == {"a": (1, None, None), "b": (2, None, None), "c": (4, None, 40), "n": (3, "noted", None)}
@@ -148,14 +161,25 @@ def test_a_change_without_rows_counts(storage: MemoryStorage) -> None:
 
 
 def test_a_newer_commit_that_had_not_seen_the_change_does_not_undo_it(storage: MemoryStorage) -> None:
-    """Another engine may publish the old columns blindly; whoever commits next with both in sight mends it."""
+    """Another engine may publish the old columns blindly: neither readers lose the column, nor whoever commits next."""
     mine, peer = writer(storage), Peer(storage)
     tx, blind = mine.begin("INSERT"), peer.begin()
     peer.insert(rows(("n", 3, "3", "noted"), schema=NOTED), "month=3")
     peer.insert(rows(("o", 4, "4")), "month=4", instant=blind)
-    assert names(storage) == SCHEMA.names
+    assert names(storage) == NOTED.names
     insert_in(mine, tx, rows(("c", 5, "1")))
     assert names(storage) == NOTED.names
+    assert stored(storage, "note")["n"] == ("noted",)
+
+
+def test_a_column_of_a_commit_that_began_before_the_newest_is_seen(storage: MemoryStorage) -> None:
+    """Its instant is earlier than that of a commit without the column, its completion later."""
+    peer = Peer(storage)
+    slow = peer.begin()
+    peer.insert(rows(("o", 4, "4")), "month=4")
+    peer.insert(rows(("n", 3, "3", "noted"), schema=NOTED), "month=3", instant=slow)
+    assert names(storage) == NOTED.names
+    ArrowEngine(writer(storage)).upsert(rows(("m", 5, "3", None), schema=NOTED))
     assert stored(storage, "note")["n"] == ("noted",)
 
 
