@@ -45,9 +45,11 @@ def _together(
             problems.append(f"{path}: added as not null")
         found.append(field)
     names: dict[str, str] = {}
-    for field in found:
-        if names.setdefault(field.name.lower(), field.name) != field.name:
-            problems.append(f"{where}{field.name}: Spark cannot tell it from {names[field.name.lower()]}")
+    problems += [
+        f"{where}{field.name}: Spark cannot tell it from {names[field.name.lower()]}"
+        for field in found
+        if names.setdefault(field.name.lower(), field.name) != field.name
+    ]
     return found
 
 

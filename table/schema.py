@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -49,7 +50,7 @@ class TableSchema:
     """
 
     arrow: pa.Schema
-    as_found: str = field(default="", compare=False, repr=False)
+    as_found: str = dataclasses.field(default="", compare=False, repr=False)
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> TableSchema:
