@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
@@ -19,9 +20,10 @@ from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers import open_provider
 from lakelock.storage import probe
 from lakelock.table import layout
-from lakelock.table.eligibility import why_not_readable, why_not_writable
+from lakelock.table.eligibility import Refusal, bucket_index_refusal, next_step, why_not_readable, why_not_writable
 from lakelock.table.instants import parse_instant
-from lakelock.table.properties import read_properties
+from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 
 SKEW_MS = 5_000
@@ -52,13 +54,26 @@ def check_table(patient: DoctorContext) -> Iterator[Check]:
     properties = read_properties(patient.storage)
     keys, fields = ", ".join(properties.record_keys) or "none", ", ".join(properties.partition_fields) or "none"
     found = f"{properties.name}: version {properties.version}, {properties.type}, key {keys}, partitioned by {fields}"
-    unreadable, unwritable = why_not_readable(properties), why_not_writable(properties)
-    if unreadable is not None:
-        yield Check("table", "failed", f"{found}; cannot be read: {unreadable.reason}", unreadable.hint)
-    elif unwritable is not None:
-        yield Check("table", "warning", f"{found}; can be read, but not written: {unwritable.reason}", unwritable.hint)
-    else:
+    refusals = _refusals(patient, properties)
+    if not refusals:
         yield Check("table", "ok", found)
+        return
+    what = "cannot be read" if why_not_readable(properties) else "can be read, but not written"
+    yield Check("table", "failed", f"{found}; {what}")
+    for number, refusal in enumerate(refusals, 1):
+        last = number == len(refusals)
+        yield Check("table", "failed", str(refusal), next_step(properties, refusals) if last else "")
+
+
+def _refusals(patient: DoctorContext, properties: TableProperties) -> list[Refusal]:
+    """Every reason why the table is not written, by its properties and by its files."""
+    found = list(why_not_writable(properties))
+    if not why_not_readable(properties):
+        with suppress(LakelockError):  # files that cannot be listed are the matter of the check of contents
+            snapshot = read_snapshot(patient.storage, read_timeline(patient.storage), runtime=patient.runtime)
+            buckets = bucket_index_refusal(snapshot)
+            found += [buckets] if buckets is not None and buckets not in found else []
+    return found
 
 
 def check_conditions(patient: DoctorContext) -> Iterator[Check]:

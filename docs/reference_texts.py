@@ -154,8 +154,9 @@ RULES: dict[ConflictRule, RuleText] = {
         "yes, if the table may still be written",
     ),
     ConflictRule.METADATA: RuleText(
-        "changed the table's schema, and so do I",
-        "two writers add columns at the same time",
+        "changed the table's columns in a way that does not go with mine: added columns that may be null go together, "
+        "whoever adds them; nothing else does",
+        "two writers add the same column at the same time, one as a number and one as text",
         "yes",
     ),
     ConflictRule.APPLICATION_TRANSACTION: RuleText(

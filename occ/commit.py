@@ -33,6 +33,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
 from lakelock.occ.recovery.ending import outcome_unknown
+from lakelock.occ.schemas import schema_after
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
 from lakelock.storage import Created
@@ -41,6 +42,7 @@ from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import later_than
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import read_properties
+from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
@@ -57,11 +59,13 @@ class Commit:
         baseline: Baseline,
         draft: PendingCommit,
         *,
+        schema: TableSchema,
         before: Callable[[FileGroupId], DataFile | None],
         ensure_alive: Callable[[], None],
     ) -> None:
-        """`before` gives a file group's file in the snapshot; `ensure_alive` raises once the heartbeat is lost."""
-        self._table, self._baseline, self._draft = table, baseline, draft
+        """`schema`: the table's at the baseline. `before` gives a file group's file in the snapshot; `ensure_alive` raises
+        once the heartbeat is lost."""
+        self._table, self._baseline, self._draft, self._schema = table, baseline, draft, schema
         self._before, self._ensure_alive = before, ensure_alive
         self._answers: dict[object, Conflict | None] = {}
         self._others: dict[str, ConcurrentCommit] = {}
@@ -121,6 +125,7 @@ class Commit:
                     table.met_foreign(other.party.instant)
             self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
             looks: list[FileCheck | LateStarter] = [*self._validate(timeline, others)]
+            schema = schema_after(self._schema, self._draft, others)
             looks += late_starters(table, timeline, baseline.instant, self._answers)
             if looks and not may_look:
                 return looks
@@ -130,7 +135,7 @@ class Commit:
             if lease is not None:
                 lease.ensure_active()
             reached(Step.VALIDATED)
-            decided = self._decide(view, timeline, decisions, others)
+            decided = self._decide(view, timeline, decisions, schema.to_avro_json(baseline.properties.name))
             if decided is not None:
                 return self._publish(decided, timeline, lease)
         raise TransactionError(
@@ -175,9 +180,7 @@ class Commit:
                 hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
             )
 
-    def _decide(
-        self, view: LogView, timeline: Timeline, decisions: Sequence[Decision], others: Sequence[ConcurrentCommit]
-    ) -> Decision | None:
+    def _decide(self, view: LogView, timeline: Timeline, decisions: Sequence[Decision], schema_json: str) -> Decision | None:
         """Put the commit under the next number: this is the commit point. None when somebody else has the number."""
         table, baseline = self._table, self._baseline
         newest = max([timeline.newest_time, *(d.completion for d in decisions)])
@@ -191,7 +194,7 @@ class Commit:
             writer=table.writer,
             operation=self._draft.operation,
             completion=later_than(table.runtime.now_ms(), newest),
-            payload=self._draft.payload(number, write_id, self._schema_json(others), beside="".join(table.foreign_met)),
+            payload=self._draft.payload(number, write_id, schema_json, beside="".join(table.foreign_met)),
         )
         self.may_be_decided = True
         made = table.log.decide(decision)
@@ -238,13 +241,6 @@ class Commit:
         if made is Created.UNKNOWN:
             raise self._unknown(StorageUnavailable("no answer to the commit, nor to its withdrawal"))
         return made
-
-    def _schema_json(self, others: Sequence[ConcurrentCommit]) -> str:
-        """The table's schema after this commit: mine, unless another added columns meanwhile and I did not."""
-        if self._draft.footprint.changes_schema:
-            return self._draft.schema_json
-        evolved = [o.metadata.schema_json for o in others if o.metadata.schema_json and keys.CHANGES_SCHEMA in o.metadata.extra]
-        return evolved[-1] if evolved else self._draft.schema_json
 
     def _publish(self, decision: Decision, timeline: Timeline, lease: Lease | None) -> Decision:
         table = self._table

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns
-from lakelock.table.fitting import refuse_nulls
+from lakelock.table.fitting import whole
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,7 @@ def updated(stored: pa.Array, given: pa.Array, field: pa.Field) -> pa.Array:
     """
     if given.type == stored.type:
         return given
-    result = _updated(stored, given)
-    refuse_nulls(field, result, missing=True)
-    return result
+    return whole(_updated(stored, given), field)
 
 
 def _updated(stored: pa.Array, given: pa.Array) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 import re
@@ -46,9 +47,12 @@ class TableSchema:
     """The columns of a table in order, without Hudi's five meta columns, as canonical Arrow types.
 
     Canonical: what `canonical` gives. Columns of tables made here may all hold nulls; those of others as they say.
+    `as_found` is the text of the commit that says so: Avro knows more than Arrow (names of nested records, docs, defaults),
+    and what does not change is said again as it was.
     """
 
     arrow: pa.Schema
+    as_found: str = dataclasses.field(default="", compare=False, repr=False)
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> TableSchema:
@@ -64,8 +68,15 @@ class TableSchema:
         """The schema in a commit, in hoodie.properties or in a file's footer."""
         return _from_avro_json(text, source)
 
+    @classmethod
+    def of_commit(cls, text: str) -> TableSchema:
+        """The schema in a commit, whose text later commits repeat."""
+        return cls(_from_avro_json(text, "the table's schema").arrow, text)
+
     def to_avro_json(self, table_name: str, *, null_first: bool = True) -> str:
         """The Avro JSON for commits (`null_first`) or for the property hoodie.table.create.schema (not)."""
+        if null_first and self.as_found:
+            return self.as_found
         return _dump(self._record(table_name, list(self.arrow), null_first=null_first))
 
     def footer_json(self, table_name: str) -> str:

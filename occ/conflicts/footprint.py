@@ -29,7 +29,6 @@ COMMIT_INFO = "lakelock.commit_info"
 SAW = "lakelock.saw"
 NEWEST_FOREIGN = "lakelock.beside"
 TAG = "lakelock.tag"
-CHANGES_SCHEMA = "lakelock.changes_schema"
 
 CLUSTER = "CLUSTER"
 """What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
@@ -70,7 +69,6 @@ class Footprint:
     overwritten_partitions: frozenset[str] = frozenset()
     reads: tuple[Read, ...] = ()
     application: AppTransaction | None = None
-    changes_schema: bool = False
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
@@ -81,16 +79,13 @@ class Footprint:
     def written_partitions(self) -> frozenset[str]:
         return frozenset(g.partition for g in self.added | self.rewritten)
 
-    def wrote(
-        self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None, *, changes_schema: bool
-    ) -> Footprint:
+    def wrote(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> Footprint:
         """This footprint with the files that were written in the end instead of those that were announced."""
         return replace(
             self,
             added=frozenset(s.group for s in stats if s.is_new_group),
             rewritten=frozenset(s.group for s in stats if not s.is_new_group),
             replaced=frozenset(FileGroupId(p, f) for p, ids in (replaced or {}).items() for f in ids),
-            changes_schema=changes_schema,
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.occ.conflicts.footprint import CHANGES_SCHEMA, ConcurrentCommit, Footprint
+from lakelock.occ.conflicts.footprint import ConcurrentCommit, Footprint
 from lakelock.occ.conflicts.reads import Read, ReadKind
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
@@ -61,13 +61,6 @@ def application_transaction(mine: Footprint, other: ConcurrentCommit) -> Conflic
         detail="another run of the same application has already applied this version",
     )
     return replace(conflict, retry_helps=theirs.version == ours.version)
-
-
-def metadata(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
-    """Both change the table's schema."""
-    if not mine.changes_schema or not other.metadata.extra.get(CHANGES_SCHEMA):
-        return None
-    return Conflict.over(ConflictRule.METADATA, mine.party, other.party, [], detail="both add columns to the table")
 
 
 def file_group(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
@@ -124,7 +117,7 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("strict", (metadata, file_group, partition_overwrite), True),
+        Profile("strict", (file_group, partition_overwrite), True),
         Profile("hudi", (file_group,), False),
     )
 }

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakelock.settings import WriteSettings
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.avro.container import encode
 from lakelock.table.avro.schemas import CLEANER_PLAN, REQUESTED_REPLACE
+from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.keyed import Keyed
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
@@ -77,6 +81,26 @@ class Peer:
         """One whole write of one file group."""
         instant = self.begin()
         self.complete(instant, [self.write(instant, partition, file_id)])
+        return instant
+
+    def insert(self, rows: pa.Table, partition: str, *, instant: str = "", schema: str = "") -> str:
+        """Rows in a new file group, and a commit that says what columns the table has now, by default those of the rows."""
+        instant, properties = instant or self.begin(), read_properties(self.storage)
+        columns, new = TableSchema(rows.schema), DataFile(partition, f"peer-{instant}-0", "0-0-0", instant, 0)
+        with self.storage.open_output(new.key) as out:
+            writer = BaseFileWriter(out, columns, Stamp(properties.name, instant, partition, new.name), WriteSettings())
+            keyed = Keyed.of(rows, properties)
+            writer.add_new(keyed.rows, keyed.keys)
+            writer.close()
+            size_bytes = out.tell()
+        stat = WriteStat(new.file_id, new.key, partition_path=partition, num_writes=len(keyed), file_size_bytes=size_bytes)
+        self.complete(instant, [stat], operation="INSERT", extra={"schema": schema or columns.to_avro_json(properties.name)})
+        return instant
+
+    def alter(self, schema: str) -> str:
+        """Say what columns the table has from now on, and write nothing."""
+        instant = self.begin()
+        self.complete(instant, [], operation="ALTER_SCHEMA", extra={"schema": schema})
         return instant
 
     def plan_clustering(self, *groups: FileGroupId, instant: str = "") -> str:

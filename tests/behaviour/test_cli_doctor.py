@@ -113,15 +113,23 @@ class TestDoctor:
         ended = run("doctor", path)
         assert f"decision 1 commits {done.instant}, which is not visible yet" in ended.out
 
-    def test_a_table_that_is_only_read_is_a_warning_that_says_why(self, storage: LocalStorage, path: str) -> None:
+    def test_a_table_that_cannot_be_written_fails_with_every_reason_at_once(self, storage: LocalStorage, path: str) -> None:
+        insert(writer(storage), storage, "month=1", "00000001-1347-4187-8af3-1c83a1831000-0")
         found = storage.get(layout.PROPERTIES)
         assert found is not None
-        storage.put(layout.PROPERTIES, found.data + b"hoodie.table.metadata.partitions=files\n")
+        changes = b"hoodie.table.metadata.partitions=files\nhoodie.table.timeline.timezone=LOCAL\n"
+        storage.put(layout.PROPERTIES, found.data + changes)
         ended = run("doctor", path, "--json")
-        (table,) = [check for check in ended.json["checks"] if check["name"] == "table"]
-        assert table["status"] == "warning"
-        assert "not written" in table["found"]
-        assert "hoodie.metadata.enable" in table["hint"]
+        assert (ended.code, ended.json["ok"]) == (Exit.ERROR, False)
+        table = [check for check in ended.json["checks"] if check["name"] == "table"]
+        assert {check["status"] for check in table} == {"failed"}
+        for reason, check in zip(
+            ("can be read, but not written", "metadata table", "zone LOCAL", "buckets"), table, strict=True
+        ):
+            assert reason in check["found"]
+        assert [bool(check["hint"]) for check in table] == [False, False, False, True]
+        assert table[-1]["hint"].endswith("it can be read meanwhile")
+        assert "lock" in {check["name"] for check in ended.json["checks"]}
 
     def test_storage_that_ignores_conditions_fails(self) -> None:
         (found,) = [check for check in self._examined(_Careless(self._table())) if check.name == "storage"]

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, RolledBackError, TableError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.instants import Action, format_instant
 from lakelock.table.layout import FileGroupId
-from lakelock.table.schema import TableSchema
 from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import (
     HUDI,
     QUICK,
-    SCHEMA,
     ScriptedRead,
     groups,
     insert,
@@ -244,30 +239,6 @@ def test_what_was_archived_before_stays_visible_and_is_built_upon(storage, peer)
     tx, stats = rewrite(storage)
     tx.commit(stats)
     assert f"month=1/a@{tx.instant}" in visible(storage)
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs", "rejected"),
-    [("same", "same", False), ("same", "wider", False), ("wider", "same", False), ("wider", "wider", True)],
-)
-def test_of_two_that_add_columns_one_is_rejected_and_no_other_mix_is(mine, theirs, rejected):
-    storage = MemoryStorage()
-    new_table(storage)
-    wider = TableSchema.from_arrow(SCHEMA.append(pa.field("extra", pa.string())))
-    settings = Settings.resolve({"write.merge_schema": True}).settings
-    tx = writer(storage, settings).begin("INSERT")
-    row = pa.table([["x"], [1], ["2"]], schema=SCHEMA)
-    added = row.append_column("extra", pa.array(["e"])) if theirs == "wider" else row
-    ArrowEngine(writer(storage, settings)).insert(added)
-    stats = [put_file(tx, storage, "month=1", "a")]
-    if rejected:
-        with pytest.raises(ConflictError) as caught:
-            tx.commit(stats, schema=wider)
-        assert caught.value.conflict.rule is ConflictRule.METADATA
-        return
-    tx.commit(stats, schema=wider if mine == "wider" else None)
-    names = writer(storage).schema().arrow.names
-    assert ("extra" in names) == ("wider" in (mine, theirs))
 
 
 def test_the_time_that_a_peer_has_requested_for_something_else_is_left_to_it(storage, peer):
