@@ -97,20 +97,19 @@ def refuse_nulls(field: pa.Field, column: pa.Array | pa.ChunkedArray, *, missing
 
     `missing`: it is null because the rows to write lack it.
     """
-    for array in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-        _refuse_nulls(field, array, field.name, missing)
+    _refuse_nulls(field, column, field.name, missing)
 
 
-def _refuse_nulls(field: pa.Field, array: pa.Array, where: str, missing: bool) -> None:
-    if not field.nullable and array.null_count:
+def _refuse_nulls(field: pa.Field, column: pa.Array | pa.ChunkedArray, where: str, missing: bool) -> None:
+    if not field.nullable and column.null_count:
         raise SchemaError(
-            f"column {where} must not be null and is in {array.null_count} rows"
+            f"column {where} must not be null and is in {column.null_count} rows"
             + (", which lack it and have no stored value to keep" if missing else ""),
             hint="add the column to the rows" if missing else "remove these rows or fill the column",
             column=where,
         )
     if _has_required_field(field.type):
-        there = array.drop_null() if array.null_count else array
+        there = column.drop_null() if column.null_count else column
         for child, values in zip(field.type, there.flatten(), strict=True):
             _refuse_nulls(child, values, f"{where}.{child.name}", missing)
 
