@@ -159,7 +159,8 @@ def _table(rows: Iterable[Row]) -> pa.Table:
         "right": [row.right for row in rows],
         "part": [row.part for row in rows],
     }
-    given = [field for field in SCHEMA if NOT_GIVEN not in values[field.name]]
+    lacking = [name for name in ("left", "right") if NOT_GIVEN in values[name]]
+    given = [field for field in SCHEMA if field.name not in lacking]
     return pa.table([values[field.name] for field in given], schema=pa.schema(given))
 
 

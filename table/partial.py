@@ -32,7 +32,7 @@ def lacking(table: Iterable[pa.Field], given: Iterable[pa.Field]) -> Iterator[La
 def refuse_missing(table: pa.Schema, given: Iterable[pa.Field], missing: MissingColumns) -> None:
     """Raise `SchemaError`, naming the columns, if an upsert of rows with the columns `given` must not be made."""
     lacks = [] if missing == "null" else list(lacking(table, given))
-    if missing == "error" and lacks:
+    if missing != "keep" and lacks:
         names = ", ".join(lack.path for lack in lacks)
         raise SchemaError(
             f"the rows lack {_columns(lacks)} of the table: {names}; "
