@@ -27,9 +27,11 @@ from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
 from lakelock.spark_plugin import creating, streaming
 from lakelock.spark_plugin.arguments import HISTORY, Duplicates, changed, instant_of, names, plain, settings_of
+from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import require_batch, require_classic, spark_schema
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
+from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
@@ -80,6 +82,7 @@ class LakeTable(LockedReads):
         require_classic(spark)
         settings = settings_of(spark, config, options)
         location = StorageLocation.of(path, settings.storage)
+        root = spark_path(spark, path, location.uri)
         creating.create(
             location,
             schema.schema if isinstance(schema, DataFrame) else schema,
@@ -90,7 +93,7 @@ class LakeTable(LockedReads):
             hive_style=hive_style,
             runtime=SystemRuntime(),
         )
-        return cls._open(spark, path, location, settings, application, listeners)
+        return cls._open(spark, root, location, settings, application, listeners)
 
     @classmethod
     def for_path(
@@ -110,13 +113,14 @@ class LakeTable(LockedReads):
         """
         require_classic(spark)
         settings = settings_of(spark, config, options)
-        return cls._open(spark, path, StorageLocation.of(path, settings.storage), settings, application, listeners)
+        location = StorageLocation.of(path, settings.storage)
+        return cls._open(spark, spark_path(spark, path, location.uri), location, settings, application, listeners)
 
     @classmethod
     def _open(
         cls,
         spark: SparkSession,
-        path: str | Path,
+        root: str,
         location: StorageLocation,
         settings: Settings,
         application: str,
@@ -124,8 +128,9 @@ class LakeTable(LockedReads):
     ) -> LakeTable:
         name = application or spark.sparkContext.appName or ""
         coordinator = Coordinator.open(location, settings, application=name, listeners=listeners)
-        return cls(spark, coordinator, spark_path(spark, path, location.uri))
+        return cls(spark, coordinator, root)
 
+    @needs_spark
     def insert(
         self, df: DataFrame, *, partition: Targets = None, merge_schema: bool | None = None, tag: str = ""
     ) -> WriteResult:
@@ -137,6 +142,7 @@ class LakeTable(LockedReads):
         write = partial(inserting.insert, df=require_batch(df, "insert"))
         return self._write("INSERT", write, partition=partition, merge_schema=merge_schema, tag=tag)
 
+    @needs_spark
     def upsert(
         self,
         df: DataFrame,
@@ -153,14 +159,16 @@ class LakeTable(LockedReads):
         write = partial(upserting.upsert, df=require_batch(df, "upsert"))
         return self._write("UPSERT", write, partition=partition, merge_schema=merge_schema, duplicates=duplicates, tag=tag)
 
+    @needs_spark
     def delete(self, what: str | Column | DataFrame, *, partition: Targets = None, tag: str = "") -> WriteResult:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a data frame."""
         if isinstance(what, str | Column):
-            write: Write = partial(deleting.delete_where, condition=what)
+            write: Write = partial(deleting.delete_where, condition=Condition.of(self._spark, self.schema, what))
             return self._write("DELETE", write, partition=partition, where=what, tag=tag)
         write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
         return self._write("DELETE", write, partition=partition, tag=tag)
 
+    @needs_spark
     def overwrite_partitions(
         self, df: DataFrame, *, partition: Targets = None, merge_schema: bool | None = None, tag: str = ""
     ) -> WriteResult:
@@ -168,6 +176,7 @@ class LakeTable(LockedReads):
         write = partial(overwriting.overwrite_partitions, df=require_batch(df, "overwrite_partitions"))
         return self._write("INSERT_OVERWRITE", write, partition=partition, merge_schema=merge_schema, tag=tag)
 
+    @needs_spark
     def overwrite(
         self,
         df: DataFrame,
@@ -185,9 +194,10 @@ class LakeTable(LockedReads):
                 raise InputError("an overwrite of the whole table takes no partition", hint=hint)
             write: Write = partial(overwriting.overwrite_table, df=df)
             return self._write("INSERT_OVERWRITE_TABLE", write, merge_schema=merge_schema, tag=tag)
-        write = partial(overwriting.overwrite_where, df=df, condition=where)
+        write = partial(overwriting.overwrite_where, df=df, condition=Condition.of(self._spark, self.schema, where))
         return self._write("UPSERT", write, partition=partition, where=where, merge_schema=merge_schema, tag=tag)
 
+    @needs_spark
     def read(self, *, as_of: str | datetime | None = None, include_meta: bool = False) -> DataFrame:
         """The table as it is now, or was: the frame keeps to this state, whatever is committed later.
 
@@ -199,6 +209,7 @@ class LakeTable(LockedReads):
         columns = schema.file_schema if include_meta else schema.arrow
         return read_files(self._spark, self._root, snapshot.files, spark_schema(columns))
 
+    @needs_spark
     def changes(self, since: str | datetime, *, until: str | datetime | None = None) -> DataFrame:
         """The rows, in their newest version, that commits changed which completed after the instant or time `since`.
 
@@ -212,6 +223,7 @@ class LakeTable(LockedReads):
         frame = read_files(self._spark, self._root, changes.files, spark_schema(self._coordinator.schema().file_schema))
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
 
+    @needs_spark
     def history(self, limit: int = 1000) -> DataFrame:
         """The newest commits, newest first: who, when, what, how much, how long."""
         entries = self._coordinator.history(limit)
@@ -283,7 +295,8 @@ class LakeTable(LockedReads):
         settings = changed(self._coordinator.table.settings.write, merge_schema, duplicates)
 
         def work(tx: Transaction) -> Committed:
-            with closing(replace(self._attempt(tx), settings=settings)) as attempt:
+            told = outcome_told(self._spark, tx, coordinator.table.storage.uri)
+            with told, closing(replace(self._attempt(tx), settings=settings)) as attempt:
                 written = write(attempt)
                 return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
 
