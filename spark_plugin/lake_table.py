@@ -31,7 +31,7 @@ from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import require_batch, require_classic, spark_schema
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
-from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told
+from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
@@ -239,6 +239,7 @@ class LakeTable(LockedReads):
         return LakeTransaction(lambda stack: self._begin(operation, targets, stack), self._attempt)
 
     def _begin(self, operation: str, targets: tuple[Resource, ...], stack: ExitStack) -> Transaction:
+        require_running(self._spark)
         coordinator = self._coordinator
         coordinator.ensure_same_provider()
         stack.enter_context(coordinator.data.writing(operation, targets))
@@ -288,6 +289,7 @@ class LakeTable(LockedReads):
         tag: str = "",
         application: AppTransaction | None = None,
     ) -> WriteResult:
+        require_running(self._spark)
         coordinator = self._coordinator
         likely: tuple[Resource, ...] = ()
         if isinstance(where, str) and coordinator.data.for_writes:

@@ -49,6 +49,7 @@ def afterwards(spark: SparkSession, table: LakeTable, rows: DataFrame, order: di
         table.history,
         lambda: table.delete("v = 1"),
         lambda: table.upsert(rows),
+        lambda: table.transaction().__enter__(),
         lambda: LakeTable.for_path(spark, order["table"]),
     ]
 
