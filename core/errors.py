@@ -26,7 +26,7 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   └── CommitOutcomeUnknown      neither committed nor rejected yet; nothing was cleaned up; carries how to find out
 ├── WriteFailed                   the work itself failed (a Spark task, a full disk); the transaction was rolled back
 ├── SparkGone                     Spark's JVM has ended, or its session was stopped; says what became of the transaction
-└── UnsupportedSpark (ImportError) no PySpark, or a version that lakelock does not work with
+└── UnsupportedSpark (ImportError)  no PySpark, or a version that lakelock does not work with
 ```
 
 What a handler does: correct the call (`InputError`); run again later (`retryable` is True); look at

@@ -103,7 +103,12 @@ def outcome_of(tx: Transaction, path: str) -> str:
 
 
 def _gone(message: str, **details: object) -> SparkGone:
-    return SparkGone(message, hint="start a new Spark session, open the table in it, and run the operation again", **details)
+    return SparkGone(
+        message,
+        hint="start a new Spark session (after the death of a JVM in a new Python process), open the table in it, "
+        "and run the operation again",
+        **details,
+    )
 
 
 def _note(error: BaseException, text: str) -> None:
