@@ -66,4 +66,4 @@ def _cause(error: Py4JJavaError) -> str:
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
-    return str(cause.getMessage() or cause.getClass().getSimpleName()).splitlines()[0]
+    return f"{cause.getClass().getSimpleName()}: {str(cause.getMessage()).splitlines()[0]}"
