@@ -36,12 +36,15 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "Catch it where you want every error of lakelock and none of anybody else's.",
     ),
     e.InputError: Advice(
-        "The call cannot be right: a table without a key, a streaming frame given to `upsert`, a Spark Connect session.",
+        "The call cannot be right: a table without a key, a streaming frame given to `upsert`, a condition with `rand()`, a "
+        "Spark Connect session.",
         "Correct the call. Nothing was changed.",
     ),
     e.SettingsError: Advice(
-        "A key with a slip in it, a value out of bounds, values that contradict each other, an unknown lock provider.",
-        "The message names the key, where the value came from, and the nearest known one: [settings](reference-settings.md).",
+        "A key with a slip in it, a value out of bounds, values that contradict each other, an unknown lock provider; a "
+        "session without Spark's connector for the storage that the table is on.",
+        "The message names the key, where the value came from, and the nearest known one: [settings](reference-settings.md). "
+        "For a connector it names the jars and the settings of Spark.",
     ),
     e.SchemaError: Advice(
         "A key, partition or ordering column is missing or null; a column has another type; a column is new and "
@@ -144,6 +147,17 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     e.WriteFailed: Advice(
         "A Spark task failed, an executor lacks a package, or something removed marker files while the write ran.",
         "The cause is in the first line; the rest is in Spark's log. The transaction was rolled back.",
+    ),
+    e.SparkGone: Advice(
+        "The driver's JVM ended or was killed, or somebody called `spark.stop()`, while a write ran or before a call. The "
+        "message says what became of the write: storage does not need the JVM, so lakelock rolls it back at once.",
+        "Start a new Spark session (after the death of a JVM in a new Python process), open the table in it, and run the "
+        "operation again.",
+    ),
+    e.UnsupportedSpark: Advice(
+        "`lakelock.spark_plugin` was imported in a Python with no PySpark, or with one older than 4.0; or a PySpark that is "
+        "new enough met a JVM with an older Spark.",
+        "`pip install 'lakelock[spark]'` in the Python of the driver and of every worker, for a cluster that runs Spark 4.",
     ),
 }
 

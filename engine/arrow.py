@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lakelock.clock import Runtime
 from lakelock.data_locks import Resource
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
-from lakelock.engine.reads import KeysRead, RowsRead
+from lakelock.engine.reads import KeysRead, RowsRead, require_certain
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
@@ -104,7 +104,8 @@ class ArrowEngine:
     def delete_where(
         self, condition: Condition, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
-        """Delete the rows that satisfy a condition."""
+        """Delete the rows that satisfy a condition. `InputError` if its answers are not certain, as with `random`."""
+        require_certain(condition)
         coordinator = self._coordinator
         likely: tuple[Resource, ...] = ()
         if coordinator.data.for_writes:
@@ -167,6 +168,7 @@ class ArrowEngine:
 
     def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:
         """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""
+        require_certain(where)
         tx.reads(RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, where))
         return self._read(tx.snapshot().files, tx.schema, where)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakelock.spark_plugin.supported import require_supported_pyspark
+
 if TYPE_CHECKING:
     from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
     from lakelock.spark_plugin.lake_table import LakeTable
@@ -23,6 +25,9 @@ _HOMES = {
     "locked_together": "locking",
     "register": "session_conf",
 }
+
+
+require_supported_pyspark()
 
 
 def __getattr__(name: str) -> object:

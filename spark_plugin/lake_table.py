@@ -27,9 +27,11 @@ from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin import creating, streaming
 from lakelock.spark_plugin.arguments import HISTORY, Duplicates, changed, instant_of, names, numbered, plain, settings_of
+from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import require_batch, require_classic, spark_schema
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
+from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
@@ -82,6 +84,7 @@ class LakeTable(LockedReads):
         require_classic(spark)
         settings = settings_of(spark, config, options)
         location = StorageLocation.of(path, settings.storage)
+        root = spark_path(spark, path, location.uri)
         definition = creating.Definition.of(
             location,
             schema.schema if isinstance(schema, DataFrame) else schema,
@@ -92,7 +95,7 @@ class LakeTable(LockedReads):
             hive_style=hive_style,
         )
         made = definition.make(location, SystemRuntime(), if_not_exists=if_not_exists)
-        table = cls._open(spark, path, location, settings, application, listeners)
+        table = cls._open(spark, root, location, settings, application, listeners)
         if not made:
             try:
                 definition.check(table._coordinator)
@@ -119,13 +122,14 @@ class LakeTable(LockedReads):
         """
         require_classic(spark)
         settings = settings_of(spark, config, options)
-        return cls._open(spark, path, StorageLocation.of(path, settings.storage), settings, application, listeners)
+        location = StorageLocation.of(path, settings.storage)
+        return cls._open(spark, spark_path(spark, path, location.uri), location, settings, application, listeners)
 
     @classmethod
     def _open(
         cls,
         spark: SparkSession,
-        path: str | Path,
+        root: str,
         location: StorageLocation,
         settings: Settings,
         application: str,
@@ -133,8 +137,9 @@ class LakeTable(LockedReads):
     ) -> LakeTable:
         name = application or spark.sparkContext.appName or ""
         coordinator = Coordinator.open(location, settings, application=name, listeners=listeners)
-        return cls(spark, coordinator, spark_path(spark, path, location.uri))
+        return cls(spark, coordinator, root)
 
+    @needs_spark
     def insert(
         self,
         df: DataFrame,
@@ -158,6 +163,7 @@ class LakeTable(LockedReads):
         txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
         return self._write("INSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
 
+    @needs_spark
     def upsert(
         self,
         df: DataFrame,
@@ -181,6 +187,7 @@ class LakeTable(LockedReads):
         settings = changed(self._settings, merge_schema, duplicates, missing_columns)
         return self._write("UPSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
 
+    @needs_spark
     def delete(
         self,
         what: str | Column | DataFrame,
@@ -193,11 +200,12 @@ class LakeTable(LockedReads):
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a data frame."""
         txn = numbered(txn_app_id, txn_version)
         if isinstance(what, str | Column):
-            write: Write = partial(deleting.delete_where, condition=what)
+            write: Write = partial(deleting.delete_where, condition=Condition.of(self._spark, self.schema, what))
             return self._write("DELETE", write, partition=partition, where=what, tag=tag, txn=txn)
         write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
         return self._write("DELETE", write, partition=partition, tag=tag, txn=txn)
 
+    @needs_spark
     def overwrite_partitions(
         self,
         df: DataFrame,
@@ -213,6 +221,7 @@ class LakeTable(LockedReads):
         txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
         return self._write("INSERT_OVERWRITE", write, partition=partition, settings=settings, tag=tag, txn=txn)
 
+    @needs_spark
     def overwrite(
         self,
         df: DataFrame,
@@ -233,9 +242,10 @@ class LakeTable(LockedReads):
                 raise InputError("an overwrite of the whole table takes no partition", hint=hint)
             write: Write = partial(overwriting.overwrite_table, df=df)
             return self._write("INSERT_OVERWRITE_TABLE", write, settings=settings, tag=tag, txn=txn)
-        write = partial(overwriting.overwrite_where, df=df, condition=where)
+        write = partial(overwriting.overwrite_where, df=df, condition=Condition.of(self._spark, self.schema, where))
         return self._write("UPSERT", write, partition=partition, where=where, settings=settings, tag=tag, txn=txn)
 
+    @needs_spark
     def read(self, *, as_of: str | datetime | None = None, include_meta: bool = False) -> DataFrame:
         """The table as it is now, or was: the frame keeps to this state, whatever is committed later.
 
@@ -247,6 +257,7 @@ class LakeTable(LockedReads):
         columns = schema.file_schema if include_meta else schema.arrow
         return read_files(self._spark, self._root, snapshot.files, spark_schema(columns))
 
+    @needs_spark
     def changes(self, since: str | datetime, *, until: str | datetime | None = None) -> DataFrame:
         """The rows, in their newest version, that commits changed which completed after the instant or time `since`.
 
@@ -260,6 +271,7 @@ class LakeTable(LockedReads):
         frame = read_files(self._spark, self._root, changes.files, spark_schema(self._coordinator.schema().file_schema))
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
 
+    @needs_spark
     def history(self, limit: int = 1000) -> DataFrame:
         """The newest commits, newest first: who, when, what, how much, how long."""
         entries = self._coordinator.history(limit)
@@ -289,6 +301,7 @@ class LakeTable(LockedReads):
     def _begin(
         self, operation: str, targets: tuple[Resource, ...], application: AppTransaction | None, stack: ExitStack
     ) -> Transaction:
+        require_running(self._spark)
         coordinator = self._coordinator
         coordinator.ensure_same_provider()
         stack.enter_context(coordinator.data.writing(operation, targets))
@@ -341,13 +354,15 @@ class LakeTable(LockedReads):
         tag: str = "",
         txn: AppTransaction | None = None,
     ) -> WriteResult:
+        require_running(self._spark)
         coordinator = self._coordinator
         likely: tuple[Resource, ...] = ()
         if isinstance(where, str) and coordinator.data.for_writes:
             likely = target_of_condition(where, coordinator.schema().arrow, coordinator.properties)
 
         def work(tx: Transaction) -> Committed:
-            with closing(replace(self._attempt(tx), settings=settings or self._settings)) as attempt:
+            told = outcome_told(self._spark, tx, coordinator.table.storage.uri)
+            with told, closing(replace(self._attempt(tx), settings=settings or self._settings)) as attempt:
                 written = write(attempt)
                 return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
 

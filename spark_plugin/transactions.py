@@ -18,6 +18,7 @@ from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin.arguments import changed
 from lakelock.spark_plugin.frames import require_batch
+from lakelock.spark_plugin.lost_spark import ended_by, outcome_told
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.writing import deleting, inserting, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
@@ -75,11 +76,15 @@ class LakeTransaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         attempt = self._open()
+        spark, path = attempt.spark, attempt.storage.uri
         with self._locks, closing(attempt), attempt.tx as tx:
             if error is not None:
                 tx.abort(str(error) or type(error).__name__)
+                if gone := ended_by(error, spark, tx, path):
+                    raise gone from error
                 return
-            self.result = WriteResult.of(self._applied or self._committed(tx, attempt.earlier))
+            with outcome_told(spark, tx, path):
+                self.result = WriteResult.of(self._applied or self._committed(tx, attempt.earlier))
 
     def _committed(self, tx: Transaction, written: Written) -> Committed:
         try:
@@ -108,8 +113,9 @@ class LakeTransaction:
         if where is None:
             attempt.tx.reads(WholeTable())
             return frame
-        attempt.tx.reads(RowsRead(where, attempt.read))
-        return frame.where(where)
+        condition = attempt.condition(where)
+        attempt.tx.reads(RowsRead(condition, attempt.read))
+        return frame.where(condition.on(frame))
 
     def insert(self, df: DataFrame) -> None:
         """Append the rows at the commit."""
@@ -124,7 +130,8 @@ class LakeTransaction:
     def delete(self, what: str | Column | DataFrame) -> None:
         """Delete by condition, or by a data frame of keys, at the commit."""
         if isinstance(what, str | Column):
-            self._write(partial(deleting.delete_where, condition=what), looks_up=True, anywhere=True)
+            condition = self._open().condition(what)
+            self._write(partial(deleting.delete_where, condition=condition), looks_up=True, anywhere=True)
         else:
             self._write(partial(upserting.delete_keys, df=require_batch(what, "delete")), looks_up=True)
 

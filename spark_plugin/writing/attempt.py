@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +18,7 @@ from lakelock.errors import WriteFailed
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.settings import MissingColumns, WriteSettings
+from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import arrow_schema, parallelism, spark_schema
 from lakelock.spark_plugin.job_group import job_group
 from lakelock.spark_plugin.reading import read_files
@@ -100,14 +102,19 @@ class Attempt:
         self.kept.append(frame)
 
     def close(self) -> None:
-        """Free what was kept."""
+        """Free what was kept. Where Spark has gone, that is free already."""
         while self.kept:
-            self.kept.pop().unpersist()
+            with suppress(Py4JError, OSError, AttributeError):
+                self.kept.pop().unpersist()
 
     def read(self, files: Sequence[DataFile], *, meta: bool = False) -> DataFrame:
         """The rows of these files, with the table's columns, or with Hudi's five before them."""
         columns = self.schema.file_schema if meta else self.schema.arrow
         return read_files(self.spark, self.root, files, spark_schema(columns))
+
+    def condition(self, given: str | Column) -> Condition:
+        """A condition on the table's rows, at this moment."""
+        return Condition.of(self.spark, spark_schema(self.schema.arrow), given)
 
     @property
     def tasks(self) -> int:
