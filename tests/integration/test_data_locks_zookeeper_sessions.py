@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 
@@ -12,6 +13,7 @@ from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLease, ZooKeeperDat
 from lakelock.data_locks.zookeeper.nodes import node_data
 from lakelock.data_locks.zookeeper.waiter import DataWaiter
 from lakelock.errors import LeaseLost, SettingsError
+from lakelock.providers.zookeeper.waiter import Within
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_ensemble
@@ -55,6 +57,30 @@ def test_a_waiter_whose_session_ended_goes_to_the_end_of_the_queue(queues: Queue
     other.release(first)
     lost.release(waiting.lease())
     assert other.inspect() == ()
+
+
+def test_a_waiter_whose_session_ends_while_it_sets_its_watch_enters_the_queues_again(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, lost, watch = queues.writer("holder"), queues.writer("lost"), DataWaiter._watch
+    lease = holder.acquire(own(P1), wait_s=12)
+
+    def in_the_next_session(self: DataWaiter, within: Within) -> bool:
+        monkeypatch.setattr(DataWaiter, "_watch", watch)
+        expire(lost)
+        return watch(self, within)
+
+    monkeypatch.setattr(DataWaiter, "_watch", in_the_next_session)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lost.acquire, own(P1), wait_s=60)
+        try:
+            eventually(lambda: lost._session and lost._session.epoch)
+            eventually(
+                lambda: len(holder.inspect()) == 2, 20, saying="it waits in the queues, and not only for the holder to go"
+            )
+        finally:
+            holder.release(lease)
+        lost.release(waiting.result(60))
 
 
 def lonely_waiter(queues: Queues) -> tuple[ZooKeeperDataLocks, DataWaiter]:
