@@ -53,16 +53,22 @@ class Stage:
 
 def stages(jobs: int) -> list[Stage]:
     """All tests: each is in one of these."""
-    waiting = ["-m", "not spark and not interop", "--ignore=tests/simulation", "-n", str(jobs), "--dist", "loadfile"]
-    added, fewer = ["--cov", "--cov-append"], str(min(2, jobs))
+    waiting = ["-m", "not spark and not interop", "--ignore=tests/simulation", *workers(jobs), "--dist", "loadfile"]
+    added, fewer = ["--cov", "--cov-append"], min(2, jobs)
     return [
-        Stage("simulation", ["tests/simulation", "-n", fewer]),
+        Stage("simulation", ["tests/simulation", *workers(fewer)]),
         Stage("without-spark", ["tests", *waiting, "--cov", "--cov-report="]),
         Stage("interop", ["tests", "-m", "interop", *added, "--cov-report="]),
         Stage(
-            "spark", ["tests", "-m", "spark", "-n", fewer, "--dist", "loadfile", *added, "--cov-report=term", "--durations=10"]
+            "spark",
+            ["tests", "-m", "spark", *workers(fewer), "--dist", "loadfile", *added, "--cov-report=term", "--durations=10"],
         ),
     ]
+
+
+def workers(number: int) -> list[str]:
+    """Processes of pytest-xdist. After one that crashed the run ends: with another in its place `--dist loadfile` waits for ever."""
+    return ["-n", str(number), "--max-worker-restart=0"]
 
 
 COMPUTES = "simulation"
