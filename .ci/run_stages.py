@@ -67,7 +67,7 @@ def stages(jobs: int) -> list[Stage]:
 
 
 def workers(number: int) -> list[str]:
-    """Processes of pytest-xdist. After one that crashed the run ends: with another in its place `--dist loadfile` waits for ever."""
+    """Processes of pytest-xdist. When one crashes the run ends: with another in its place `--dist loadfile` waits for ever."""
     return ["-n", str(number), "--max-worker-restart=0"]
 
 
