@@ -155,7 +155,7 @@ class Heartbeat:
             return
         why = f": {self._problem}" if self._problem else "; this process was paused, or its storage did not answer"
         raise RolledBackError(
-            f"{self.record.instant}: no heartbeat for {self.age_s():.0f} s ({self.record.limit_s:g} s allowed){why}",
+            f"{self.record.instant}: no heartbeat for {self.age_s():.1f} s ({self.record.limit_s:g} s allowed){why}",
             hint="run the operation again; where long pauses are normal, raise heartbeat.tolerable_misses",
             instant=self.record.instant,
         )

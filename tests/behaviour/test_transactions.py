@@ -325,6 +325,7 @@ def test_files_of_failed_attempts_are_gone_before_the_commit_is_visible(storage)
     assert [i.key for i in storage.list("month=1") if i.key.endswith(".parquet")] == [good.path]
 
 
+@pytest.mark.waits
 def test_a_writer_that_stopped_beating_is_rolled_back_by_the_next_and_cannot_commit(storage):
     sleeper = writer(storage, name="sleeper").begin("INSERT")
     stat = put_file(sleeper, storage, "month=1", "a")
