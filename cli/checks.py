@@ -70,7 +70,12 @@ def _refusals(patient: DoctorContext, properties: TableProperties) -> list[Refus
     found = list(why_not_writable(properties))
     if not why_not_readable(properties):
         with suppress(LakelockError):  # files that cannot be listed are the matter of the check of contents
-            snapshot = read_snapshot(patient.storage, read_timeline(patient.storage), runtime=patient.runtime)
+            snapshot = read_snapshot(
+                patient.storage,
+                read_timeline(patient.storage),
+                runtime=patient.runtime,
+                parallel=patient.settings.listing.parallel_requests,
+            )
             buckets = bucket_index_refusal(snapshot)
             found += [buckets] if buckets is not None and buckets not in found else []
     return found
@@ -136,7 +141,13 @@ def check_lock(patient: DoctorContext) -> Iterator[Check]:
 
 def check_writers(patient: DoctorContext) -> Iterator[Check]:
     timeline = read_timeline(patient.storage)
-    judged = judge_all(patient.storage, patient.settings.heartbeat, patient.runtime, timeline.pending)
+    judged = judge_all(
+        patient.storage,
+        patient.settings.heartbeat,
+        patient.runtime,
+        timeline.pending,
+        parallel=patient.settings.listing.parallel_requests,
+    )
     states = [found.state for found in judged.values()]
     dead, alive = states.count(LivenessState.DEAD), states.count(LivenessState.ALIVE)
     found = f"{len(timeline.commits)} commits in the timeline, {len(timeline.pending)} pending, {alive} live writers"

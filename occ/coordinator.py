@@ -13,7 +13,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
-from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.conflicts.footprint import OVERWRITES, AppTransaction
 from lakelock.occ.data_locking import DataLocking
 from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.foreign.single_writer import refuse_second_writer
@@ -32,8 +32,6 @@ from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
-
-OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 
 
 class Coordinator:

@@ -50,7 +50,7 @@ def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
     """The newest commits by completion, newest first; one request each."""
     newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested, reverse=True)[:limit]
     reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
-    others = table.runtime.gather(reads, limit=table.settings.listing.parallel_requests)
+    others = table.runtime.gather(reads, limit=table.parallel_requests)
     return [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
 
 

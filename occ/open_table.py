@@ -47,6 +47,11 @@ class OpenTable:
     last_listed: list[int] = field(default_factory=list)
     """How many files the newest listing of the timeline showed."""
 
+    @property
+    def parallel_requests(self) -> int:
+        """How many requests this process has under way at once on the table's storage."""
+        return self.settings.listing.parallel_requests
+
     def timeline(self) -> Timeline:
         """The timeline as it is now: one listing.
 

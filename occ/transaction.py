@@ -107,7 +107,9 @@ class Transaction:
     def snapshot(self) -> Snapshot:
         """The file slices that this transaction sees. The files are listed once, at the first call."""
         if self._snapshot is None:
-            snapshot = read_snapshot(self._table.storage, self.baseline.timeline, runtime=self._table.runtime)
+            snapshot = read_snapshot(
+                self._table.storage, self.baseline.timeline, runtime=self._table.runtime, parallel=self._table.parallel_requests
+            )
             check_no_buckets(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError
+from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.archive import completed_write
@@ -20,7 +21,6 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.timeline import Timeline
 
 _NAME = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{17}|[0-9]{14})\.parquet", re.ASCII).fullmatch
-_PARALLEL_READS = 16
 
 Replaced = frozenset[FileGroupId]
 
@@ -144,16 +144,17 @@ def read_snapshot(
     *,
     replaced_by: MutableMapping[str, Replaced] | None = None,
     runtime: Runtime | None = None,
+    parallel: int = PARALLEL_REQUESTS,
 ) -> Snapshot:
     """The snapshot of a timeline, or of its past as of an instant time. One listing, and one read per replacecommit.
 
     `replaced_by` keeps what replacecommits replaced between calls: a completed instant never changes. With a `runtime`
-    they are read several at a time. Groups whose replacecommit was archived are assumed to be cleaned: Java archives a
-    replacecommit only after the files of its groups are gone.
+    they are read several at a time, at most `parallel`. Groups whose replacecommit was archived are assumed to be cleaned:
+    Java archives a replacecommit only after the files of its groups are gone.
     """
     if as_of is not None:
         timeline = timeline.as_of(as_of)
-    replaced = read_replaced(storage, timeline, replaced_by if replaced_by is not None else {}, runtime)
+    replaced = read_replaced(storage, timeline, replaced_by if replaced_by is not None else {}, runtime, parallel)
     return Snapshot.of(timeline, storage.list(""), replaced, lru_cache(partial(_names, storage, timeline)))
 
 
@@ -164,7 +165,11 @@ def _names(storage: Storage, timeline: Timeline, instant: str) -> frozenset[str]
 
 
 def read_replaced(
-    storage: Storage, timeline: Timeline, replaced_by: MutableMapping[str, Replaced], runtime: Runtime | None = None
+    storage: Storage,
+    timeline: Timeline,
+    replaced_by: MutableMapping[str, Replaced],
+    runtime: Runtime | None = None,
+    parallel: int = PARALLEL_REQUESTS,
 ) -> dict[FileGroupId, str]:
     """Every replaced file group of the timeline and the instant that replaced it; reads what `replaced_by` lacks."""
     replacing = [i for i in timeline.commits if i.action == Action.REPLACE_COMMIT]
@@ -177,7 +182,7 @@ def read_replaced(
         return CommitMetadata.from_bytes(stored.data, key).replaced_groups if stored else frozenset()
 
     calls = [partial(read, instant) for instant in unread]
-    found = runtime.gather(calls, limit=_PARALLEL_READS) if runtime else [call() for call in calls]
+    found = runtime.gather(calls, limit=parallel) if runtime else [call() for call in calls]
     for instant, groups in zip(unread, found, strict=True):
         replaced_by[instant.requested] = groups
     return {group: i.requested for i in replacing for group in replaced_by[i.requested]}

@@ -23,6 +23,9 @@ from lakelock.settings.zookeeper import ZooKeeperSettings
 if TYPE_CHECKING:
     from lakelock.settings.resolver import Resolved
 
+PARALLEL_REQUESTS = 16
+"""The default of `listing.parallel_requests`, for reads without a table's settings at hand."""
+
 
 @dataclass(frozen=True)
 class ConcurrencySettings(Section):
@@ -143,7 +146,9 @@ class ListingSettings(Section):
     """Requests to storage."""
 
     section: ClassVar[str] = "listing"
-    parallel_requests: int = setting(16, "How many storage requests one process has under way at once", at_least=1, at_most=256)
+    parallel_requests: int = setting(
+        PARALLEL_REQUESTS, "How many storage requests one process has under way at once", at_least=1, at_most=256
+    )
     at_once: int = setting(
         300,
         "How many keys of a listing are certainly of one moment (an object store answers in pages of 1,000, a disk with some "

@@ -120,7 +120,7 @@ def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
     rollbacks = [r for r in timeline.rollbacks if not r.is_completed and rollback_target(table, r) == instant]
     if not rollbacks:
         return False
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, rollbacks)
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, rollbacks, parallel=table.parallel_requests)
     return any(not judged[r.requested].is_mine_to_reap for r in rollbacks if r.requested in judged)
 
 
@@ -135,7 +135,7 @@ def clean_up(table: OpenTable, victim: RollbackTarget, *, everywhere: bool = Fal
 
     `everywhere`: look for its data in the whole table, because its markers may be incomplete.
     """
-    left = find_leftovers(table.storage, victim.instant, table.runtime, everywhere=everywhere)
+    left = find_leftovers(table.storage, victim.instant, table.runtime, everywhere=everywhere, parallel=table.parallel_requests)
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
     table.storage.delete([*left.markers, *left.claims])

@@ -9,9 +9,9 @@ from lakelock.errors import SettingsError
 from lakelock.java_properties import parse_java_properties
 from lakelock.providers.uri_text import sendable
 from lakelock.storage import Storage
+from lakelock.table import layout
 from lakelock.xxhash64 import HUDI_SEED, xxhash64
 
-_PROPERTIES = ".hoodie/hoodie.properties"
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _LONGEST_KEY = 2000  # bytes; DynamoDB takes 2048, and the counter's key is a little longer
 _IMPLICIT = "implicit=true"
@@ -58,6 +58,6 @@ def place_of(uri: str, storage: Storage) -> tuple[str, str]:
 
 
 def _name_of(storage: Storage) -> str:
-    found = storage.get(_PROPERTIES)
-    properties = parse_java_properties(found.data, _PROPERTIES) if found else {}
+    found = storage.get(layout.PROPERTIES)
+    properties = parse_java_properties(found.data, layout.PROPERTIES) if found else {}
     return properties.get("hoodie.table.name", "").strip()

@@ -18,6 +18,7 @@ from lakelock.errors import SettingsError
 from lakelock.java_properties import parse_java_properties
 from lakelock.providers.uri_text import is_host, sendable
 from lakelock.storage import Storage
+from lakelock.table import layout
 from lakelock.xxhash64 import HUDI_SEED, xxhash64
 
 SCHEME = "zookeeper"
@@ -26,7 +27,6 @@ FORM = "zookeeper://host1:2181,host2:2181/path/of/the/lock"
 _PORT = 2181
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?").fullmatch
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
-_PROPERTIES = ".hoodie/hoodie.properties"
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ def _implicit(base_path: str) -> str:
 
 
 def _table_name(storage: Storage) -> str:
-    found = storage.get(_PROPERTIES)
-    name = parse_java_properties(found.data, _PROPERTIES).get("hoodie.table.name", "") if found else ""
+    found = storage.get(layout.PROPERTIES)
+    name = parse_java_properties(found.data, layout.PROPERTIES).get("hoodie.table.name", "") if found else ""
     if not name:
         raise _bad("has key=table, but the table has no name that could be read", "write the lock key as the end of the path")
     return name

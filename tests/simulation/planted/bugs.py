@@ -265,7 +265,7 @@ _OTHERS = (
     Planted(
         "stray files forgotten",
         "a sweep forgets the marker of a file that its commit does not name, and leaves the file",
-        "occ.recovery.reaper:tidy_up",
+        "occ.recovery.reaper:remove_leftovers",
         "remove_strays(table, instant) if committed and left.markers else frozenset()",
         "frozenset()",
         seed=18,
