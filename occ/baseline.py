@@ -15,8 +15,9 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, LakelockError, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head, newest_commit, publication_of
+from lakelock.occ.publish import finish_head, newest_commit
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.commit_metadata import requested_replace_bytes
@@ -67,7 +68,7 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         except BaseException:
             give_up(table, heartbeat, instant, action)
             raise
-        if head is not None and publication_of(head, timeline) is None:
+        if head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING:
             give_up(table, heartbeat, instant, action)
             with table.locked(operation=operation):
                 finish_head(table, table.log.look(), table.timeline())

@@ -25,13 +25,13 @@ from lakelock.occ.conflicts.footprint import ConcurrentCommit
 from lakelock.occ.conflicts.rules import PROFILES, FileCheck, judge
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
-from lakelock.occ.fate import InstantFate, fate_of
+from lakelock.occ.fate import InstantFate, fate_of, is_withdrawn
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
-from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
+from lakelock.occ.publish import Publication, finish_head, publish
 from lakelock.occ.recovery.ending import outcome_unknown
 from lakelock.occ.schemas import schema_after
 from lakelock.occ.steps import Step, reached
@@ -174,7 +174,7 @@ class Commit:
                 hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
                 decision=mine.number,
             )
-        if timeline.state_of(instant) is None or is_rolled_back(self._table, timeline, instant):
+        if is_withdrawn(self._table, timeline, instant):
             raise RolledBackError(
                 f"{instant} was rolled back by another Hudi writer",
                 hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
@@ -248,7 +248,7 @@ class Commit:
         try:
             current = timeline if lease is None or lease.lost is None else table.timeline()
             published = publish(table, decision, current)
-            if current.state_of(decision.instant) is None and fate_of(table, decision.instant, current) is InstantFate.GONE:
+            if fate_of(table, decision.instant, current) is InstantFate.GONE:
                 published = Publication.VOID
         except LakelockError as error:
             raise self._unknown(error) from error

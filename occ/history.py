@@ -14,7 +14,7 @@ from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.instants import Instant, State
+from lakelock.table.instants import Instant
 
 
 class Outcome(str, Enum):
@@ -91,8 +91,8 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
     REJECTED also for instants that never existed. Of those that are older than the timeline the archive tells;
     `CorruptTableError` when it cannot be read.
     """
-    state = table.timeline().state_of(instant)
-    if state is not None and state is not State.COMPLETED:
+    fate = fate_of(table, instant, table.timeline())
+    if fate is InstantFate.PENDING:
         decided = decided_for(instant, table.log.look(newest=None).decisions)
         if decided is None:
             return Outcome.PENDING
@@ -100,7 +100,5 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
             return Outcome.REJECTED
         with table.locked(instant, "publish"):
             finish_head(table, table.log.look(), table.timeline())
-        state = table.timeline().state_of(instant)
-    if state is State.COMPLETED:
-        return Outcome.COMMITTED
-    return Outcome.COMMITTED if fate_of(table, instant, table.timeline()) is InstantFate.COMMITTED else Outcome.REJECTED
+        fate = fate_of(table, instant, table.timeline())
+    return Outcome.COMMITTED if fate is InstantFate.COMMITTED else Outcome.REJECTED

@@ -9,8 +9,9 @@ from lakelock.errors import CommitOutcomeUnknown, LakelockError
 from lakelock.events import EventKind
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import markers_of
+from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, is_withdrawn, roll_back
+from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Storage
 from lakelock.table import layout
@@ -49,7 +50,7 @@ def withdraw(
         table.emit(EventKind.REJECTED, mine.instant, mine.operation, reason=mine.evidence)
     try:
         if not may_be_decided:
-            clean_up(table, mine, everywhere=disturbed or is_withdrawn(table, mine.instant))
+            clean_up(table, mine, everywhere=disturbed or is_withdrawn(table, table.timeline(), mine.instant))
         elif roll_back(table, mine) is RollbackOutcome.COMMITTED:
             table.emit(EventKind.COMMITTED, mine.instant, mine.operation)
             return TransactionState.COMMITTED

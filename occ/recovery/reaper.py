@@ -10,12 +10,13 @@ from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
 from lakelock.occ.baseline import inflight_key, requested_key
+from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, finish_rollbacks, record_gone, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.strays import remove_strays
 from lakelock.table import layout
-from lakelock.table.instants import Action, State
+from lakelock.table.instants import Action
 from lakelock.table.timeline import Timeline
 
 STALE_PROBE_S = 600.0
@@ -150,8 +151,9 @@ def _sweep_probes(table: OpenTable) -> None:
 
 
 def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:
-    completed = timeline.state_of(instant) is State.COMPLETED or instant < timeline.first_active
-    return RollbackOutcome.COMMITTED if completed else RollbackOutcome.GONE
+    """Of an instant that is not pending. One listing must do: what is old enough for the archive keeps its data if in doubt."""
+    committed = shown_fate(timeline, instant) is InstantFate.COMMITTED
+    return RollbackOutcome.COMMITTED if committed else RollbackOutcome.GONE
 
 
 def remove_leftovers(table: OpenTable, instant: str, *, committed: bool) -> None:

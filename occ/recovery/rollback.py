@@ -19,9 +19,9 @@ from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import Decision, DecisionKind, decided_for
-from lakelock.occ.fate import InstantFate, fate_of
+from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head, is_rolled_back, publish, rollback_target
+from lakelock.occ.publish import finish_head, publish
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created
 from lakelock.table import layout
@@ -72,12 +72,9 @@ def _decide(table: OpenTable, victim: RollbackTarget, *, yields: bool) -> Rollba
     for _ in range(table.settings.decisions.slot_attempts):
         before = table.log.boundary()
         timeline = table.timeline()
-        state = timeline.state_of(victim.instant)
-        if state is State.COMPLETED:
-            return RollbackOutcome.COMMITTED
-        if state is None:
-            committed = fate_of(table, victim.instant, timeline) is InstantFate.COMMITTED
-            return RollbackOutcome.COMMITTED if committed else RollbackOutcome.GONE
+        fate = fate_of(table, victim.instant, timeline)
+        if fate is not InstantFate.PENDING:
+            return RollbackOutcome.COMMITTED if fate is InstantFate.COMMITTED else RollbackOutcome.GONE
         view = table.log.look(newest=None)
         if view.boundary != before:
             continue
@@ -122,12 +119,6 @@ def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
         return False
     judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, rollbacks, parallel=table.parallel_requests)
     return any(not judged[r.requested].is_mine_to_reap for r in rollbacks if r.requested in judged)
-
-
-def is_withdrawn(table: OpenTable, instant: str) -> bool:
-    """Whether others have rolled back this pending instant, or are at it: then its markers may be gone, and its files not."""
-    timeline = table.timeline()
-    return timeline.state_of(instant) is None or is_rolled_back(table, timeline, instant)
 
 
 def clean_up(table: OpenTable, victim: RollbackTarget, *, everywhere: bool = False) -> None:
