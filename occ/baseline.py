@@ -57,10 +57,10 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         view = table.log.look()
         table.ensure_same_lock(view)
         head = newest_commit(view)
-        instant = later_than(table.runtime.now_ms(), table.newest_seen[0] or None)
+        instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
         heartbeat = _take_instant(table, instant, operation, action, view.head)
         if heartbeat is None:
-            table.newest_seen[0] = max(table.newest_seen[0], instant)
+            table.observed.time_seen(instant)
             continue
         reached(Step.REQUESTED)
         try:
@@ -118,7 +118,7 @@ def _take_instant(table: OpenTable, instant: str, operation: str, action: Action
 
 def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> None:
     """Take back an instant that has written and decided nothing; what cannot be removed now, the next writer removes."""
-    table.newest_seen[0] = max(table.newest_seen[0], instant)
+    table.observed.time_seen(instant)
     heartbeat.stop(delete=False)
     with suppress(LakelockError):
         table.storage.delete([requested_key(instant, action)])

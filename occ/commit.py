@@ -122,7 +122,7 @@ class Commit:
             others = commits_since(table.storage, baseline, timeline, decisions, self._others)
             for other in others:
                 if other.is_foreign:
-                    table.met_foreign(other.party.instant)
+                    table.observed.met_foreign(other.party.instant)
             self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
             looks: list[FileCheck | LateStarter] = [*self._validate(timeline, others)]
             schema = schema_after(self._schema, self._draft, others)
@@ -194,7 +194,7 @@ class Commit:
             writer=table.writer,
             operation=self._draft.operation,
             completion=later_than(table.runtime.now_ms(), newest),
-            payload=self._draft.payload(number, write_id, schema_json, beside="".join(table.foreign_met)),
+            payload=self._draft.payload(number, write_id, schema_json, beside=table.observed.newest_foreign),
         )
         self.may_be_decided = True
         made = table.log.decide(decision)
@@ -257,7 +257,7 @@ class Commit:
                 f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible",
                 hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
             )
-        table.newest_seen[0] = max(table.newest_seen[0], decision.completion)
+        table.observed.time_seen(decision.completion)
         reached(Step.PUBLISHED)
         table.emit(EventKind.PUBLISHED, decision.instant, decision.operation, decision=decision.number)
         return decision

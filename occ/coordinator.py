@@ -99,7 +99,7 @@ class Coordinator:
             mine = Party(baseline.instant, operation, self.table.writer)
             self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
-            if self.table.provider is None or self.table.provider_checked:
+            if self.table.provider is None or self.table.observed.same_lock:
                 self._sweep(baseline)
             if self.table.provider is None:
                 refuse_second_writer(self.table, baseline.timeline, baseline.instant)
@@ -181,10 +181,10 @@ class Coordinator:
         Without `record` a table that has no lock recorded yet is left as it is.
         """
         table = self.table
-        if table.provider is None or table.provider_checked:
+        if table.provider is None or table.observed.same_lock:
             return
         if ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record):
-            table.provider_checked.append(True)
+            table.observed.same_lock = True
 
     def close(self) -> None:
         """Let go of the lock service. Never raises."""

@@ -120,7 +120,7 @@ class DataLocking:
     def ensure_same_service(self) -> None:
         """`ProviderMismatch` where writers of this table rely on other locks than these."""
         table = self.table
-        if table.provider is not None and not table.provider_checked:
+        if table.provider is not None and not table.observed.same_lock:
             compare_locks(table.storage, recorded_provider(table.storage), table.provider.identity)
 
     @contextmanager

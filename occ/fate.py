@@ -58,12 +58,12 @@ def is_rolled_back(table: OpenTable, timeline: Timeline, instant: str) -> bool:
 
 def rollback_target(table: OpenTable, rollback: Instant) -> str | None:
     """The instant that a rollback is about, None if its plan does not say so yet. Read once."""
-    if rollback.requested not in table.rollback_targets:
+    if rollback.requested not in table.observed.rollback_targets:
         requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
         stored = table.storage.get(layout.timeline(requested.file_name))
         # A plan without content is Java's between create and write: it may target anything, so look again next time.
         if stored is None or not stored.data:
             return None
         plan = RollbackPlan.from_bytes(stored.data, requested.file_name)
-        table.rollback_targets[rollback.requested] = plan.target_instant
-    return table.rollback_targets[rollback.requested]
+        table.observed.rollback_targets[rollback.requested] = plan.target_instant
+    return table.observed.rollback_targets[rollback.requested]

@@ -60,7 +60,7 @@ def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> C
 
     No request where no other engine was met; else two listings, and one for each of its live writers.
     """
-    if not table.foreign_met:
+    if not table.observed.foreign_writers:
         return None
     timeline = table.timeline()
     others = commits_since(table.storage, baseline, timeline, table.log.peek(after=baseline.first), {})

@@ -49,7 +49,7 @@ def late_starters(table: OpenTable, timeline: Timeline, own: str, answered: Cont
     `heartbeat.foreign_start_s` ago has looked.
     """
     started = [i for i in timeline.pending if i.state is State.REQUESTED and i.requested < own]
-    unknown = [i for i in started if i.requested not in answered and i.requested not in table.known_ours]
+    unknown = [i for i in started if i.requested not in answered and i.requested not in table.observed.known_ours]
     if not unknown:
         return []
     judged = judge_all(

@@ -91,7 +91,7 @@ def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Ma
 
     Never raises: the commit stands, whatever this finds.
     """
-    if not table.foreign_met and all(i.action in _OURS for i in baseline.timeline.instants):
+    if not table.observed.foreign_writers and all(i.action in _OURS for i in baseline.timeline.instants):
         return
     mine = ConcurrentCommit.of(
         decision.instant, decision.completion, CommitMetadata.from_bytes(decision.payload, "this commit"), decision.number

@@ -53,9 +53,8 @@ def find_dead(
     pending = {i.requested: Action(i.action) for i in timeline.pending}
     services = {i.requested for i in timeline.pending_services}
     if any(judged[instant].is_foreign for instant in pending if instant in judged):
-        table.met_foreign()
-    table.known_ours.clear()
-    table.known_ours.update(instant for instant, liveness in judged.items() if not liveness.is_foreign)
+        table.observed.met_foreign()
+    table.observed.known_ours = frozenset(instant for instant, liveness in judged.items() if not liveness.is_foreign)
     return [
         (instant, pending.get(instant), liveness)
         for instant, liveness in sorted(judged.items())

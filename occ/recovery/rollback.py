@@ -55,7 +55,7 @@ def roll_back(table: OpenTable, victim: RollbackTarget, *, yields: bool = False)
     `yields`: LEFT when another engine is at the same rollback. Where other engines write, the lock is held to the end, so
     that they see all of it or nothing: Java fails when what it is about to remove vanishes meanwhile.
     """
-    shared = bool(table.foreign_met)
+    shared = table.observed.foreign_writers
     with ExitStack() as held:
         held.enter_context(table.locked(victim.instant, "ROLLBACK"))
         outcome = _decide(table, victim, yields=yields)
@@ -163,7 +163,7 @@ def _record(table: OpenTable, victim: RollbackTarget, files: Mapping[str, tuple[
         instant = later_than(table.runtime.now_ms(), max(instant, table.timeline().newest_time))
         requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
         # Java takes over a pending rollback, also one that is only being recorded, unless it has a fresh heartbeat.
-        if table.foreign_met and table.storage.put_if_absent(layout.heartbeat(instant), b"") is None:
+        if table.observed.foreign_writers and table.storage.put_if_absent(layout.heartbeat(instant), b"") is None:
             continue
         if table.storage.put_if_absent(layout.timeline(requested.file_name), plan.to_bytes()) is not None:
             break
@@ -174,7 +174,7 @@ def _record(table: OpenTable, victim: RollbackTarget, files: Mapping[str, tuple[
         )
     reached(Step.ROLLBACK_PLANNED)
     _complete(table, instant, plan, max(0, table.runtime.now_ms() - began_ms))
-    if table.foreign_met:
+    if table.observed.foreign_writers:
         table.storage.delete([layout.heartbeat(instant)])
 
 
@@ -185,7 +185,7 @@ def _complete(table: OpenTable, rollback: str, plan: RollbackPlan, took_ms: int)
     completed = Instant(rollback, Action.ROLLBACK.value, State.COMPLETED, completion)
     metadata = RollbackMetadata(rollback, took_ms, plan.target_instant, plan.target_action, plan.files, table.storage.uri)
     table.storage.put_if_absent(layout.timeline(completed.file_name), metadata.to_bytes())
-    table.newest_seen[0] = max(table.newest_seen[0], completion)
+    table.observed.time_seen(completion)
 
 
 def finish_rollbacks(table: OpenTable, timeline: Timeline) -> int:
