@@ -13,6 +13,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
+from lakelock.occ.certainty import OwnDecision
 from lakelock.occ.conflicts.footprint import OVERWRITES, AppTransaction
 from lakelock.occ.data_locking import DataLocking
 from lakelock.occ.decisions import DecisionLog
@@ -121,9 +122,15 @@ class Coordinator:
                 hint="run the operation again; if tasks have to wait long to be started, raise heartbeat.interval_s",
                 instant=detached.baseline.instant,
             )
-        tx = Transaction(self.table, detached.baseline, heartbeat, detached.schema, detached.application, detached.tag)
-        # Another process of the job may have come as far as deciding it: only a decision may withdraw it.
-        tx.may_be_decided = True
+        tx = Transaction(
+            self.table,
+            detached.baseline,
+            heartbeat,
+            detached.schema,
+            detached.application,
+            detached.tag,
+            OwnDecision(adopted=True),
+        )
         try:
             self._applied.ensure_new(detached.application, detached.baseline.timeline, tx.party)
         except BaseException as error:
