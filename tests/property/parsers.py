@@ -23,7 +23,8 @@ from lakelock.json_object import JsonObject
 from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.names import parse_batch, parse_marker
-from lakelock.occ.conflicts.footprint import AppTransaction, files_of, writer_of
+from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers.dynamodb.item import LockItem
@@ -107,9 +108,8 @@ def _commit(data: bytes) -> None:
     metadata = CommitMetadata.from_bytes(data)
     _inside(stat.path for stat in metadata.stats if stat.path is not None)
     _inside(layout.in_partition(group.partition, group.file_id) for group in metadata.touched_groups)
-    _inside(file.key for file in files_of(metadata).values())
-    writer_of(metadata)
-    AppTransaction.from_extra(metadata.extra)
+    summary = CommitSummary.of("1", "2", metadata, None)
+    _inside(file.key for file in summary.files.values())
 
 
 def _files(files: object) -> None:
