@@ -16,6 +16,8 @@ from lakelock.simulator.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Scena
 
 _OWN = BUSIEST + 100
 """The first number of the operations that a family adds."""
+_HALVES = BUSIEST + 600
+"""The first number of those of writers of single columns, which may come on top of any scenario."""
 
 Maker = Callable[[int, Random], Operation]
 
@@ -100,7 +102,7 @@ def by_column(scenario: Scenario, random: Random) -> Scenario:
     halves = tuple(
         ActorPlan(
             f"{column}-{actor}",
-            tuple(_half(_OWN + 40 * number + one, column, random) for one in range(random.randint(3, 8))),
+            tuple(_half(_HALVES + 40 * number + one, column, random) for one in range(random.randint(3, 8))),
             think_s=random.choice([0.02, 0.2]),
         )
         for number, (column, actor) in enumerate((("left", 0), ("right", 0), (random.choice(["left", "right"]), 1)))

@@ -100,12 +100,12 @@ class ProcessPromises(Promises):
                 answers.append("holds" if lease.lost is None else lease.lost.reason)
                 provider.release(lease)
                 if arena.table.forks:
-                    provider.close()
                     try:
                         provider.acquire(wait_s=0.2)
                         answers.append("took it")
                     except LockTimeout as error:
                         answers.append(type(error).__name__)
+                    provider.close()
             finally:
                 os.write(writing, ",".join(answers).encode())
                 os._exit(0)
