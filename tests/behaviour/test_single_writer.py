@@ -69,7 +69,7 @@ def test_transactions_of_one_writer_and_dead_ones_are_no_second_writer(storage: 
 def test_a_writer_that_was_killed_is_no_second_writer_once_it_is_dead() -> None:
     storage = memory_table()
     dead = writer(storage, SINGLE, "killed").begin("INSERT")
-    dead._heartbeat.stop(delete=False)
+    dead.detach()
     with pytest.raises(SecondWriter, match="killed"):
         writer(storage, SINGLE).begin("INSERT")
     held = storage.get(f".hoodie/.heartbeat/{dead.instant}")
