@@ -167,7 +167,7 @@ ARCHITECTURE_PACKAGES = """## Packages"""
 
 ARCHITECTURE_WALK = """## A walk through one write
 
-`LakeTable.upsert` (`spark_plugin/lake_table.py`) hands the write to `with_retries` (`occ/retrying.py`), which begins a
+`LakeTable.upsert` (`spark_plugin/table_writes.py`) hands the write to `with_retries` (`occ/retrying.py`), which begins a
 transaction (`occ/coordinator.py`, `occ/baseline.py`) for each attempt. `spark_plugin/writing/upserting.py` looks the
 keys up on the executors (`spark_plugin/writing/tagging.py`), claims the file groups that hold them
 (`occ/conflicts/early.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,

@@ -74,7 +74,6 @@ class Checker:
         self.straggled = 0
         self._doubled_until_s = -1.0
         self._arrived_late: set[str] = set()
-        self.after_boundary = 0
 
     def fail(self, promise: str, detail: str) -> None:
         self.violations.append(Violation(promise, detail, self._hub.now_s))
@@ -162,7 +161,6 @@ class Checker:
         number = layout.decision_number(key)
         decision = Decision.from_bytes(data, key)
         if number <= self.boundary:
-            self.after_boundary += 1
             return
         if key in self._server.objects:
             self.fail("a decision is never rewritten", key)

@@ -20,7 +20,7 @@ __all__ = ["LakeTable", "LakelockDataSource", "WriteResult", "locked_together", 
 
 _HOMES = {
     "LakeTable": "lake_table",
-    "LakelockDataSource": "datasource",
+    "LakelockDataSource": "data_source.source_class",
     "WriteResult": "results",
     "locked_together": "locking",
     "register": "session_conf",

@@ -59,6 +59,10 @@ class ManualRuntime:
             self._elapsed_s = max(self._elapsed_s, first.due_s)
             first.run()
 
+    def freeze(self, seconds: float) -> None:
+        """Let time pass while nothing runs, as for a process that is paused; what is due then runs at the next `advance`."""
+        self._elapsed_s += seconds
+
     def every(self, interval_s: float, action: Callable[[], None], *, name: str) -> Repeating:
         self._started += 1
         scheduled = _Scheduled(self, name, interval_s, action, self._elapsed_s + interval_s, self._started)
@@ -69,6 +73,10 @@ class ManualRuntime:
     def repeating(self) -> list[str]:
         """Names of the background actions that have not been stopped."""
         return [each.name for each in self._scheduled]
+
+    def stop_repeating(self) -> None:
+        """End every background action at once and without its `stop`, as the death of a process does."""
+        self._scheduled.clear()
 
     def gather(self, calls: Sequence[Callable[[], T]], *, limit: int) -> list[T]:
         return [call() for call in calls]

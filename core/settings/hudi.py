@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from lakelock.settings.fields import did_you_mean
-from lakelock.settings.file import FileSettings, Refused
+from lakelock.settings.given import FileSettings, Refused
 from lakelock.settings.hive import HIVE_KEYS
 
 _LOCK = "hoodie.write.lock."

@@ -7,10 +7,8 @@ before any work. Things that do work (clock, storage, lock provider) are handed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from lakelock.errors import SettingsError
 from lakelock.settings.data_locks import DataLockSettings
@@ -19,9 +17,6 @@ from lakelock.settings.fields import Section, SettingRow, section_rows, setting
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.settings.redis import RedisSettings
 from lakelock.settings.zookeeper import ZooKeeperSettings
-
-if TYPE_CHECKING:
-    from lakelock.settings.resolver import Resolved
 
 
 @dataclass(frozen=True)
@@ -196,41 +191,6 @@ class WriteSettings(Section):
                 hint="lower the level or use zstd",
                 key="write.compression_level",
             )
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All settings of a writer or reader. Picklable; `storage` holds options of the object store, as obstore names them."""
-
-    concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
-    lock: LockSettings = field(default_factory=LockSettings)
-    heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
-    retry: RetrySettings = field(default_factory=RetrySettings)
-    data_locks: DataLockSettings = field(default_factory=DataLockSettings)
-    decisions: DecisionSettings = field(default_factory=DecisionSettings)
-    listing: ListingSettings = field(default_factory=ListingSettings)
-    write: WriteSettings = field(default_factory=WriteSettings)
-    dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
-    redis: RedisSettings = field(default_factory=RedisSettings)
-    zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
-    hive_metastore: HiveMetastoreSettings = field(default_factory=HiveMetastoreSettings)
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def resolve(
-        cls,
-        options: Mapping[str, object] | None = None,
-        spark_conf: Mapping[str, str] | None = None,
-        file: str | Path | None = None,
-    ) -> Resolved:
-        """Settings from all sources, with the origin of each; `SettingsError` names the key, the source and the fix.
-
-        `options` are dotted (`lock.wait_s`) or snake (`lock_wait_s`), in any case. `file` may also be the option `config`
-        or the conf `spark.lakelock.config`, in this order.
-        """
-        from lakelock.settings.resolver import resolve  # the resolver builds Settings, so it is above this module
-
-        return resolve(options or {}, spark_conf or {}, file)
 
 
 SECTIONS: tuple[type[Section], ...] = (

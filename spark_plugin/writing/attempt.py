@@ -11,7 +11,6 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from lakelock.clock import Runtime
 from lakelock.errors import WriteFailed
@@ -150,15 +149,6 @@ def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:
 def column(name: str) -> Column:
     """The column of exactly this name, whatever characters it has."""
     return F.col("`" + name.replace("`", "``") + "`")
-
-
-def with_report(schema: StructType, *extra: str) -> str | StructType:
-    """`schema` with some more columns, given as DDL, and the report column at the end."""
-    wide = StructType(list(schema.fields))
-    for part in (*extra, f"{REPORT} binary"):
-        name, _, kind = part.partition(" ")
-        wide = wide.add(name, kind)
-    return wide
 
 
 Write = Callable[[Attempt], Written]

@@ -106,7 +106,8 @@ def _inside(keys: Iterable[str]) -> None:
 def _commit(data: bytes) -> None:
     metadata = CommitMetadata.from_bytes(data)
     _inside(stat.path for stat in metadata.stats if stat.path is not None)
-    _inside(layout.in_partition(group.partition, group.file_id) for group in metadata.touched_groups)
+    groups = metadata.added_groups | metadata.rewritten_groups | metadata.replaced_groups
+    _inside(layout.in_partition(group.partition, group.file_id) for group in groups)
     _inside(file.key for file in files_of(metadata).values())
     writer_of(metadata)
     AppTransaction.from_extra(metadata.extra)
