@@ -1,4 +1,4 @@
-"""A settings file as keys and raw values: TOML of ours, or the Hudi properties file of a Java writer."""
+"""A settings file as keys and raw values: our TOML, or the Hudi properties file of a Java writer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class FileSettings:
-    """What a file says: value and the key as it stands in the file, by our key; and remarks on what was left out."""
+    """What a file says: for each of our keys the value and the file's own key; and remarks on what was left out."""
 
     path: str
     values: Mapping[str, tuple[object, str]]
