@@ -27,7 +27,7 @@ from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 
 SKEW_MS = 5_000
-"""How far a clock may be off before it is worth a word. Nothing breaks at any skew."""
+"""How far a clock may be off before the check mentions it. Nothing breaks at any skew."""
 
 LOCK_WAIT_S = 5.0
 
@@ -35,7 +35,7 @@ PACKAGES = ("lakelock", "pyspark", "pandas", "pyarrow", "obstore", "fastavro", "
 
 
 def examine(patient: DoctorContext) -> Iterator[Check]:
-    """Run every check, one after the other; one that fails does not keep the others from running."""
+    """Run every check in turn; one that fails does not keep the others from running."""
     for name, check in CHECKS.items():
         try:
             yield from check(patient)
@@ -69,7 +69,7 @@ def _refusals(patient: DoctorContext, properties: TableProperties) -> list[Refus
     """Every reason why the table is not written, by its properties and by its files."""
     found = list(why_not_writable(properties))
     if not why_not_readable(properties):
-        with suppress(LakelockError):  # files that cannot be listed are the matter of the check of contents
+        with suppress(LakelockError):  # files that cannot be listed are reported by the check of contents
             snapshot = read_snapshot(patient.storage, read_timeline(patient.storage), runtime=patient.runtime)
             buckets = bucket_index_refusal(snapshot)
             found += [buckets] if buckets is not None and buckets not in found else []
@@ -119,7 +119,7 @@ def check_lock(patient: DoctorContext) -> Iterator[Check]:
                 "lock",
                 "failed",
                 f"the table is guarded by {recorded}, these settings name {provider.identity}",
-                f'set lock.provider to "{recorded}", or change all writers to the same',
+                f'set lock.provider to "{recorded}", or give all writers the same lock',
             )
             return
         provider.probe()
@@ -141,7 +141,7 @@ def check_writers(patient: DoctorContext) -> Iterator[Check]:
     dead, alive = states.count(LivenessState.DEAD), states.count(LivenessState.ALIVE)
     found = f"{len(timeline.commits)} commits in the timeline, {len(timeline.pending)} pending, {alive} live writers"
     if dead:
-        hint = f"the next writer removes what they left, or now: lakelock markers reap {patient.path}"
+        hint = f"the next writer removes what they left, or do it now: lakelock markers reap {patient.path}"
         yield Check("writers", "warning", f"{found}, {dead} dead", hint)
     else:
         yield Check("writers", "ok", found)
@@ -168,7 +168,7 @@ def check_decisions(patient: DoctorContext) -> Iterator[Check]:
     timeline = read_timeline(patient.storage)
     if last is not None and last.kind is DecisionKind.COMMIT and last.instant not in timeline.completed_instants:
         found = f"decision {last.number} commits {last.instant}, which is not visible yet"
-        hint = f"its writer is at it, or the next writer publishes it: lakelock commits show {patient.path} {last.instant}"
+        hint = f"its writer or the next one publishes it; to look: lakelock commits show {patient.path} {last.instant}"
         yield Check("decisions", "warning", found, hint)
     else:
         yield Check("decisions", "ok", f"{len(view.numbers)} decisions, the latest is {view.head}")

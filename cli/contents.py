@@ -1,4 +1,4 @@
-"""What `lakelock doctor` says of a table's contents: every commit can be read, the files it names are there,
+"""What `lakelock doctor` says about a table's contents: every commit can be read, the files it names are there,
 and no two rewrote a file group without knowing of each other."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.timeline import read_instant, read_timeline
 
 NEWEST_COMMITS = 1_000
-"""How many commits are read: a table that nobody archives may have any number."""
+"""How many commits are read: the timeline of a table that nobody archives can be of any length."""
 SHOWN = 5
 
 
@@ -35,7 +35,7 @@ def check_contents(patient: DoctorContext) -> Iterator[Check]:
     for text in wrong[:SHOWN]:
         yield Check("contents", "failed", text, hint)
     if len(broken) > SHOWN or len(wrong) > SHOWN:
-        yield Check("contents", "failed", f"in all {len(broken)} commits and {len(wrong)} files are damaged")
+        yield Check("contents", "failed", f"in total {len(broken)} commits and {len(wrong)} files are damaged")
     if not broken and not wrong:
         yield Check("contents", "ok", f"{len(commits)} commits can be read, and their {len(newest)} files are there")
     others = [
