@@ -115,7 +115,7 @@ class LakeTable(LockedReads):
         application: str = "",
         listeners: Sequence[Listener] = (),
     ) -> LakeTable:
-        """Open a table, also one that Java Hudi made; `TableError` says why a table cannot be read.
+        """Open a table, even one that Java Hudi made; `TableError` says why a table cannot be read.
 
         `application` is the name under which others see this writer (default: Spark's application name). `listeners`
         are called with each event, in the thread that writes.
@@ -152,7 +152,7 @@ class LakeTable(LockedReads):
     ) -> WriteResult:
         """Append the rows. Keys are not looked up: a key that the table has already is then there twice.
 
-        `partition` (of every write): the partitions or prefixes that it is for, such as `"month=1"` or `{"month": 1}`. Rows
+        `partition` (of every write): the partitions or prefixes that it writes to, such as `"month=1"` or `{"month": 1}`. Rows
         for another are an `InputError`, and in PESSIMISTIC mode only these are locked, not the whole table.
 
         `txn_app_id` and `txn_version` (of every write, both or neither): the job's name and its own number of this write, as
@@ -176,9 +176,9 @@ class LakeTable(LockedReads):
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> WriteResult:
-        """Insert the rows whose keys the table lacks, replace the others; the newest by `order_by` wins.
+        """Insert the rows whose keys the table lacks and replace the others; the newest by `order_by` wins.
 
-        A key that comes more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
+        A key that occurs more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
         If `df` lacks columns of the table it is a `SchemaError`, unless `missing_columns="keep"` (rows that are replaced keep
         the stored values of these columns, new ones have null there) or `"null"` (all have null there).
         """
@@ -247,7 +247,7 @@ class LakeTable(LockedReads):
 
     @needs_spark
     def read(self, *, as_of: str | datetime | None = None, include_meta: bool = False) -> DataFrame:
-        """The table as it is now, or was: the frame keeps to this state, whatever is committed later.
+        """The table as it is now, or as it was: the frame keeps this state, whatever is committed later.
 
         `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). Columns in the table's order;
         `include_meta` adds Hudi's five in front.
@@ -259,7 +259,7 @@ class LakeTable(LockedReads):
 
     @needs_spark
     def changes(self, since: str | datetime, *, until: str | datetime | None = None) -> DataFrame:
-        """The rows, in their newest version, that commits changed which completed after the instant or time `since`.
+        """The rows, in their newest version, that were changed by commits completed after the instant or time `since`.
 
         With Hudi's five columns in front: `_hoodie_commit_time` is the instant of the change. Deleted rows do not appear.
         """
@@ -289,7 +289,7 @@ class LakeTable(LockedReads):
         """Read, compute and write as one: `with table.transaction() as tx:`. Committed when the block ends without error.
 
         `partition` is where it may write. In PESSIMISTIC mode that, or the whole table, is locked from the beginning.
-        With `txn_app_id` and `txn_version` the whole of it is applied once: then `tx.already_applied` is True in the block,
+        With `txn_app_id` and `txn_version` it is applied once as a whole: then `tx.already_applied` is True in the block,
         whose writes do nothing.
         """
         application = numbered(txn_app_id, txn_version)
@@ -331,7 +331,7 @@ class LakeTable(LockedReads):
         return self._coordinator.table.storage.uri
 
     def close(self) -> None:
-        """Let go of the lock service. Reads that were made stay usable."""
+        """Release the lock service. Data frames that were read stay usable."""
         self._coordinator.close()
 
     def __enter__(self) -> LakeTable:
