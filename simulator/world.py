@@ -60,7 +60,7 @@ class Answer(str, Enum):
 
 @dataclass(frozen=True)
 class Told:
-    """One answer (or the death of the one who asked), when it was asked and when it came."""
+    """One answer (or the death of its actor), with the times of the request and of the answer."""
 
     operation: int
     actor: str
@@ -80,7 +80,7 @@ class Trace:
     reads: dict[int, State] = field(default_factory=dict)
     begun: int = 0
     rejected: set[str] = field(default_factory=set)
-    """Instants of which an event said so."""
+    """Instants that an event reported."""
 
 
 class World:
