@@ -20,16 +20,16 @@ NEWEST_COMMITS = 1_000
 SHOWN = 5
 
 
-def check_contents(patient: DoctorContext) -> Iterator[Check]:
+def check_contents(context: DoctorContext) -> Iterator[Check]:
     """The newest commits can be read, and the newest file of each file group is as long as its commit says."""
-    commits = sorted(read_timeline(patient.storage).commits)[-NEWEST_COMMITS:]
-    calls = [partial(_read, patient, instant) for instant in commits]
-    found = patient.runtime.gather(calls, limit=patient.settings.listing.parallel_requests)
+    commits = sorted(read_timeline(context.storage).commits)[-NEWEST_COMMITS:]
+    calls = [partial(_read, context, instant) for instant in commits]
+    found = context.runtime.gather(calls, limit=context.settings.listing.parallel_requests)
     broken = [error for error in found if isinstance(error, LakelockError)]
     for error in broken[:SHOWN]:
         yield Check("contents", "failed", error.message, error.hint)
     newest = newest_files(metadata for metadata in found if isinstance(metadata, CommitMetadata))
-    sizes = {item.key: item.size_bytes for item in patient.storage.list("")}
+    sizes = {item.key: item.size_bytes for item in context.storage.list("")}
     wrong = [_wrong(path, size, sizes) for path, size in newest if sizes.get(path) != size]
     hint = "readers fail or miss rows: restore the file from a backup or an older version of the object"
     for text in wrong[:SHOWN]:
@@ -44,7 +44,7 @@ def check_contents(patient: DoctorContext) -> Iterator[Check]:
         if isinstance(metadata, CommitMetadata)
     ]
     for overlap in overlaps(others)[:SHOWN]:
-        yield Check("contents", "warning", str(overlap), f"lakelock audit {patient.path}")
+        yield Check("contents", "warning", str(overlap), f"lakelock audit {context.path}")
 
 
 def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:
@@ -57,9 +57,9 @@ def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:
     return list(newest.values())
 
 
-def _read(patient: DoctorContext, instant: Instant) -> CommitMetadata | LakelockError:
+def _read(context: DoctorContext, instant: Instant) -> CommitMetadata | LakelockError:
     try:
-        return CommitMetadata.from_bytes(read_instant(patient.storage, instant), instant.file_name)
+        return CommitMetadata.from_bytes(read_instant(context.storage, instant), instant.file_name)
     except LakelockError as error:
         return error
 

@@ -50,7 +50,7 @@ def break_lock(
             if act.holder and not yes:
                 _ask(act.question, as_json=as_json)
             act.run()
-            out.show(act.values, lambda o: o.line(act.told))
+            out.show(act.values, lambda o: o.line(act.summary))
 
 
 @dataclass
@@ -93,7 +93,7 @@ class _Breaking:
         return f"Break the {self.what} that {self.holder} holds with token {self.token}?"
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         if self.holder:
             return f"broken: {self.holder} no longer holds the {self.what}"
         return "nothing to break: no data locks have this token" if self.data else "nothing to break: the lock is free"

@@ -28,7 +28,7 @@ _CONNECTORS = {
 }
 
 
-def check_spark(patient: DoctorContext) -> Iterator[Check]:
+def check_spark(context: DoctorContext) -> Iterator[Check]:
     """Whether Spark can write this table from here; nothing is said where PySpark is not installed."""
     pyspark = _installed("pyspark")
     if pyspark is None:
@@ -41,7 +41,7 @@ def check_spark(patient: DoctorContext) -> Iterator[Check]:
         yield Check(
             "spark", "warning", "no Java was found: Spark cannot start here", "install Java 17 or newer, or set JAVA_HOME"
         )
-    yield from judge_connector(patient.storage.uri.partition(":")[0], _jars())
+    yield from judge_connector(context.storage.uri.partition(":")[0], _jars())
     for name, error in broken_neighbours():
         hint = f"Spark then registers no Python data source at all, lakelock's included: repair or remove {name}"
         yield Check("spark", "warning", f"{name} cannot be imported: {error}", hint)

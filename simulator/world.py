@@ -123,7 +123,7 @@ class World:
     def coordinator(self, process: Process) -> Coordinator:
         """Open the table in a process, as `Coordinator.open` does."""
         storage, runtime = self.storage(process), SimRuntime(self.hub, process)
-        events = Events((lambda event: self._heard(process, event),))
+        events = Events((lambda event: self._on_event(process, event),))
         writer = WriterIdentity.of_this_process(runtime, process.name)
         opening = Opening("simulated:", self.settings, storage, runtime, writer, events)
         provider = open_lock(self.scenario.lock, self.room, opening, process, self._overran)
@@ -144,7 +144,7 @@ class World:
         if then is not None:
             then()
 
-    def _heard(self, process: Process, event: Event) -> None:
+    def _on_event(self, process: Process, event: Event) -> None:
         if event.kind is EventKind.BEGAN:
             self.trace.begun += 1
             self.checker.owns(event.instant, process)
