@@ -71,7 +71,7 @@ def correction_a(desk: Desk) -> None:
 
 
 def correction_b(desk: Desk) -> None:
-    """Upsert months that the first correction has claimed: find out early, say so, and succeed in a retry."""
+    """Upsert months that the first correction has claimed: find the conflict early, say so, and succeed in a retry."""
 
     def tell(event: Event) -> None:
         if event.kind in (EventKind.EARLY_CONFLICT, EventKind.COMMITTED):

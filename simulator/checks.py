@@ -70,7 +70,7 @@ class Checker:
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
         self.strays: dict[str, bool] = {}
-        """Files of stragglers that are there now, and whether their rows show beside those of the commit."""
+        """Files of stragglers that exist now, and whether their rows show beside those of the commit."""
         self.straggled = 0
         self._doubled_until_s = -1.0
         self._arrived_late: set[str] = set()
@@ -140,7 +140,7 @@ class Checker:
         self._owners[instant] = process
 
     def ended(self, instant: str) -> None:
-        """The owner was told what became of its instant, or gave it up."""
+        """The owner was told the fate of its instant, or gave it up."""
         self._ended.add(instant)
 
     def could_not_tidy(self, instant: str) -> None:
@@ -150,7 +150,7 @@ class Checker:
     def excused(self, file: DataFile) -> bool:
         """A file that was written while or after others rolled its writer back, by one that could not remove it any more.
 
-        A foreign writer looks for markers before it says that it rolls back. Nobody but the file's writer knows of it then,
+        A foreign writer looks for markers before it says that it rolls back. Then only the file's writer knows of it,
         and nobody ever sees it.
         """
         owner = self._owners.get(file.instant)

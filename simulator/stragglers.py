@@ -1,7 +1,7 @@
 """Attempts of tasks that go on when their commit no longer looks for them, and are killed with their files complete.
 
 Spark makes a second attempt of a task that is slow or whose executor it takes for lost, and tells nobody that one has ended. An
-attempt that lives looks in the end whether it is late (`spark_plugin/writing/late_tasks.py`); these are killed before that.
+attempt that survives checks in the end whether it is late (`spark_plugin/writing/late_tasks.py`); these are killed before that.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Stragglers:
 def straggling(scenario: Scenario, random: Random) -> Scenario:
     """Rows that nobody looks up and rows that are rewritten all the time, with stragglers, readers, and somebody who sweeps.
 
-    Nobody reads rows to write what follows from them, which would make rows for good that show for a while only.
+    Nobody reads rows to write what follows from them: that would make permanent what shows only for a while.
     """
     rates = {FaultKind.SLOW: random.choice([0.01, 0.04]), FaultKind.PAUSE: random.choice([0.0, 0.002])}
     weather = Weather(rates, latency_s=0.01, longest_pause_s=2.0, hot="upload ")

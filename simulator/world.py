@@ -60,7 +60,7 @@ class Answer(str, Enum):
 
 @dataclass(frozen=True)
 class Told:
-    """One answer (or the death of the one who asked), when it was asked and when it came."""
+    """One answer (or the death of its actor), with the times of the request and of the answer."""
 
     operation: int
     actor: str
@@ -80,7 +80,7 @@ class Trace:
     reads: dict[int, State] = field(default_factory=dict)
     begun: int = 0
     rejected: set[str] = field(default_factory=set)
-    """Instants of which an event said so."""
+    """Instants that an event reported."""
 
 
 class World:
@@ -123,7 +123,7 @@ class World:
     def coordinator(self, process: Process) -> Coordinator:
         """Open the table in a process, as `Coordinator.open` does."""
         storage, runtime = self.storage(process), SimRuntime(self.hub, process)
-        events = Events((lambda event: self._heard(process, event),))
+        events = Events((lambda event: self._on_event(process, event),))
         writer = WriterIdentity.of_this_process(runtime, process.name)
         opening = Opening("simulated:", self.settings, storage, runtime, writer, events)
         provider = open_lock(self.scenario.lock, self.room, opening, process, self._overran)
@@ -144,7 +144,7 @@ class World:
         if then is not None:
             then()
 
-    def _heard(self, process: Process, event: Event) -> None:
+    def _on_event(self, process: Process, event: Event) -> None:
         if event.kind is EventKind.BEGAN:
             self.trace.begun += 1
             self.checker.owns(event.instant, process)

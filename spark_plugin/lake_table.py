@@ -101,7 +101,7 @@ class LakeTable(TableWrites, LockedReads):
         application: str = "",
         listeners: Sequence[Listener] = (),
     ) -> LakeTable:
-        """Open a table, also one that Java Hudi made; `TableError` says why a table cannot be read.
+        """Open a table, even one that Java Hudi made; `TableError` says why a table cannot be read.
 
         `application` is the name under which others see this writer (default: Spark's application name). `listeners`
         are called with each event, in the thread that writes.
@@ -127,7 +127,7 @@ class LakeTable(TableWrites, LockedReads):
 
     @needs_spark
     def read(self, *, as_of: str | datetime | None = None, include_meta: bool = False) -> DataFrame:
-        """The table as it is now, or was: the frame keeps to this state, whatever is committed later.
+        """The table as it is now, or as it was: the frame keeps this state, whatever is committed later.
 
         `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). Columns in the table's order;
         `include_meta` adds Hudi's five in front.
@@ -139,7 +139,7 @@ class LakeTable(TableWrites, LockedReads):
 
     @needs_spark
     def changes(self, since: str | datetime, *, until: str | datetime | None = None) -> DataFrame:
-        """The rows, in their newest version, that commits changed which completed after the instant or time `since`.
+        """The rows, in their newest version, that were changed by commits completed after the instant or time `since`.
 
         With Hudi's five columns in front: `_hoodie_commit_time` is the instant of the change. Deleted rows do not appear.
         """
@@ -168,7 +168,7 @@ class LakeTable(TableWrites, LockedReads):
         return self._coordinator.table.storage.uri
 
     def close(self) -> None:
-        """Let go of the lock service. Reads that were made stay usable."""
+        """Release the lock service. Data frames that were read stay usable."""
         self._coordinator.close()
 
     def __enter__(self) -> LakeTable:

@@ -1,8 +1,8 @@
-"""How `format("lakelock")` gets to know what the session sets under `spark.lakelock.`, and never goes on without.
+"""How `format("lakelock")` learns what the session sets under `spark.lakelock.`, and never goes on without it.
 
 Spark gives a data source in Python its options only: neither the process that plans a write nor the one that commits it can
-ask the session. So the driver registers a data source that carries the session's confs. Whether that was done, and whether
-it still is the truth, the tasks know: Spark sends them every conf of the session.
+ask the session. So the driver registers a data source that carries the session's confs. The tasks know whether
+that was done and is still right: Spark sends them every conf of the session.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _FILE = "config"
 OF_READS = ("storage.", "listing.", _FILE)
-"""What of the settings a read depends on: it takes no lock."""
+"""The settings that a read depends on: it takes no lock."""
 
 
 def register(spark: SparkSession) -> None:
@@ -54,7 +54,7 @@ def ensure_known(
 ) -> None:
     """`SettingsError` if the `session` sets, or no longer sets, what is not `known` and no option has `chosen`.
 
-    `of`: only settings whose names begin so matter.
+    `of`: only settings whose names begin like this matter.
     """
     changed = sorted(key for key in {*session, *known} if session.get(key) != known.get(key))
     unknown = [key for key in changed if _setting(key) not in chosen and (not of or _setting(key).startswith(of))]

@@ -48,7 +48,7 @@ class TableWrites:
     ) -> WriteResult:
         """Append the rows. Keys are not looked up: a key that the table has already is then there twice.
 
-        `partition` (of every write): the partitions or prefixes that it is for, such as `"month=1"` or `{"month": 1}`. Rows
+        `partition` (of every write): the partitions or prefixes that it writes to, such as `"month=1"` or `{"month": 1}`. Rows
         for another are an `InputError`, and in PESSIMISTIC mode only these are locked, not the whole table.
 
         `txn_app_id` and `txn_version` (of every write, both or neither): the job's name and its own number of this write, as
@@ -72,9 +72,9 @@ class TableWrites:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> WriteResult:
-        """Insert the rows whose keys the table lacks, replace the others; the newest by `order_by` wins.
+        """Insert the rows whose keys the table lacks and replace the others; the newest by `order_by` wins.
 
-        A key that comes more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
+        A key that occurs more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
         If `df` lacks columns of the table it is a `SchemaError`, unless `missing_columns="keep"` (rows that are replaced keep
         the stored values of these columns, new ones have null there) or `"null"` (all have null there).
         """
@@ -164,7 +164,7 @@ class TableWrites:
         """Read, compute and write as one: `with table.transaction() as tx:`. Committed when the block ends without error.
 
         `partition` is where it may write. In PESSIMISTIC mode that, or the whole table, is locked from the beginning.
-        With `txn_app_id` and `txn_version` the whole of it is applied once: then `tx.already_applied` is True in the block,
+        With `txn_app_id` and `txn_version` it is applied once as a whole: then `tx.already_applied` is True in the block,
         whose writes do nothing.
         """
         application = numbered(txn_app_id, txn_version)

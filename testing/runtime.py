@@ -20,7 +20,7 @@ class ManualRuntime:
     """A `Runtime` whose clock moves only by `advance` and `sleep`, for use in one thread.
 
     What `every` started runs inside those two calls, at its exact time, in the order of time and then of starting.
-    `skew_ms` may be set to make the wall clock wrong; it moves neither the monotonic clock nor anything scheduled.
+    `skew_ms` may be set to make the wall clock wrong; that changes neither the monotonic clock nor the schedule.
     """
 
     def __init__(self, *, seed: int = 0, start_ms: int = START_MS) -> None:

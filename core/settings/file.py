@@ -1,4 +1,4 @@
-"""A settings file as keys and raw values: TOML of ours, or the Hudi properties file of a Java writer."""
+"""A settings file as keys and raw values: our TOML, or the Hudi properties file of a Java writer."""
 
 from __future__ import annotations
 

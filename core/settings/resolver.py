@@ -1,4 +1,4 @@
-"""From options, Spark conf and file to `Settings`, keeping for each value where it came from."""
+"""Builds `Settings` from options, Spark conf and file, and keeps the origin of each value."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _explained(key: str, found: Origin, row: SettingRow | None) -> Explained:
 
 @dataclass
 class _Sources:
-    """Values by key as the sources are read, the strongest first: what is there is not replaced."""
+    """Values by key as the sources are read, the strongest first: a value that is there is not replaced."""
 
     rows: Mapping[str, SettingRow]
     values: dict[str, Origin] = field(default_factory=dict)
@@ -151,7 +151,9 @@ class _Sources:
             self.values[key] = Origin(value, origin)
         elif _source(self.values[key].origin) == _source(origin) and self.values[key].value != value:
             raise SettingsError(
-                f"{key} is given twice in {_source(origin)}, and differently", hint="keep one of the two spellings", key=key
+                f"{key} is given twice in {_source(origin)}, with different values",
+                hint="keep one of the two spellings",
+                key=key,
             )
 
     def key_of(self, name: str) -> str | None:
@@ -175,7 +177,7 @@ def _source(origin: str) -> str:
 
 
 def _ours(conf: Mapping[str, str], sources: _Sources) -> Iterator[tuple[str, str, str]]:
-    """What the conf says to lakelock. A near miss of the prefix would be ignored in silence, so it is named."""
+    """The conf's settings for lakelock. A misspelt prefix would be silently ignored, so it is named."""
     for full_name, value in conf.items():
         lowered = full_name.lower()
         if lowered.startswith(SPARK_PREFIX):

@@ -82,13 +82,13 @@ class HeartbeatSettings(Section):
     )
     foreign_patience: int = setting(
         5,
-        "For how many times that age a dead writer of another engine is left to that engine, whose next commit rolls it back",
+        "A dead writer of another engine is left to that engine, whose next commit rolls it back, for this many times that age",
         at_least=1,
         at_most=1_000,
     )
     foreign_start_s: float = setting(
         5.0,
-        "How long after it showed its instant a writer of another engine may not have looked at the table yet",
+        "How long a writer of another engine may take, once its instant shows, to look at the table",
         unit="s",
         at_least=0,
         at_most=600,
@@ -100,9 +100,9 @@ class RetrySettings(Section):
     """Running a rejected transaction again, where that is sound."""
 
     section: ClassVar[str] = "retry"
-    attempts: int = setting(5, "How often a write is tried in all; 1 means never again", at_least=1, at_most=1_000)
+    attempts: int = setting(5, "How many times a write is tried in total; 1 means no retries", at_least=1, at_most=1_000)
     first_wait_s: float = setting(
-        0.2, "Longest wait before the second attempt; doubles from then on", unit="s", at_least=0, at_most=3_600
+        0.2, "Longest wait before the second attempt; it doubles with each attempt", unit="s", at_least=0, at_most=3_600
     )
     longest_wait_s: float = setting(10.0, "Longest wait before any attempt", unit="s", at_least=0, at_most=3_600)
     holder_wait_s: float = setting(
@@ -127,7 +127,7 @@ class DecisionSettings(Section):
     """The decision log of a table."""
 
     section: ClassVar[str] = "decisions"
-    slot_attempts: int = setting(100, "How often a commit races for the next decision number", at_least=1, at_most=100_000)
+    slot_attempts: int = setting(100, "How many times a commit tries for the next decision number", at_least=1, at_most=100_000)
     collect_above: int = setting(
         64, "Finished decisions are collected when there are more than this many", at_least=2, at_most=1_000_000
     )
@@ -138,10 +138,10 @@ class ListingSettings(Section):
     """Requests to storage."""
 
     section: ClassVar[str] = "listing"
-    parallel_requests: int = setting(16, "How many storage requests one process has under way at once", at_least=1, at_most=256)
+    parallel_requests: int = setting(16, "How many storage requests one process has in flight at once", at_least=1, at_most=256)
     at_once: int = setting(
         300,
-        "How many keys of a listing are certainly of one moment (an object store answers in pages of 1,000, a disk with some "
+        "How many keys of a listing certainly show one moment (an object store answers in pages of 1,000, a disk with some "
         "340 names at a time); readers list a longer timeline twice",
         unit="keys",
         at_least=1,
@@ -150,7 +150,7 @@ class ListingSettings(Section):
 
 
 MissingColumns = Literal["error", "keep", "null"]
-"""What becomes of columns of the table that the rows of an upsert lack, see `WriteSettings.missing_columns`."""
+"""What happens to columns of the table that the rows of an upsert lack, see `WriteSettings.missing_columns`."""
 
 
 @dataclass(frozen=True)
@@ -162,13 +162,11 @@ class WriteSettings(Section):
         1_000_000, "A data file is closed and a new one begun at this many rows", unit="rows", at_least=1
     )
     row_group_rows: int = setting(250_000, "Rows of a Parquet row group", unit="rows", at_least=1, at_most=10_000_000)
-    batch_rows: int = setting(
-        65_536, "Rows that are worked on at once within a task", unit="rows", at_least=1, at_most=1_000_000
-    )
+    batch_rows: int = setting(65_536, "Rows that a task works on at once", unit="rows", at_least=1, at_most=1_000_000)
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = setting("zstd", "Parquet compression")
     compression_level: int = setting(1, "Level, for zstd (1 to 22) and gzip (1 to 9)", at_least=1, at_most=22)
     bloom_entries: int = setting(
-        1_000, "Record keys that the bloom filter of a file has room for at least", at_least=1, at_most=100_000_000
+        1_000, "Record keys that the bloom filter of a file has room for, at least", at_least=1, at_most=100_000_000
     )
     bloom_max_entries: int = setting(
         1_000_000, "Record keys up to which the bloom filter of a file grows", at_least=1, at_most=100_000_000
@@ -177,8 +175,8 @@ class WriteSettings(Section):
     merge_schema: bool = setting(False, "Accept new nullable columns and add them to the table")
     missing_columns: Literal["error", "keep", "null"] = setting(
         "error",
-        "What an upsert does whose rows lack columns of the table: refuse, keep the stored values of the rows that it updates, "
-        "or write null over them",
+        "What an upsert does when its rows lack columns of the table: refuse, keep the stored values of the rows that it "
+        "updates, or write null over them",
     )
     duplicates: Literal["error", "any"] = setting(
         "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"

@@ -101,7 +101,7 @@ class Attempt:
         self.kept.append(frame)
 
     def close(self) -> None:
-        """Free what was kept. Where Spark has gone, that is free already."""
+        """Free what was kept. Where Spark has gone, it is already free."""
         while self.kept:
             with suppress(Py4JError, OSError, AttributeError):
                 self.kept.pop().unpersist()
@@ -123,7 +123,7 @@ class Attempt:
 def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null") -> tuple[DataFrame, TableSchema]:
     """The columns of `df` that the table has, and the table's schema after the write; `SchemaError` if they do not fit.
 
-    Key, partition and ordering columns must be there. An upsert says in `missing` what becomes of others that are not.
+    Key, partition and ordering columns must be there. An upsert says in `missing` what happens to other columns that are not.
     """
     require_columns(df.columns, attempt.properties.needed_columns)
     schema = check_write(attempt.schema, arrow_schema(df.schema), attempt.settings.merge_schema, missing)

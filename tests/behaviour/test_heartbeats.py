@@ -528,5 +528,5 @@ def test_tasks_do_not_revive_a_job_that_others_may_have_taken_for_dead(
     runtime.advance(119)
     task = job.task()
     runtime.advance(4)
-    with pytest.raises(RolledBackError, match="nobody has beaten for too long"):
+    with pytest.raises(RolledBackError, match="it has been silent for too long"):
         task.ensure_alive()
