@@ -99,7 +99,10 @@ class DataLocks(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held and let go of connections. Never raises."""
+        """Give back what is held and let go of connections, for good. Never raises.
+
+        From now on nothing is granted: `acquire` raises `LockError`, also in the threads that are waiting in it.
+        """
 
 
 def timeout(table: str, request: LockRequest, blockers: tuple[LockedData, ...], waited_s: float) -> LockTimeout:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from lakelock.data_locks.base import DataLease, DataLocks, LockedData, timeout
 from lakelock.data_locks.request import LockRequest
-from lakelock.errors import LakelockError, ProviderUnavailable
+from lakelock.errors import LakelockError, LockError, ProviderUnavailable
 from lakelock.events import Event, EventKind
 from lakelock.providers.base import Lease, Opening
 from lakelock.providers.polling import NO_ANSWER, NO_SERVICE
@@ -44,6 +44,7 @@ class PollingDataLocks(DataLocks, Generic[W]):
         self._runtime, self._writer, self._events = opening.runtime, opening.writer, opening.events
         self._settings = opening.settings.data_locks
         self._held: dict[str, tuple[DataLease, W]] = {}
+        self._closed = False
         self._pid = os.getpid()
 
     @abstractmethod
@@ -78,6 +79,9 @@ class PollingDataLocks(DataLocks, Generic[W]):
                 self._leave(waiting)
             raise
         self._held[lease.grant] = lease, waiting
+        if self._closed:
+            self.release(lease)
+            self._ensure_open()
         return lease
 
     def release(self, lease: Lease) -> None:
@@ -95,6 +99,7 @@ class PollingDataLocks(DataLocks, Generic[W]):
             lease.lose("released")
 
     def close(self) -> None:
+        self._closed = True
         for lease, _ in tuple(self._held.values()):
             with suppress(LakelockError):
                 self.release(lease)
@@ -104,6 +109,7 @@ class PollingDataLocks(DataLocks, Generic[W]):
         failure: LakelockError | None = None
         told = False
         while True:
+            self._ensure_open()
             try:
                 lease, failure = self._look(waiting), None
                 if lease is not None:
@@ -123,6 +129,13 @@ class PollingDataLocks(DataLocks, Generic[W]):
                 f"the data locks of {self.table} could not be taken within {wait_s:g} s: {failure.message}", hint=failure.hint
             ) from failure
         raise timeout(self.table, waiting.request, self._blockers(waiting), wait_s)
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise LockError(
+                f"data locks of {self.table} cannot be taken any more: the table was closed in this process",
+                hint="open the table anew; close it only when no thread uses it any more",
+            )
 
     def _pause(self, waiting: W, at_most_s: float) -> None:
         """Wait until it is worth looking again: pauses that grow. A service that wakes its waiters ends this early."""

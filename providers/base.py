@@ -6,6 +6,7 @@ the lock makes them cheap and fair, and keeps Java Hudi writers out.
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -70,6 +71,11 @@ class Holder:
 def past_ms(value: object) -> int | None:
     """A time that a writer recorded for people; None for what no clock can have shown."""
     return value if type(value) is int and 0 < value < _YEAR_10000_MS else None
+
+
+def for_up_to(left_s: float) -> str:
+    """How much longer a lease runs, for a message that refuses because it does: rounded up, so never 0 s."""
+    return f"for up to {max(1, math.ceil(left_s))} s more"
 
 
 @dataclass(frozen=True)
@@ -212,7 +218,10 @@ class LockProvider(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held and let go of connections. Never raises."""
+        """Give back what is held and let go of connections, for good. Never raises.
+
+        From now on nothing is granted: `acquire` raises `LockError`, also in the threads that are waiting in it.
+        """
 
 
 @dataclass(frozen=True)

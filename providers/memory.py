@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LeaseLost, LockError, SettingsError
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
 from lakelock.providers.polling import Attempt, PollingProvider
 
 STRENGTH = Strength(
@@ -106,7 +106,7 @@ class MemoryLockProvider(PollingProvider):
                 return
             if not force:
                 raise LockError(
-                    f"the lock of {self.table} is held by {holder}, whose lease runs for {holder.left_s:.0f} s more",
+                    f"the lock of {self.table} is held by {holder}, whose lease runs {for_up_to(holder.left_s or 0.0)}",
                     hint="wait: an expired lease is replaced without your help; to break it all the same, use force",
                     holder=holder.as_dict(),
                 )

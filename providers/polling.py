@@ -7,7 +7,15 @@ from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, StorageUnavailable
+from lakelock.errors import (
+    LakelockError,
+    LeaseLost,
+    LockError,
+    LockTimeout,
+    ProviderRefused,
+    ProviderUnavailable,
+    StorageUnavailable,
+)
 from lakelock.events import Event, EventKind
 from lakelock.providers.base import Holder, Lease, LockProvider, Opening
 from lakelock.providers.turnstile import Turnstile
@@ -73,6 +81,7 @@ class PollingProvider(LockProvider):
         self._settings, self.runtime, self._events = opening.settings.lock, opening.runtime, opening.events
         self.writer = opening.writer
         self._held: Lease | None = None
+        self._closed = False
         self._start_afresh()
 
     @abstractmethod
@@ -119,12 +128,16 @@ class PollingProvider(LockProvider):
         if not self._turnstile.enter(wait_s):
             raise self._timeout(Holder("", self.writer), wait_s)
         try:
+            self._ensure_open()
             self._rest(wait_s)
-            self._held = self._poll(began_s, wait_s)
+            lease = self._held = self._poll(began_s, wait_s)
         except BaseException:
             self._turnstile.leave()
             raise
-        return self._held
+        if self._closed:
+            self.release(lease)
+            self._ensure_open()
+        return lease
 
     def renew(self, lease: Lease) -> Lease:
         with self._mutex:
@@ -140,6 +153,8 @@ class PollingProvider(LockProvider):
         if not lease.is_here or self._held is not lease:
             return
         with self._mutex:
+            if self._held is not lease:  # `close` in another thread was first
+                return
             try:
                 self.give_back(lease)
             except NO_SERVICE as error:
@@ -154,6 +169,7 @@ class PollingProvider(LockProvider):
                 self._turnstile.leave()
 
     def close(self) -> None:
+        self._closed = True
         held = self._held
         if held is not None:
             with suppress(LakelockError):
@@ -181,6 +197,7 @@ class PollingProvider(LockProvider):
         holder: Holder | None = None
         told_s, failure = began_s - _TELL_EVERY_S, None
         while True:
+            self._ensure_open()
             try:
                 tried_s = self.runtime.monotonic_s()
                 result = self.attempt(attempt)
@@ -202,6 +219,13 @@ class PollingProvider(LockProvider):
                 f"the lock of {self.table} could not be taken within {wait_s:g} s: {failure.message}", hint=failure.hint
             ) from failure
         raise self._timeout(holder, wait_s)
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise LockError(
+                f"the lock of {self.table} cannot be taken any more: its table was closed in this process",
+                hint="open the table anew; close it only when no thread uses it any more",
+            )
 
     def _timeout(self, holder: Holder | None, wait_s: float) -> LockTimeout:
         who = f"held by {holder}" if holder else "contended"

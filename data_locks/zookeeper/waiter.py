@@ -66,8 +66,8 @@ class DataWaiter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether we are in the queues and nothing has happened before us."""
-        return self._woken is not None and not self._woken.is_set()
+        """Whether we are in the queues and nothing has happened before us; a watch may be that of a later session."""
+        return self._woken is not None and not self._woken.is_set() and not self.is_out
 
     @property
     def table_node(self) -> str:

@@ -18,7 +18,7 @@ from math import inf
 from urllib.parse import quote
 
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
 from lakelock.providers.dynamodb.item import Attributes, LockItem, Sighting, writer_text
 from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.dynamodb.table import ConditionFailed, DynamodbTable
@@ -154,7 +154,7 @@ class DynamodbLockProvider(PollingProvider):
             assert self._watched is not None
             left_s = self._watched.over_at_s - self.runtime.monotonic_s()
             raise LockError(
-                f"the lock of {self.table} is held by {found.holder}, whose lease may run for {left_s:.0f} s more",
+                f"the lock of {self.table} is held by {found.holder}, whose lease may run {for_up_to(left_s)}",
                 hint="wait: a dead holder is replaced without your help; to break it all the same, use force",
                 holder=found.holder.as_dict(),
             )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from lakelock.errors import LeaseLost, LockError, ProviderRefused, SettingsError
 from lakelock.events import EventKind
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
 from lakelock.providers.hive_metastore.client import MetastoreClient
 from lakelock.providers.hive_metastore.place import Place
 from lakelock.providers.hive_metastore.queue import Agent, Progress, Watch, holder_of, holding, is_of
@@ -282,7 +282,7 @@ class HiveMetastoreLockProvider(PollingProvider):
         if left_s:
             holder = holder_of(row)
             raise LockError(
-                f"the lock of {self.table} is held by {holder}, whose lease runs for up to {left_s:.0f} s more",
+                f"the lock of {self.table} is held by {holder}, whose lease runs {for_up_to(left_s)}",
                 hint="wait: a dead holder is replaced without your help; to break it all the same, use force",
                 holder=holder.as_dict(),
             )

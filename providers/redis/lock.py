@@ -10,7 +10,7 @@ import json
 from lakelock.errors import LeaseLost, LockError, ProviderRefused, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, past_ms
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, past_ms
 from lakelock.providers.polling import NO_ANSWER, NO_SERVICE, Attempt, PollingProvider
 from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.client import RedisClient, Subscription
@@ -138,7 +138,7 @@ class RedisLockProvider(PollingProvider):
             )
         if found == b"held":
             holder = holder_of(detail, token)
-            left = f"for {left_ms / 1000:.0f} s more" if left_ms >= 0 else "for ever"
+            left = for_up_to(left_ms / 1000) if left_ms >= 0 else "for ever"
             raise LockError(
                 f"the lock of {self.table} is held by {holder}, whose lease runs {left}",
                 hint="wait: a dead holder is replaced without your help; to break it all the same, use force",

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from lakelock import storage as core_storage
 from lakelock.errors import CorruptTableError, LeaseLost, LockError, StorageError
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
 from lakelock.providers.polling import NO_ANSWER, Attempt, PollingProvider
 from lakelock.providers.storage.lock_file import LOCK_KEY, LockFile, Sighting, age_s
 from lakelock.providers.tokens import reserve_block
@@ -157,7 +157,7 @@ class StorageLockProvider(PollingProvider):
             return
         age = self._age_s(found)
         if not force and (age is None or age < seen.lease_s):
-            left = f"for up to {seen.lease_s - age:.0f} s more" if age is not None else "as far as can be told"
+            left = for_up_to(seen.lease_s - age) if age is not None else "as far as can be told"
             raise LockError(
                 f"the lock of {self.table} is held by {seen.holder}, whose lease runs {left}",
                 hint="wait: a dead holder is replaced without your help; to break it all the same, use force",

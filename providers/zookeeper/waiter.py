@@ -47,8 +47,8 @@ class Waiter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether we are in the queue and nothing has happened before us."""
-        return self._woken is not None and not self._woken.is_set()
+        """Whether we are in the queue and nothing has happened before us; a watch may be that of a later session."""
+        return self._woken is not None and not self._woken.is_set() and not self.is_out
 
     def wait(self, at_most_s: float) -> bool:
         """Wait until the one before us leaves, or the connection is interrupted; False when neither happened."""
