@@ -11,10 +11,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from lakelock.clock import Runtime
-from lakelock.errors import LeaseLost
+from lakelock.errors import LeaseLost, LockError
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.storage import Storage
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _YEAR_10000_MS = 253_402_300_800_000
 """Dates end there."""
+
+DRIFT_MARGIN_S = 0.5
+"""Room for clock rates that differ, where a silent holder is watched. Hudi's own drift buffer."""
 
 LossReason = Literal["expired", "taken-over", "unreachable", "session-lost", "released"]
 
@@ -45,12 +48,13 @@ class Strength:
 class Holder:
     """Who holds or waits for a lock. `writer` is None for foreign writers.
 
-    By the lock service's clock: `renewed_ms` when it was heard of last, `since_ms` when it came, None if not known. Where the
-    service keeps no such time, `since_ms` is by the holder's own clock. Both are for people; nothing is decided by them.
+    By the lock service's clock: `renewed_ms` is when the holder last renewed, `since_ms` when it arrived; None if not known.
+    Where the service records no such time, `since_ms` is by the holder's own clock. Both are for people; nothing is decided
+    by them.
 
-    `left_s` is how much longer the lease runs unless it is renewed, 0 when it is over. None where nobody can tell without
-    watching the holder for a while: ZooKeeper keeps to itself when it heard of a session last, and a DynamoDB item has a
-    version and no time.
+    `left_s` is how much longer the lease runs unless it is renewed, 0 when it is over. None where it takes watching the holder
+    for a while to tell: ZooKeeper does not say when it last heard from a session, and a DynamoDB item has a version and no
+    time.
     """
 
     owner: str
@@ -170,6 +174,20 @@ class Lease:
         )
 
 
+AnyLease = TypeVar("AnyLease", bound=Lease)
+
+
+def granted_as(kind: type[AnyLease], lease: Lease) -> AnyLease:
+    """`lease` as what its provider grants; `LockError` for one that another provider granted."""
+    if not isinstance(lease, kind):
+        raise foreign_lease()
+    return lease
+
+
+def foreign_lease() -> LockError:
+    return LockError("this lease was granted by another provider", hint="give it to the provider that granted it")
+
+
 class LockProvider(ABC):
     """The lock of one table. One instance may be used by many threads, which queue up in order of arrival."""
 
@@ -190,7 +208,7 @@ class LockProvider(ABC):
     def acquire(self, *, wait_s: float) -> Lease:
         """Take the lock within `wait_s` seconds, or raise `LockTimeout` that names the holder.
 
-        A grant whose reply got lost is found again. The token is greater than that of every earlier grant.
+        A grant whose reply was lost is found again. The token is greater than that of every earlier grant.
         """
 
     @abstractmethod
@@ -203,7 +221,7 @@ class LockProvider(ABC):
 
     @abstractmethod
     def inspect(self) -> LockState:
-        """Who holds the lock now, since when, and how much longer the lease runs, as far as it can be told."""
+        """Who holds the lock now, since when, and how much longer the lease runs, as far as the service can tell."""
 
     @abstractmethod
     def break_lock(self, token: int, *, force: bool = False) -> None:

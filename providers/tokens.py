@@ -32,7 +32,7 @@ def reserve_block(storage: Storage, *, expect_new: bool) -> tuple[int, int]:
         used = _parse(found.data)
         if storage.put_if_match(TOKEN_KEY, str(used + BLOCK).encode(), found.etag) is not None:
             return used + 1, used + BLOCK
-    raise StorageUnavailable(f"{TOKEN_KEY} keeps changing under our hands", hint="run the operation again")
+    raise StorageUnavailable(f"{TOKEN_KEY} changed at each of {_ATTEMPTS} attempts to write it", hint="run the operation again")
 
 
 def _parse(data: bytes) -> int:

@@ -49,6 +49,8 @@ _AFTER_S = 0.001
 class DynamodbLockProvider(PollingProvider):
     """The table lock in DynamoDB: `dynamodb://TABLE/PARTITION-KEY`, where Java has the same table and partition key."""
 
+    strength = STRENGTH
+
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
         name, self._key = place_of(opening.uri, opening.storage)
@@ -58,10 +60,6 @@ class DynamodbLockProvider(PollingProvider):
     @property
     def identity(self) -> str:
         return f"dynamodb://{self._table.name}/{quote(self._key)}?{self._table.place}"
-
-    @property
-    def strength(self) -> Strength:
-        return STRENGTH
 
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         found: LockItem | None = None
@@ -142,22 +140,13 @@ class DynamodbLockProvider(PollingProvider):
         found = self._look()
         if found is None:
             return
-        if found.token != token:
-            raise LockError(
-                f"the lock of {self.table} has token {found.token}, not {token}: another grant has followed",
-                hint=f"look again with `lakelock locks ls {self.table}`",
-                token=found.token,
-            )
+        self.ensure_latest(token, found.token)
         if found.released:
             return
         if not force and not self._is_dead(found):
             assert self._watched is not None
             left_s = self._watched.over_at_s - self.runtime.monotonic_s()
-            raise LockError(
-                f"the lock of {self.table} is held by {found.holder}, whose lease may run {for_up_to(left_s)}",
-                hint="wait: a dead holder is replaced without your help; to break it all the same, use force",
-                holder=found.holder.as_dict(),
-            )
+            raise self.still_held(found.holder, f"whose lease may run {for_up_to(left_s)}")
         values: dict[str, dict[str, str]] = {":on": {"S": found.owner}, ":ir": _RELEASED}
         seen = {} if force else {":seen": {"S": found.version}}
         try:
@@ -263,7 +252,7 @@ class DynamodbLockProvider(PollingProvider):
         )
 
     def _adopt(self, attempt: Attempt, found: LockItem) -> Lease | None:
-        """The lease that a request of ours got without our hearing of it; None (and given back) if it is over already."""
+        """The lease that a request of ours got although its reply was lost; None (and given back) if it is over already."""
         lease = self._lease(attempt, found.version, found.token)
         if lease.lost is not None:
             self._mark_released(lease.grant, self.within_s(attempt))

@@ -129,7 +129,7 @@ class DynamodbTable:
     def check(self) -> None:
         """Create the table if it is missing and the settings say so; an error unless it has the keys that the lock needs.
 
-        Who may not describe the table is not refused for it: the lock works without that permission.
+        A user who may not describe the table is not refused: the lock works without that permission.
         """
         try:
             table = self._send("describe_table")["Table"]

@@ -2,8 +2,8 @@
 
 `lock` is the lock: a string with a TTL, set by SET NX PX; its value is one grant as JSON. `token` counts grants. `queue` is a
 sorted set of the grants that wait, and `next` is the one that was woken when the lock became free: for a moment nobody else may
-take the lock. Who waits listens to a channel of its own, so a release wakes one waiter and not all; that nobody listens any
-more shows in the answer of PUBLISH. All keys have one hash tag, so that a cluster keeps them on one server.
+take the lock. A waiter listens to a channel of its own (`ear` names it), so a release wakes one waiter and not all; the answer
+of PUBLISH shows whether it still listens. All keys have one hash tag, so that a cluster keeps them on one server.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Keys:
         tagged = f"{{{self.key}}}"
         return tagged, f"{tagged}:token", f"{tagged}:queue", f"{tagged}:next"
 
-    def channel(self, ear: str) -> str:
-        """Where the waiter with this ear listens."""
-        return f"{{{self.key}}}:free:{ear}"
+    def channel(self, channel_id: str) -> str:
+        """What one waiter listens to."""
+        return f"{{{self.key}}}:free:{channel_id}"
 
 
 _HEAD = f"""

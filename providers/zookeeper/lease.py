@@ -8,6 +8,7 @@ from lakelock.errors import LeaseLost, LockError
 from lakelock.providers.base import Lease, LeaseLoss
 from lakelock.providers.polling import PollingProvider
 from lakelock.providers.zookeeper.queue import Contender
+from lakelock.providers.zookeeper.requests import checking, syncing
 from lakelock.providers.zookeeper.session import Sight, ZooKeeperSession
 
 _LOOK_AGAIN_S = 0.02
@@ -46,6 +47,16 @@ class HeldBySession(Lease):
         """The service showed the node of this session in an answer to a request as of `seen`."""
         self._confirmed = seen.interruptions
         self.extend(seen.began_s)
+
+    def renew_by(self, node: str, within_s: float) -> bool:
+        """Extend the lease if the node at this path still stands for it; False when it is gone."""
+        seen = self.session.sight()
+        _, stat = self.session.ask(min(within_s, self.remaining_s()), syncing(node), checking(node))
+        self.ensure_not_lost()
+        if stat is None or stat.czxid != self.token or stat.ephemeralOwner != self.session.id:
+            return False
+        self.confirm(seen)
+        return True
 
     def ensure_active(self, margin_s: float = 0.0) -> None:
         self.ensure_not_lost(margin_s)
