@@ -20,8 +20,8 @@ from lakelock.providers.base import Lease
 class LockedData:
     """A request as the service shows it, held or waiting. Times are for people: milliseconds, None if not known.
 
-    `writer` is None for somebody who is not a lakelock writer; `owner` tells what is known. `blocked_by` are the tokens of
-    those who have to go first.
+    `writer` is None for anybody but a lakelock writer; `owner` tells what is known. `blocked_by` are the tokens of the requests
+    that have to go first.
     """
 
     token: int
@@ -73,7 +73,7 @@ class DataLocks(ABC):
     def acquire(self, request: LockRequest, *, wait_s: float | None = None) -> DataLease:
         """Take all locks of the request within `wait_s` seconds (None: as the settings say), or none and raise `LockTimeout`.
 
-        Nothing is held while it waits. 0 asks once. A grant whose reply got lost is found again; who gives up leaves nothing
+        Nothing is held while it waits. 0 asks once. A grant whose reply was lost is found again; giving up leaves nothing
         behind. Threads of one writer are different writers to each other.
         """
 
@@ -93,8 +93,8 @@ class DataLocks(ABC):
     def break_lock(self, token: int, *, force: bool = False) -> None:
         """Take the locks of the request with this `token` away, for an operator who knows that its holder is gone.
 
-        Without `force` its lease is watched until it is over, and `LockError` raised as soon as it was renewed. What is gone
-        already is no error.
+        Without `force` its lease is watched until it is over, and `LockError` raised as soon as it is renewed. Locks that are
+        already gone are no error.
         """
 
     @abstractmethod
@@ -106,8 +106,8 @@ class DataLocks(ABC):
 
 
 def timeout(table: str, request: LockRequest, blockers: tuple[LockedData, ...], waited_s: float) -> LockTimeout:
-    """The error of a request that was not granted in time; names who was in its way."""
-    who = "; ".join(map(str, blockers[:3])) or "somebody who has gone since"
+    """The error of a request that was not granted in time; names the holders in its way."""
+    who = "; ".join(map(str, blockers[:3])) or "somebody who has left since"
     more = f" and {len(blockers) - 3} more" if len(blockers) > 3 else ""
     return LockTimeout(
         f"data locks of {table} ({_short(request)}) are kept by {who}{more}; gave up after {waited_s:g} s",

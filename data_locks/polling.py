@@ -49,7 +49,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
 
     @abstractmethod
     def _begin(self, request: LockRequest, grant: str, until_s: float) -> W:
-        """What there is to know of a request that is about to be made."""
+        """The state of a request that is about to be made."""
 
     @abstractmethod
     def _look(self, waiting: W) -> DataLease | None:
@@ -57,7 +57,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
 
     @abstractmethod
     def _blockers(self, waiting: W) -> tuple[LockedData, ...]:
-        """Who was in the way at the latest look."""
+        """Whoever was in the way at the latest look."""
 
     @abstractmethod
     def _leave(self, waiting: W) -> None:
@@ -65,7 +65,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
 
     @abstractmethod
     def _extend(self, lease: Lease) -> str:
-        """Renew in the service and call `lease.extend`, and return ""; or why the locks are not this lease's any more."""
+        """Renew in the service and call `lease.extend`, and return ""; or why the locks are no longer this lease's."""
 
     @abstractmethod
     def _disconnect(self) -> None:
@@ -157,7 +157,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
     ) -> None:
         """Return once a holder has shown no sign of life for its whole lease, or has gone; `LockError` once it renewed.
 
-        `look` says what changes with each renewal, None when there is no such holder any more; `seen` is what it said last.
+        `look` says what changes with each renewal, None once the holder is gone; `seen` is what it said last.
         """
         over_s = self.runtime.monotonic_s() + lease_s + DRIFT_MARGIN_S
         while self.runtime.monotonic_s() < over_s:

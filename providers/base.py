@@ -73,7 +73,7 @@ class Holder:
 
 
 def past_ms(value: object) -> int | None:
-    """A time that a writer recorded for people; None for what no clock can have shown."""
+    """A time that a writer recorded for people; None for a value that no clock can have shown."""
     return value if type(value) is int and 0 < value < _YEAR_10000_MS else None
 
 
@@ -126,7 +126,7 @@ class Lease:
 
     @property
     def lost(self) -> LeaseLoss | None:
-        """Why the lock is not held any more, or None while it is."""
+        """Why the lock is no longer held, or None while it is."""
         if self._loss is None and self._runtime.monotonic_s() >= self._deadline_s:
             self.lose("unreachable" if self.trouble else "expired", self.trouble or f"not renewed within {self.lease_s:g} s")
         if self._loss is None and self._pid != os.getpid():
@@ -139,7 +139,7 @@ class Lease:
         return self._pid == os.getpid()
 
     def lose(self, reason: LossReason, detail: str = "") -> None:
-        """Record that the lock is not held any more. The first reason stays."""
+        """Record that the lock is no longer held. The first reason stays."""
         if self._loss is None:
             self._loss = LeaseLoss(reason, detail)
 
@@ -150,7 +150,7 @@ class Lease:
         self.trouble = ""
 
     def remaining_s(self) -> float:
-        """Seconds until the deadline, 0 when the lock is not held any more."""
+        """Seconds until the deadline, 0 when the lock is no longer held."""
         return 0.0 if self.lost else max(0.0, self._deadline_s - self._runtime.monotonic_s())
 
     def ensure_active(self, margin_s: float = 0.0) -> None:
@@ -161,7 +161,7 @@ class Lease:
         self.ensure_not_lost(margin_s)
 
     def ensure_not_lost(self, margin_s: float = 0.0) -> None:
-        """The same by what is known here: asks nobody and never waits."""
+        """As `ensure_active`, by what is known here: asks nobody and never waits."""
         loss = self.lost
         if loss is None and self.remaining_s() >= margin_s:
             return

@@ -20,7 +20,7 @@ NO_ANSWER = (StorageUnavailable, ProviderUnavailable)
 NO_SERVICE = (*NO_ANSWER, ProviderRefused)
 
 _SHORTEST_WAIT_S = 1e-6
-"""Less than this a clock may not be able to tell, and a wait for it would never end."""
+"""A clock may be too coarse to tell less than this, and a wait for it would never end."""
 
 L = TypeVar("L", bound=Lease)
 
@@ -45,7 +45,7 @@ class LockClient:
     def __init__(self, opening: Opening, leasing: LeaseSettings) -> None:
         self.table = opening.storage.uri
         self.runtime, self.writer, self._events = opening.runtime, opening.writer, opening.events
-        self._leasing, self._closed = leasing, False
+        self._leasing = leasing
         self._start_afresh()
 
     def _wait_for(
@@ -78,7 +78,7 @@ class LockClient:
         if self._closed:
             raise LockError(
                 f"{self.what} of {self.table} cannot be taken any more: the table was closed in this process",
-                hint="open the table again; close it only when no thread uses it any more",
+                hint="open the table anew; close it only after every thread has finished with it",
             )
 
     def _tell(self, kind: EventKind, **facts: object) -> None:
@@ -88,8 +88,8 @@ class LockClient:
         self._tell(EventKind.ALERT, problem=problem)
 
     def _start_afresh(self) -> None:
-        """Begin with nothing held and nothing connected: at first, and in a forked process."""
-        self._pid = os.getpid()
+        """Begin with nothing held, connected or closed: at first, and in a forked process."""
+        self._pid, self._closed = os.getpid(), False
 
     def _notice_fork(self) -> None:
         """A forked process holds nothing, must not wait for threads that it does not have, and is another writer."""

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import LeaseLost, SettingsError
+from lakelock.errors import SettingsError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
 from lakelock.providers.polling import Attempt, PollingProvider
 
@@ -76,7 +76,7 @@ class MemoryLockProvider(PollingProvider):
     def extend(self, lease: Lease) -> None:
         with _slots_mutex:
             if self._slot().lease is not lease:
-                raise LeaseLost(f"the lock of {self.table} was taken away", hint="run the operation again", token=lease.token)
+                raise self.taken_over(lease, "was taken away")
             lease.extend(self.runtime.monotonic_s())
 
     def give_back(self, lease: Lease) -> None:

@@ -19,10 +19,10 @@ _SHARE_IN_A_CROWD = 1 / 8
 """Of the time waited so far and of the time left, whichever is less. So requests grow with the number of waiters and hardly
 with the time that a crowd takes, the last one comes an eighth too late, and a waiter short of time looks often again."""
 _LOOKS_PER_PAUSE = 4
-"""A service that answers slowly is asked less: the longest pause is no shorter than so many answers took."""
+"""A service that answers slowly is asked less: the longest pause is at least as long as this many answers took."""
 _FIRST_TRY_S, _LAST_LOOK_S, _CLEAN_UP_S = 1.0, 0.5, 0.25
-"""What a silent service may cost: all tries together get at least the first, also where there is no wait at all; one at the end
-of the wait gets at least the second; taking back what was asked for the third. So waits end at most 0.75 s late, and the
+"""What a silent service may cost. All tries together get at least the first, even without any wait; a try at the end of the
+wait gets at least the second; taking back what was asked for gets the third. So waits end at most 0.75 s late, and the
 shortest after 1.25 s."""
 _SHORTEST_REQUEST_S = 0.001
 _TELL_EVERY_S = 1.0
@@ -31,12 +31,12 @@ _LONGEST_REST_S = 0.05
 
 @dataclass
 class Attempt:
-    """One `acquire`: `grant` names it in the service, so that a grant whose reply got lost is recognised as ours.
+    """One `acquire`: `grant` names it in the service, so that a grant whose reply was lost is recognised as ours.
 
     `until_s`: when it gives up, on the monotonic clock; `answer_by_s`: until when an answer is waited for. `sent` maps what
     each request wrote (see the provider) to when it was about to be sent; `doubt`: one got no reply. `took_s`: how long the
-    latest answer took, but for the first, which may have had to connect; `in_crowd`: the lock has changed hands since
-    `began_s`, and not to us.
+    latest answer took, except the first, which may have had to connect; `in_crowd`: the lock has passed between others since
+    `began_s`.
     """
 
     grant: str
@@ -72,11 +72,11 @@ class PollingProvider(LockClient, LockProvider):
 
     @abstractmethod
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
-        """Try once: the lease; or who holds the lock; or None when that is not known. Bounded by `within_s`."""
+        """Try once: the lease, or the holder of the lock, or None if the holder is not known. Bounded by `within_s`."""
 
     @abstractmethod
     def extend(self, lease: Lease) -> None:
-        """Renew in the service and call `lease.extend`; `LeaseLost` when the lock is not this lease's any more."""
+        """Renew in the service and call `lease.extend`; `LeaseLost` when the lock is no longer this lease's."""
 
     @abstractmethod
     def give_back(self, lease: Lease) -> None:
@@ -94,9 +94,9 @@ class PollingProvider(LockClient, LockProvider):
         self.runtime.sleep(min(pause_s * (0.5 + 0.5 * self.runtime.random()), at_most_s))
 
     def abandon(self, attempt: Attempt) -> None:
-        """Leave the queue, if there is one, and take back a grant that was made without our knowing (`attempt.doubt`).
+        """Leave the queue, if there is one, and take back a grant that may have been made unnoticed (`attempt.doubt`).
 
-        Bounded by `within_s`, too, which begins anew.
+        Bounded by `within_s`, which starts over.
         """
 
     def within_s(self, attempt: Attempt) -> float:
@@ -107,6 +107,12 @@ class PollingProvider(LockClient, LockProvider):
         """The lease of a grant. `began_s` is when the request that got it was about to be sent, by the monotonic clock."""
         lease_s = self._settings.lease_s
         return Lease(self.runtime, self.writer, grant=attempt.grant, token=token, lease_s=lease_s, began_s=began_s)
+
+    def taken_over(
+        self, lease: Lease, how: str, hint: str = "run the operation again; if it happens often, raise lock.lease_s"
+    ) -> LeaseLost:
+        """For `extend`: the error of a lease that the service does not know any more. `how` completes "the lock of ..."."""
+        return LeaseLost(f"the lock of {self.table} {how}", hint=hint, reason="taken-over", token=lease.token)
 
     def ensure_latest(self, token: int, latest: int) -> None:
         """For `break_lock`: `LockError` unless `token`, which an operator saw, is that of the latest grant."""
@@ -177,7 +183,7 @@ class PollingProvider(LockClient, LockProvider):
                 self.release(held)
 
     def _rest(self, wait_s: float) -> None:
-        """Stay away for half as long as we held the lock last, or a process in a loop leaves no gap for pollers to hit."""
+        """Stay away for half as long as we last held the lock: a process in a loop would leave no gap for pollers to hit."""
         rest_s = self._rested_at_s - self.runtime.monotonic_s()
         if rest_s > 0:
             self.runtime.sleep(min(rest_s, wait_s))

@@ -1,4 +1,4 @@
-"""Tokens that grow for ever, at no cost per grant.
+"""Tokens that grow forever, at no cost per grant.
 
 The lock file carries the token of the latest grant, and the next grant adds one. But Java Hudi drops foreign fields when it
 writes the file, so the number would start again. Therefore tokens come from blocks: an object of its own holds the end of

@@ -118,7 +118,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
                 table = table.without(dead, now_ms)
                 mine = table.find(grant)
                 assert mine is not None
-            # The earliest request that can have made this version counts: its reply may have got lost.
+            # The earliest request that can have made this version counts: its reply may have been lost.
             waiting.sent.setdefault(mine.version, self.runtime.monotonic_s())
             return table
 
@@ -186,7 +186,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         return next((entry for entry in table.entries if entry.number == token), None)
 
     def _clear(self) -> None:
-        """Start anew, with tokens above all that ever were."""
+        """Start over, with tokens above all earlier ones."""
         version = self._register.read()
         if version is None:
             return

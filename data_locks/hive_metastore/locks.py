@@ -64,8 +64,7 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
         self._calls.unlock(token, self._call_s)
 
     def _begin(self, request: LockRequest, grant: str, until_s: float) -> _Waiting:
-        writer, lease_s = self.writer, self._settings.lease_s
-        agent = Agent(grant, writer.writer_id, lease_s, writer.pid, writer.application, request.about)
+        agent = Agent.by(self.writer, grant, self._settings.lease_s, request.about)
         return _Waiting(request, grant, until_s, agent, modes_of(request), Request(grant))
 
     def _look(self, waiting: _Waiting) -> DataLease | None:
@@ -109,7 +108,7 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
         return state == ACQUIRED
 
     def _place_of(self, waiting: _Waiting, within_s: float) -> int | None:
-        """See who is before me, and clear away the dead and a second request of my own; my number while I am there."""
+        """See who is before me, and remove the dead and a second request of my own; my number while I am queued."""
         waiting.queue = queue = self._look_around(within_s)
         mine = queue.find(waiting.place.lock_id)
         if mine is None:

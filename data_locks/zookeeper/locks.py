@@ -26,7 +26,7 @@ from lakelock.providers.zookeeper.session import Sight, ZooKeeperSession
 from lakelock.providers.zookeeper.waiter import Within
 
 _TRY_S = 1.0
-"""What a try that may not wait gives the service to answer, and how long somebody who leaves stays to clean up."""
+"""How long a try that may not wait leaves the service to answer, and how long leaving may take."""
 _LONGEST_WAIT_S = 1.0
 
 

@@ -73,7 +73,7 @@ class DataWaiter(SessionWaiter):
         return None
 
     def leave(self, within: Within) -> None:
-        """Take our nodes out of all queues, also those whose creation was not confirmed."""
+        """Take our nodes out of all queues, even those whose creation was not confirmed."""
         if not self.may_be_there:
             return
         nodes = self._find(within) if self._unsure else self._nodes

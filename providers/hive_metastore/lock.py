@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lakelock.errors import LeaseLost, ProviderRefused
+from lakelock.errors import ProviderRefused
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, foreign_lease
 from lakelock.providers.hive_metastore.place import Place
 from lakelock.providers.hive_metastore.queue import Agent, Progress, holder_of, holding, is_of
@@ -32,7 +32,7 @@ STRENGTH = Strength(
 )
 
 _LEAST_S = 1.0
-"""Time that a release gets at least, also of a lease that is over."""
+"""Time that a release gets at least, even that of a lease that is over."""
 
 _LOOK_EVERY_S = 1.0
 
@@ -103,12 +103,7 @@ class HiveMetastoreLockProvider(PollingProvider):
         try:
             self._calls.heartbeat(lease.token, lease.remaining_s())
         except NoSuchLock:
-            raise LeaseLost(
-                f"the lock of {self.table} expired in the metastore, or somebody broke it",
-                hint="run the operation again; if it happens often, raise lock.lease_s",
-                reason="taken-over",
-                token=lease.token,
-            ) from None
+            raise self.taken_over(lease, "expired in the metastore, or somebody broke it") from None
         lease.extend(began_s)
 
     def give_back(self, lease: Lease) -> None:
@@ -202,7 +197,7 @@ class HiveMetastoreLockProvider(PollingProvider):
         return request.enter(self._calls, self.writer, self._agent(request.grant), within_s)
 
     def _look(self, attempt: Attempt, request: _Request, lock_id: int) -> Holder | None:
-        """See who is before us, and clear away those who are dead."""
+        """See who is before us, and remove the dead."""
         request.looked_s = self.runtime.monotonic_s()
         rows = self._calls.rows(self.within_s(attempt))
         request.progress.saw(rows, lock_id, self.runtime.monotonic_s())
@@ -231,5 +226,4 @@ class HiveMetastoreLockProvider(PollingProvider):
         return max(0.0, lease_s - age_s)
 
     def _agent(self, grant: str) -> Agent:
-        writer = self.writer
-        return Agent(grant, writer.writer_id, self._settings.lease_s, writer.pid, writer.application)
+        return Agent.by(self.writer, grant, self._settings.lease_s)

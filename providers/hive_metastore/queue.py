@@ -35,6 +35,10 @@ class Agent:
     application: str
     about: str = ""
 
+    @classmethod
+    def by(cls, writer: WriterIdentity, grant: str, lease_s: float, about: str = "") -> Agent:
+        return cls(grant, writer.writer_id, lease_s, writer.pid, writer.application, about)
+
     @property
     def text(self) -> str:
         """The agent info; the metastore builds SQL from it, so anything unusual becomes a dash."""
@@ -115,7 +119,7 @@ class Watch:
 class Progress:
     """My place in the queue, and how long to stay away: half of the time until I am next, at the pace seen last.
 
-    Not more: the pace is that of waiters who stay away, and would become slower and slower.
+    Not more: the pace is that of waiters that stay away, and would become slower and slower.
     """
 
     ahead: int = 0

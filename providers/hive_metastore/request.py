@@ -52,7 +52,7 @@ class Request:
                 return
 
     def start_again(self) -> None:
-        """The metastore knows nothing of the request any more."""
+        """The metastore no longer knows the request."""
         self.lock_id, self.asked = None, False
 
     def leave(self, calls: LockCalls, within: Callable[[], float]) -> None:

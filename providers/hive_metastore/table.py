@@ -26,7 +26,7 @@ _UNIT_S = {"ms": 0.001, "msec": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 6
 
 
 class NoSuchLock(Exception):
-    """The metastore does not know the lock id any more."""
+    """The metastore no longer knows the lock id."""
 
 
 class LockCalls:

@@ -1,6 +1,6 @@
 """Talking to Redis through redis-py: one server, the one that Sentinels name, or the one of a cluster that owns the key.
 
-redis-py's own retries are off: whoever waits for the lock tries again within its own bound, and a renewal must not hang.
+redis-py's own retries are off: a waiter tries again within its own bound, and a renewal must not hang.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RedisClient:
             )
 
     def _ask(self, script: Script, arguments: Sequence[str | int], more: tuple[Command, ...], within_s: float) -> list[Any]:
-        """The answers to the script, which the server may have to be told anew, and to what is asked behind it."""
+        """The answers to the script, whose text is sent if the server does not have it, and to what is asked after it."""
         within_s = min(within_s, self._timeout_s)
         with self._mutex, self.trouble():
             if self._line is None:

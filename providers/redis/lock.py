@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from lakelock.errors import LeaseLost, ProviderRefused
+from lakelock.errors import ProviderRefused
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, past_ms
@@ -72,7 +72,7 @@ class RedisLockProvider(PollingProvider):
         return self.new_lease(attempt, answer, began_s)
 
     def pause(self, attempt: Attempt, at_most_s: float) -> None:
-        """Wait for our turn; a message that got lost costs at most what is left of the lease, and at most 2 s."""
+        """Wait for our turn; a lost message costs at most what is left of the lease, and at most 2 s."""
         try:
             if self._held_for_s is not None and self._subscription is None:
                 # Subscribe first and queue up with the next attempt: an unsubscribed waiter would be skipped.
@@ -96,12 +96,8 @@ class RedisLockProvider(PollingProvider):
         arguments = (self._value(lease.grant), self._lease_ms)
         mine, replicas = self._client.run_as_asked(EXTEND, *arguments)
         if not mine:
-            raise LeaseLost(
-                f"the lock of {self.table} is not this writer's any more: it ran out, was broken, or Redis lost it",
-                hint="run the operation again; if it happens often, raise lock.lease_s, or look at how Redis keeps its data",
-                reason="taken-over",
-                token=lease.token,
-            )
+            hint = "run the operation again; if it happens often, raise lock.lease_s, or look at how Redis keeps its data"
+            raise self.taken_over(lease, "is no longer this writer's: it ran out, was broken, or Redis lost it", hint)
         self._client.ensure_replicated(replicas, f"the lock of {self.table}")
         lease.extend(began_s)
 
@@ -109,7 +105,7 @@ class RedisLockProvider(PollingProvider):
         try:
             self._client.run(GIVE_BACK, self._value(lease.grant))
         except NO_ANSWER:
-            # Whether it ran is not known, and running it twice is harmless.
+            # It may or may not have run, and running it twice is harmless.
             self._client.run(GIVE_BACK, self._value(lease.grant))
 
     def inspect(self) -> LockState:

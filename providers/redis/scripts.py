@@ -137,7 +137,7 @@ if redis.call('exists', lock, reserved) == 0 then hand_over() end
 return 1
 """
 )
-"""value -> 1: it waits no more, and holds nothing that it does not know of."""
+"""value -> 1: it no longer waits, and holds nothing that it does not know of."""
 
 LOOK = Script(
     """
@@ -146,7 +146,7 @@ return {redis.call('get', KEYS[1]) or '', redis.call('pttl', KEYS[1]), redis.cal
         now[1] * 1000 + math.floor(now[2] / 1000), redis.call('zrange', KEYS[3], 0, -1)}
 """
 )
-""" -> the holder ('' if free), its ms left, the latest token, the server's clock in ms, who waits."""
+""" -> the holder ('' if free), its ms left, the latest token, the server's clock in ms, the waiters."""
 
 BREAK = Script(
     _HEAD

@@ -1,7 +1,7 @@
 """The lock next to the table: Hudi's `table_lock.json`, changed only by conditional writes. Needs no server.
 
-The same object and rules as Java Hudi's StorageBasedLockProvider, so that its writers are excluded and exclude us. Better in
-what only the reader decides: see `lock_file` for taking over and `tokens` for the token. Taking the lock and giving it back
+The same object and rules as Java Hudi's StorageBasedLockProvider, so that its writers are excluded and exclude us. What only
+the reader decides is stricter: see `lock_file` for taking over and `tokens` for the token. Taking the lock and giving it back
 costs two requests while this writer is the only one, three where writers take turns.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakelock import storage as core_storage
-from lakelock.errors import CorruptTableError, LeaseLost, LockError, StorageError
+from lakelock.errors import CorruptTableError, LockError, StorageError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, granted_as
 from lakelock.providers.lock_client import NO_ANSWER
 from lakelock.providers.polling import Attempt, PollingProvider
@@ -92,15 +92,10 @@ class StorageLockProvider(PollingProvider):
             if etag is not None:
                 held.file, held.etag = file, etag
                 return held.extend(began_s)
-            # The version may have changed by an earlier renewal of ours whose reply got lost.
+            # An earlier renewal of ours, whose reply was lost, may have changed the version.
             if not self._refresh(held):
                 break
-        raise LeaseLost(
-            f"the lock of {self.table} went to another writer",
-            hint="run the operation again; if it happens often, raise lock.lease_s",
-            reason="taken-over",
-            token=held.token,
-        )
+        raise self.taken_over(held, "went to another writer")
 
     def give_back(self, lease: Lease) -> None:
         held = granted_as(_StorageLease, lease)
@@ -160,7 +155,7 @@ class StorageLockProvider(PollingProvider):
         core_storage.probe(self._storage, f"{PROBE_FOLDER}/{write_id}", write_id)
 
     def _take(self, attempt: Attempt, before: LockFile | None, etag: str) -> Lease | None:
-        """Write the lock file over the version that is free; None when somebody else was faster (or our reply got lost)."""
+        """Write the lock file over the version that is free; None if somebody else was faster (or our reply was lost)."""
         if before is None or before.token >= before.limit:
             token, limit = reserve_block(self._storage, expect_new=before is None)
         else:
@@ -188,7 +183,7 @@ class StorageLockProvider(PollingProvider):
         return LockFile(False, now_ms + lease_ms, grant, token, limit, lease_ms, self.writer, since_ms or now_ms)
 
     def _refresh(self, held: _StorageLease) -> bool:
-        """Learn the current version of the lock file; False when it is not this lease's any more."""
+        """Learn the current version of the lock file; False when it is no longer this lease's."""
         found = self._storage.get(LOCK_KEY)
         if found is None:
             return False

@@ -1,4 +1,4 @@
-"""A lock that a ZooKeeper session holds: interrupted is not lost, and not to be trusted either."""
+"""A lock that a ZooKeeper session holds: an interruption does not end it, but puts it in doubt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class HeldBySession(Lease):
     """
 
     def held_by(self, session: ZooKeeperSession, seen: Sight, renew: Callable[[Lease], object]) -> None:
-        """Say who holds it, as of `seen`, and how it is renewed; to be called before anything else."""
+        """Set which session holds it, as of `seen`, and how it is renewed. Call this first."""
         self.session, self._renew = session, renew
         self._epoch, self._confirmed = seen.epoch, seen.interruptions
 

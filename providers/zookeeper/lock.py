@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from lakelock.errors import LakelockError, LeaseLost
+from lakelock.errors import LakelockError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, granted_as
 from lakelock.providers.lock_client import NO_ANSWER
 from lakelock.providers.polling import Attempt, PollingProvider
@@ -62,7 +62,7 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
         if waiter is None or waiter.session is not session or waiter.is_out:
             grant = attempt.grant
             if waiter is not None and waiter.may_be_there:
-                # It is looked for by its name, and must not be taken for the next one.
+                # It is found by its name, and must not be taken for the new one.
                 waiter.session.pursue(partial(waiter.leave, lambda: session.timeout_s))
                 grant = self.runtime.uuid()
             waiter = self._waiter = self._new_waiter(session, grant)
@@ -78,7 +78,7 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
         pause_s = min(at_most_s, _TELL_S)
         if waiter is not None and waiter.is_waiting:
             woken = waiter.wait(pause_s)
-            # Who holds the lock in the end is asked once more, for the message: those before us may have moved on.
+            # The holder is looked up once more at the end, for the message: those before us may have moved on.
             self._look_once_more = not woken and pause_s == at_most_s
         elif not self._awaits_connection(pause_s) and (waiter is None or not waiter.wait(0)):
             super().pause(attempt, at_most_s)
@@ -96,12 +96,8 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
     def extend(self, lease: Lease) -> None:
         held = granted_as(ZooKeeperLease, lease)
         if not self._renewed(held, f"{self._place.path}/{held.grant}"):
-            raise LeaseLost(
-                f"the lock of {self.table} was taken away: its node {held.grant} is gone",
-                hint="somebody broke the lock; run the operation again",
-                reason="taken-over",
-                token=held.token,
-            )
+            hint = "somebody broke the lock; run the operation again"
+            raise self.taken_over(held, f"was taken away: its node {held.grant} is gone", hint)
 
     def give_back(self, lease: Lease) -> None:
         held = granted_as(ZooKeeperLease, lease)
@@ -160,7 +156,7 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
         return read_queue(session, self._place.path, self._patience())
 
     def _patience(self, attempt: Attempt | None = None) -> Callable[[], float]:
-        """How long the next request may take: hardly beyond the end of the attempt."""
+        """How long the next request may take: not much beyond the end of the attempt."""
         longest_s = self._options.request_timeout_s
         if attempt is None:
             return lambda: longest_s
@@ -171,4 +167,4 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
         self._waiter, self._look_once_more, self._about_me = None, False, b""
 
     def _rest(self, wait_s: float) -> None:
-        """The queue is fair: nobody needs to stay away."""
+        """No need to stay away: the queue is fair."""

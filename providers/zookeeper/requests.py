@@ -1,4 +1,4 @@
-"""Requests to ZooKeeper about one node: what a session sends, several behind one another in one round trip."""
+"""Requests to ZooKeeper about one node. A session sends several of them in one round trip."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Waiter(SessionWaiter):
         raise vanishing(self._path)
 
     def leave(self, within: Within) -> None:
-        """Take our node out of the queue, also one whose creation was not confirmed."""
+        """Take our node out of the queue, even one whose creation was not confirmed."""
         if self.node is None and not self._find(within, self._listed(within)):
             return
         assert self.node is not None
