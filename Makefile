@@ -25,12 +25,9 @@ FOLDERS := admin cli configs core data_locks demo engine markers occ providers s
 SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -name __pycache__ -prune -o \( -type d -o -name '*.py' \
              -o -name '*.toml' -o -name py.typed \) -print)
 
-RESULTS := $(VENV)/results
-results  = --junitxml=$(RESULTS)/$(1).xml
-# 5 is pytest's "no test was selected", which is fine when only some are asked for.
-OR_NONE := || [ $$? -eq 5 ]
+RUN_STAGES = $(BIN)/python .ci/run_stages.py --jobs $(JOBS)
 
-.PHONY: help demo test lint types layers tests waiting-tests interop simulate soak fuzz docs format java clean
+.PHONY: help demo test lint types layers tests interop simulate soak fuzz docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -40,7 +37,8 @@ help: ## list the targets
 demo: java $(VENV)/.demo ## five writers on one real table, two of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, ARGS="--size ..."
 	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(ARGS)
 
-test: lint types layers tests ## everything: lint, types, layers, then all tests with coverage
+test: java $(VENV)/.test ## everything: lint, types, layers, then all tests with coverage; ends with what failed
+	@$(RUN_STAGES) lint types layers -- $(ARGS)
 
 lint: $(VENV)/.test ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -54,18 +52,7 @@ layers: $(VENV)/.test ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
 tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
-	@rm -f .coverage .coverage.* $(RESULTS)/*.xml
-	@$(BIN)/python .ci/beside $(RESULTS)/simulation.log \
-		$(BIN)/pytest tests/simulation -n 2 $(call results,simulation) $(ARGS) -- $(MAKE) --no-print-directory waiting-tests
-	$(BIN)/pytest tests -m spark -n 2 --dist loadfile $(call results,spark) --cov --cov-append --cov-report=term --durations=10 $(ARGS) $(OR_NONE)
-	@$(BIN)/python -m tests.integration.matrix $(RESULTS)/*.xml
-	@$(BIN)/python .ci/total $(RESULTS)/*.xml
-
-# These wait for leases, servers and Java more than they compute; the simulation, which only computes, runs beside them.
-waiting-tests:
-	$(BIN)/pytest tests -m "not spark and not interop" --ignore=tests/simulation -n $(JOBS) --dist loadfile $(call results,alone) \
-		--cov --cov-report= $(ARGS) $(OR_NONE)
-	$(BIN)/pytest tests -m interop $(call results,interop) --cov --cov-append --cov-report= $(ARGS) $(OR_NONE)
+	@$(RUN_STAGES) -- $(ARGS)
 
 interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
 	FULL=$(FULL) $(BIN)/pytest tests -m interop --durations=10 $(ARGS)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from lakelock.cli.contents import check_contents
 from lakelock.cli.doctor_context import Check, DoctorContext
+from lakelock.cli.spark_checks import check_spark
 from lakelock.errors import LakelockError, LockTimeout
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
@@ -20,9 +20,10 @@ from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers import open_provider
 from lakelock.storage import probe
 from lakelock.table import layout
-from lakelock.table.eligibility import why_not_readable, why_not_writable
+from lakelock.table.eligibility import Refusal, bucket_index_refusal, next_step, why_not_readable, why_not_writable
 from lakelock.table.instants import parse_instant
-from lakelock.table.properties import read_properties
+from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 
 SKEW_MS = 5_000
@@ -30,7 +31,7 @@ SKEW_MS = 5_000
 
 LOCK_WAIT_S = 5.0
 
-PACKAGES = ("lakelock", "pyspark", "pyarrow", "obstore", "fastavro", "hudi")
+PACKAGES = ("lakelock", "pyspark", "pandas", "pyarrow", "obstore", "fastavro", "hudi")
 
 
 def examine(patient: DoctorContext) -> Iterator[Check]:
@@ -53,13 +54,26 @@ def check_table(patient: DoctorContext) -> Iterator[Check]:
     properties = read_properties(patient.storage)
     keys, fields = ", ".join(properties.record_keys) or "none", ", ".join(properties.partition_fields) or "none"
     found = f"{properties.name}: version {properties.version}, {properties.type}, key {keys}, partitioned by {fields}"
-    unreadable, unwritable = why_not_readable(properties), why_not_writable(properties)
-    if unreadable is not None:
-        yield Check("table", "failed", f"{found}; cannot be read: {unreadable.reason}", unreadable.hint)
-    elif unwritable is not None:
-        yield Check("table", "warning", f"{found}; can be read, but not written: {unwritable.reason}", unwritable.hint)
-    else:
+    refusals = _refusals(patient, properties)
+    if not refusals:
         yield Check("table", "ok", found)
+        return
+    what = "cannot be read" if why_not_readable(properties) else "can be read, but not written"
+    yield Check("table", "failed", f"{found}; {what}")
+    for number, refusal in enumerate(refusals, 1):
+        last = number == len(refusals)
+        yield Check("table", "failed", str(refusal), next_step(properties, refusals) if last else "")
+
+
+def _refusals(patient: DoctorContext, properties: TableProperties) -> list[Refusal]:
+    """Every reason why the table is not written, by its properties and by its files."""
+    found = list(why_not_writable(properties))
+    if not why_not_readable(properties):
+        with suppress(LakelockError):  # files that cannot be listed are the matter of the check of contents
+            snapshot = read_snapshot(patient.storage, read_timeline(patient.storage), runtime=patient.runtime)
+            buckets = bucket_index_refusal(snapshot)
+            found += [buckets] if buckets is not None and buckets not in found else []
+    return found
 
 
 def check_conditions(patient: DoctorContext) -> Iterator[Check]:
@@ -168,21 +182,6 @@ def check_packages(patient: DoctorContext) -> Iterator[Check]:
         except PackageNotFoundError:
             found.append(f"no {package}")
     yield Check("packages", "ok", ", ".join(found))
-    for name, error in broken_neighbours():
-        hint = f"Spark then registers no Python data source at all, lakelock's included: repair or remove {name}"
-        yield Check("packages", "warning", f"{name} cannot be imported: {error}", hint)
-
-
-def broken_neighbours() -> list[tuple[str, str]]:
-    """Installed `pyspark_*` modules that fail to import: one is enough to switch off all automatic registration."""
-    broken = []
-    for module in pkgutil.iter_modules():
-        if module.name.startswith("pyspark_"):
-            try:
-                importlib.import_module(module.name)
-            except Exception as error:  # noqa: BLE001 whatever it raises, Spark stumbles over it
-                broken.append((module.name, f"{type(error).__name__}: {error}"))
-    return broken
 
 
 CHECKS: dict[str, Callable[[DoctorContext], Iterator[Check]]] = {
@@ -195,4 +194,5 @@ CHECKS: dict[str, Callable[[DoctorContext], Iterator[Check]]] = {
     "decisions": check_decisions,
     "contents": check_contents,
     "packages": check_packages,
+    "spark": check_spark,
 }

@@ -20,9 +20,10 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
 
 def doctor(path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False) -> None:
-    """Check a table, its storage, its lock and this machine; exit code 1 when something is wrong.
+    """Check a table, its storage, its lock and this machine; exit code 1 when a check failed, 0 otherwise.
 
-    Writes and removes a few small objects under `.hoodie/`, and takes the commit lock once.
+    Writes a few small objects under `.hoodie/` and removes them, and takes the commit lock once. Of that only the lock's
+    own file stays. Warnings alone end with 0: jobs can run.
     """
     with reporting(as_json) as out:
         found = resolved(config, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, fields
 from typing import Annotated
 
@@ -84,8 +85,11 @@ def _print(
         out.line(f"warning: the table is guarded by {warning}; set lock.provider to it")
     _table(out, [row for row in rows if row.kind == COMMIT], f"free; the latest token is {state.token}", extended=extended)
     if state.holder:
-        if state.holder.left_s is not None:
-            out.line(f"the lease of the holder runs for {state.holder.left_s:.1f} s more unless it is renewed")
+        left_s = _tenths(state.holder.left_s)
+        if left_s is not None:
+            out.line(
+                f"the lease of the holder runs for {left_s} s more unless it is renewed" if left_s else "its lease is over"
+            )
         out.line(f"to take it away from a holder that is gone: lakelock locks break {path} --token {state.token}")
     out.line(f"data locks in {values['data_locks_in']}")
     data = [row for row in rows if row.kind == DATA]
@@ -106,8 +110,12 @@ def _cells(row: LockRow, *, extended: bool) -> tuple[object, ...]:
     heartbeat, acquired, since = (_time(at_ms) for at_ms in (row.last_heartbeat_ms, row.acquired_ms, row.since_ms))
     what = (row.lock_id, row.database or "default", row.table, row.partition, row.state, row.type, row.blocked_by, row.instant)
     cells = (*what, heartbeat, acquired, row.user, row.host, row.agent_info)
-    left = None if row.left_s is None else round(row.left_s, 1)
-    return (*cells, since, row.lease_s, left, row.pid, row.writer_id) if extended else cells
+    return (*cells, since, row.lease_s, _tenths(row.left_s), row.pid, row.writer_id) if extended else cells
+
+
+def _tenths(left_s: float | None) -> float | None:
+    """Rounded up: 0 is shown for what is over, and for nothing that still runs."""
+    return None if left_s is None else math.ceil(left_s * 10) / 10
 
 
 def _time(at_ms: int | None) -> str:

@@ -35,7 +35,7 @@ def simulate(
         try:
             from lakelock.simulator import campaign as many
         except ImportError as error:
-            raise SettingsError(f"the simulator needs {error.name}", hint="pip install lakelock[simulator]") from error
+            raise SettingsError(f"the simulator needs {error.name}", hint="pip install 'lakelock[simulator]'") from error
         if seeds == 1:
             failed = _show_one(out, seed, parquet)
         else:

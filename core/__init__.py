@@ -47,5 +47,5 @@ def __getattr__(name: str) -> str:
 
     try:
         return version("lakelock")
-    except PackageNotFoundError:  # running from a zip given to `--py-files`, which has no metadata
+    except PackageNotFoundError:  # imported from a folder or a zip, which has no metadata
         return "0+unknown"

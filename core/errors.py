@@ -24,7 +24,9 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   ├── RolledBackError           rejected; somebody rolled this transaction back
 │   ├── TransactionStateError     used after it ended, or out of order
 │   └── CommitOutcomeUnknown      neither committed nor rejected yet; nothing was cleaned up; carries how to find out
-└── WriteFailed                   the work itself failed (a Spark task, a full disk); the transaction was rolled back
+├── WriteFailed                   the work itself failed (a Spark task, a full disk); the transaction was rolled back
+├── SparkGone                     Spark's JVM has ended, or its session was stopped; says what became of the transaction
+└── UnsupportedSpark (ImportError)  no PySpark, or a version that lakelock does not work with
 ```
 
 What a handler does: correct the call (`InputError`); run again later (`retryable` is True); look at
@@ -67,6 +69,8 @@ class ErrorCode(str, Enum):
     WRITE_FAILED = "write-failed"
     SECOND_WRITER = "second-writer"
     PROVIDER_REFUSED = "provider-refused"
+    SPARK_GONE = "spark-gone"
+    UNSUPPORTED_SPARK = "unsupported-spark"
 
 
 class LakelockError(Exception):
@@ -209,3 +213,13 @@ class CommitOutcomeUnknown(TransactionError):
 
 class WriteFailed(LakelockError):
     code = ErrorCode.WRITE_FAILED
+
+
+class SparkGone(LakelockError):
+    """A new session is needed. Storage does not need the JVM, so a transaction of this process was still ended properly."""
+
+    code = ErrorCode.SPARK_GONE
+
+
+class UnsupportedSpark(LakelockError, ImportError):
+    code = ErrorCode.UNSUPPORTED_SPARK

@@ -18,7 +18,9 @@ where it came from.
 * In options a setting may be written `lock.wait_s` or `lock_wait_s`, in any case. In TOML it is `wait_s` under `[lock]`.
 * An unknown setting is an error that names the nearest known one. So is a value out of bounds. Both come before any work.
 * Secrets are never shown.
-* `format("lakelock")` takes options and a file only: Spark does not hand its conf to data sources that are written in Python.
+* `format("lakelock")` gets options, and by `lakelock.spark_plugin.register(spark)` the session's confs too: Spark does not hand
+  them to data sources that are written in Python. Where a conf has not reached it, or has changed since, its first task fails
+  before it writes anything; a read minds `storage.*`, `listing.*` and `config` only. After a change call `register` again.
 
 `configs/default.toml` has every setting with its default, `configs/storage.toml` is a short example."""
 

@@ -36,17 +36,21 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "Catch it where you want every error of lakelock and none of anybody else's.",
     ),
     e.InputError: Advice(
-        "The call cannot be right: a table without a key, a streaming frame given to `upsert`, a Spark Connect session.",
+        "The call cannot be right: a table without a key, a streaming frame given to `upsert`, a condition with `rand()`, a "
+        "Spark Connect session.",
         "Correct the call. Nothing was changed.",
     ),
     e.SettingsError: Advice(
-        "A key with a slip in it, a value out of bounds, values that contradict each other, an unknown lock provider.",
-        "The message names the key, where the value came from, and the nearest known one: [settings](reference-settings.md).",
+        "A key with a slip in it, a value out of bounds, values that contradict each other, an unknown lock provider; a "
+        "session without Spark's connector for the storage that the table is on.",
+        "The message names the key, where the value came from, and the nearest known one: [settings](reference-settings.md). "
+        "For a connector it names the jars and the settings of Spark.",
     ),
     e.SchemaError: Advice(
         "A key, partition or ordering column is missing or null; a column has another type; a column is new and "
-        "`write.merge_schema` is off.",
-        "Cast or add the column. For new nullable columns pass `merge_schema=True`.",
+        "`write.merge_schema` is off; the rows of an upsert lack columns of the table.",
+        "Cast or add the column. For new nullable columns pass `merge_schema=True`. To update only the columns that the rows "
+        'have, pass `missing_columns="keep"`: [rows that lack columns](concepts.md#rows-that-lack-columns).',
     ),
     e.DuplicateKeyError: Advice(
         "One upsert holds a key twice, and `order_by` does not say which row is newer (or the table has no `order_by`).",
@@ -144,6 +148,17 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "A Spark task failed, an executor lacks a package, or something removed marker files while the write ran.",
         "The cause is in the first line; the rest is in Spark's log. The transaction was rolled back.",
     ),
+    e.SparkGone: Advice(
+        "The driver's JVM ended or was killed, or somebody called `spark.stop()`, while a write ran or before a call. The "
+        "message says what became of the write: storage does not need the JVM, so lakelock rolls it back at once.",
+        "Start a new Spark session (after the death of a JVM in a new Python process), open the table in it, and run the "
+        "operation again.",
+    ),
+    e.UnsupportedSpark: Advice(
+        "`lakelock.spark_plugin` was imported in a Python with no PySpark, or with one older than 4.0; or a PySpark that is "
+        "new enough met a JVM with an older Spark.",
+        "`pip install 'lakelock[spark]'` in the Python of the driver and of every worker, for a cluster that runs Spark 4.",
+    ),
 }
 
 RULES: dict[ConflictRule, RuleText] = {
@@ -153,8 +168,9 @@ RULES: dict[ConflictRule, RuleText] = {
         "yes, if the table may still be written",
     ),
     ConflictRule.METADATA: RuleText(
-        "changed the table's schema, and so do I",
-        "two writers add columns at the same time",
+        "changed the table's columns in a way that does not go with mine: added columns that may be null go together, "
+        "whoever adds them; nothing else does",
+        "two writers add the same column at the same time, one as a number and one as text",
         "yes",
     ),
     ConflictRule.APPLICATION_TRANSACTION: RuleText(
@@ -168,7 +184,7 @@ RULES: dict[ConflictRule, RuleText] = {
         "yes",
     ),
     ConflictRule.DELETE_READ: RuleText(
-        "rewrote or replaced a file group, and a row that I read is or was in it",
+        "rewrote or replaced a file group, other than by clustering, and a row that I read is or was in it",
         "a transaction sums up January, another one corrects a flight of January",
         "yes, but only the author can compute the result anew",
     ),
@@ -183,8 +199,8 @@ RULES: dict[ConflictRule, RuleText] = {
         "yes: the second one updates the row of the first",
     ),
     ConflictRule.PARTITION_OVERWRITE: RuleText(
-        "wrote into a partition that I overwrite, or overwrote one that I write into",
-        "a nightly overwrite of a day, and a late append to that day",
+        "wrote into a partition that I overwrite",
+        "a nightly overwrite of a day, and a late append to that day that was decided first",
         "yes",
     ),
     ConflictRule.PENDING_TABLE_SERVICE: RuleText(
@@ -218,7 +234,7 @@ EVENTS: dict[EventKind, str] = {
 
 EXITS: dict[Exit, str] = {
     Exit.OK: "done; for `commits show`: this instant is committed",
-    Exit.ERROR: "an error of the table, the storage or the lock service; for `doctor`: something is wrong",
+    Exit.ERROR: "an error of the table, the storage or the lock service; for `doctor`: a check failed (warnings end with 0)",
     Exit.USAGE: "the command line or a setting is wrong; nothing was done",
     Exit.LOCK_HELD: "somebody else holds the lock",
     Exit.CONFLICT: "a conflict; for `commits show`: this instant was rejected",
@@ -244,7 +260,7 @@ STRENGTHS: dict[str, str] = {
 }
 
 JAVA_PEERS: dict[str, str] = {
-    "storage": "`StorageBasedLockProvider`, on S3 and GCS (Java has it for no other storage)",
+    "storage": "`StorageBasedLockProvider`: on S3 and GCS, since Hudi 1.2 also on Azure; on no other storage",
     "memory": "none: nobody outside this process takes part",
     "dynamodb": "`DynamoDBBasedLockProvider`, with the same table, partition key and region",
     "redis": "none: Java Hudi has no lock in Redis, so keep Java writers away",

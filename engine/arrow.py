@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lakelock.clock import Runtime
 from lakelock.data_locks import Resource
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
-from lakelock.engine.reads import KeysRead, RowsRead
+from lakelock.engine.reads import KeysRead, RowsRead, require_certain
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
@@ -26,6 +26,7 @@ from lakelock.occ.retrying import with_retries
 from lakelock.occ.targets import Targets, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
+from lakelock.settings import MissingColumns
 from lakelock.storage import Storage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.kernels import ARROW, Condition, Kernels, KeyedRows
@@ -52,19 +53,32 @@ class ArrowEngine:
         return with_retries(self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition)
 
     def upsert(
-        self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+        self,
+        rows: pa.Table,
+        *,
+        application: AppTransaction | None = None,
+        tag: str = "",
+        partition: Targets = None,
+        missing_columns: MissingColumns | None = None,
     ) -> Committed:
-        """Insert the rows whose keys the table lacks and replace the others; the newest by the ordering column wins."""
+        """Insert the rows whose keys the table lacks and replace the others; the newest by the ordering column wins.
+
+        `missing_columns` is the setting `write.missing_columns` of this call.
+        """
 
         def work(tx: Transaction) -> Committed:
-            return self.upsert_in(tx, rows)
+            return self.upsert_in(tx, rows, missing_columns)
 
         return with_retries(self._coordinator, "UPSERT", work, application=application, tag=tag, partition=partition)
 
-    def upsert_in(self, tx: Transaction, rows: pa.Table) -> Committed:
+    def upsert_in(self, tx: Transaction, rows: pa.Table, missing_columns: MissingColumns | None = None) -> Committed:
         """Upsert as the only write of a transaction that may have read before."""
-        batch = self._batch(tx, rows)
         settings = self._coordinator.table.settings.write
+        schema, fitted = self._kernels.fitted_upserts(
+            rows, tx.schema, tx.baseline.properties,
+            merge=settings.merge_schema, missing=missing_columns or settings.missing_columns,
+        )  # fmt: skip
+        batch = self._batch_of(tx, schema, fitted)
         keyed = {
             partition: self._kernels.dedupe(found, batch.ordering, take_any=settings.duplicates == "any")
             for partition, found in batch.by_partition().items()
@@ -75,23 +89,36 @@ class ArrowEngine:
         stats = [batch.rewritten(file, upserts=changes) for file, changes in known]
         return tx.commit([*stats, *batch.new_files(new)], schema=batch.schema)
 
-    def delete(self, what: pc.Expression | pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
+    def delete(
+        self,
+        what: pc.Expression | pa.Table,
+        *,
+        application: AppTransaction | None = None,
+        tag: str = "",
+        partition: Targets = None,
+    ) -> Committed:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a table."""
         delete = self.delete_keys if isinstance(what, pa.Table) else self.delete_where
-        return delete(what, tag=tag, partition=partition)
+        return delete(what, application=application, tag=tag, partition=partition)
 
-    def delete_where(self, condition: Condition, *, tag: str = "", partition: Targets = None) -> Committed:
-        """Delete the rows that satisfy a condition."""
+    def delete_where(
+        self, condition: Condition, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+    ) -> Committed:
+        """Delete the rows that satisfy a condition. `InputError` if its answers are not certain, as with `random`."""
+        require_certain(condition)
         coordinator = self._coordinator
         likely: tuple[Resource, ...] = ()
         if coordinator.data.for_writes:
             likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
         work = partial(self._delete_where, condition=condition)
-        return with_retries(coordinator, "DELETE", work, tag=tag, partition=partition, likely=likely)
+        return with_retries(coordinator, "DELETE", work, application=application, tag=tag, partition=partition, likely=likely)
 
-    def delete_keys(self, keys: pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
+    def delete_keys(
+        self, keys: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+    ) -> Committed:
         """Delete the rows whose key and partition columns are in a table."""
-        return with_retries(self._coordinator, "DELETE", partial(self._delete_keys, keys=keys), tag=tag, partition=partition)
+        work = partial(self._delete_keys, keys=keys)
+        return with_retries(self._coordinator, "DELETE", work, application=application, tag=tag, partition=partition)
 
     def _delete_where(self, tx: Transaction, condition: Condition) -> Committed:
         read = RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, condition)
@@ -110,7 +137,9 @@ class ArrowEngine:
         tx.claim(file.group for file, _ in known)
         return tx.commit([batch.rewritten(file, doomed=self._kernels.among(found)) for file, found in known])
 
-    def overwrite_partitions(self, rows: pa.Table, *, tag: str = "", partition: Targets = None) -> Committed:
+    def overwrite_partitions(
+        self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
+    ) -> Committed:
         """Replace the whole content of every partition that `rows` has rows for."""
 
         def work(tx: Transaction) -> Committed:
@@ -121,7 +150,7 @@ class ArrowEngine:
             tx.claim(f.group for p in parts for f in tx.snapshot().in_partition(p))
             return tx.commit(batch.new_files(parts), schema=batch.schema, replaced=replaced)
 
-        return with_retries(self._coordinator, "INSERT_OVERWRITE", work, tag=tag, partition=partition)
+        return with_retries(self._coordinator, "INSERT_OVERWRITE", work, application=application, tag=tag, partition=partition)
 
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""
@@ -139,6 +168,7 @@ class ArrowEngine:
 
     def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:
         """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""
+        require_certain(where)
         tx.reads(RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, where))
         return self._read(tx.snapshot().files, tx.schema, where)
 

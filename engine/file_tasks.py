@@ -47,7 +47,7 @@ def write_new_files(
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> list[WriteStat]:
-    """Write rows of one partition, in the table's schema, into new file groups; no rows make no file.
+    """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows make no file.
 
     A file is closed at `write.target_file_rows`. On an error none of the files of this call remains, if storage lets them go.
     """
@@ -77,7 +77,10 @@ def rewrite_group(
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> WriteStat:
-    """Write the next slice of the file group of `base`: without the `doomed` rows, with the `upserts` (one row per key)."""
+    """Write the next slice of the file group of `base`: without the `doomed` rows, with the `upserts` (one row per key).
+
+    Columns that the `upserts` lack keep their stored values.
+    """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     if base.instant >= context.instant:
         raise TransactionStateError(

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
-from lakelock.errors import StorageError
+import pyarrow.compute as pc
+
+from lakelock.errors import InputError, StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.storage import Storage
 from lakelock.table.kernels import Condition, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+
+# As pyarrow shows it; what stands in quotation marks is a value.
+_RANDOM = re.compile(r'"(?:[^"\\]|\\.)*"|\b(random)\((?=[{)])')
+
+
+def require_certain(condition: Condition | None) -> None:
+    """`InputError` for a condition with `random`: a write asks it several times, and the answers must agree.
+
+    A function that a user has registered with Arrow is trusted to answer the same of the same row.
+    """
+    if isinstance(condition, pc.Expression) and any(found[1] for found in _RANDOM.finditer(str(condition))):
+        raise InputError(
+            f"the condition {condition} may answer differently each time that it is asked about a row",
+            hint="choose the rows first, and delete them by key: engine.delete(engine.read().filter(...))",
+        )
 
 
 class KeysRead:

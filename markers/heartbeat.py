@@ -94,7 +94,12 @@ class Heartbeat:
             if made is Created.THEIRS:
                 return None
             if made is Created.OURS:
-                return cls(storage, record, runtime, began_s)._run()
+                heartbeat = cls(storage, record, runtime, began_s)
+                try:
+                    return heartbeat._run()
+                except BaseException:  # no thread to be had: nobody would ever beat
+                    heartbeat.stop(delete=True)
+                    raise
         raise StorageUnavailable(
             f"no answer whether the heartbeat of {record.instant} was created",
             hint="run the operation again when storage answers",
@@ -111,17 +116,27 @@ class Heartbeat:
         before = storage.get(key)
         if before is None or before.data != data:
             return None
-        # Refused when another task of the same transaction beat in between, or a reaper removed it: the second look tells.
-        storage.put_if_match(key, data, before.etag)
+        # Refused when a task of the same transaction beat in between, or a reaper removed it: the second look tells. That both
+        # beat at one moment may also come as no answer.
+        for attempt in range(1, START_ATTEMPTS + 1):
+            try:
+                storage.put_if_match(key, data, before.etag)
+                break
+            except StorageUnavailable:
+                if attempt == START_ATTEMPTS:
+                    raise
         after = storage.get(key)
         if after is None or after.data != data or after.modified_ms - before.modified_ms >= record.limit_s * 1000:
             return None
         return cls(storage, record, runtime, began_s)._run()
 
+    @property
+    def period_s(self) -> float:
+        """The time between two beats: a quarter of the limit, so that two lost beats in a row kill nobody."""
+        return min(self.record.interval_s, self.record.limit_s / 4)
+
     def _run(self) -> Heartbeat:
-        # A quarter of the limit apart, so that two lost beats in a row kill nobody.
-        period_s = min(self.record.interval_s, self.record.limit_s / 4)
-        self._repeating = self._runtime.every(period_s, self._beat, name=f"heartbeat-{self.record.instant}")
+        self._repeating = self._runtime.every(self.period_s, self._beat, name=f"heartbeat-{self.record.instant}")
         return self
 
     def alive(self) -> bool:
@@ -140,7 +155,7 @@ class Heartbeat:
             return
         why = f": {self._problem}" if self._problem else "; this process was paused, or its storage did not answer"
         raise RolledBackError(
-            f"{self.record.instant}: no heartbeat for {self.age_s():.0f} s ({self.record.limit_s:g} s allowed){why}",
+            f"{self.record.instant}: no heartbeat for {self.age_s():.1f} s ({self.record.limit_s:g} s allowed){why}",
             hint="run the operation again; where long pauses are normal, raise heartbeat.tolerable_misses",
             instant=self.record.instant,
         )

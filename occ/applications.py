@@ -1,8 +1,12 @@
-"""Which version of its own numbering each application has committed: what makes a replayed micro-batch harmless."""
+"""Which version of its own numbering each application has committed: what makes a replayed write harmless."""
 
 from __future__ import annotations
 
-from lakelock.occ.conflicts.footprint import ConcurrentCommit
+from dataclasses import replace
+
+from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.errors import ConflictError
+from lakelock.occ.conflicts.footprint import AppTransaction, ConcurrentCommit
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.timeline import Timeline
@@ -13,27 +17,36 @@ class AppliedVersions:
 
     def __init__(self, table: OpenTable) -> None:
         self._table = table
-        self._read: dict[str, tuple[str, int] | None] = {}
+        self._read: dict[str, tuple[AppTransaction, Party] | None] = {}
 
-    def version(self, timeline: Timeline, app_id: str) -> int | None:
-        """The version of the application's newest commit, None if it has none in the active timeline."""
-        found = self._newest(timeline, app_id)
-        return None if found is None else found[1]
-
-    def instant(self, timeline: Timeline, app_id: str) -> str:
-        found = self._newest(timeline, app_id)
-        return "" if found is None else found[0]
-
-    def _newest(self, timeline: Timeline, app_id: str) -> tuple[str, int] | None:
+    def applied_by(self, application: AppTransaction, timeline: Timeline) -> Party | None:
+        """The commit of this version or of a later one of the same application; None if the active timeline has none."""
         for instant in sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True):
             if instant.requested not in self._read:
                 other = read_commit(self._table.storage, instant.file_name, instant.requested, instant.completion or "")
                 self._read[instant.requested] = _application(other)
             found = self._read[instant.requested]
-            if found is not None and found[0] == app_id:
-                return instant.requested, found[1]
+            if found is not None and found[0].app_id == application.app_id:
+                return found[1] if found[0].version >= application.version else None
         return None
 
+    def ensure_new(self, application: AppTransaction | None, timeline: Timeline, mine: Party) -> None:
+        """Raise `ConflictError` if a commit of the timeline has applied this version, or a later one.
 
-def _application(other: ConcurrentCommit) -> tuple[str, int] | None:
-    return None if other.application is None else (other.application.app_id, other.application.version)
+        With a transaction's baseline as the timeline no gap is left: what is decided after it meets the conflict rule.
+        """
+        other = None if application is None else self.applied_by(application, timeline)
+        if application is None or other is None:
+            return
+        conflict = Conflict.over(
+            ConflictRule.APPLICATION_TRANSACTION,
+            mine,
+            other,
+            [str(application)],
+            detail="the application has already applied this version",
+        )
+        raise ConflictError(replace(conflict, retry_helps=False))
+
+
+def _application(other: ConcurrentCommit) -> tuple[AppTransaction, Party] | None:
+    return None if other.application is None else (other.application, other.party)

@@ -1,8 +1,9 @@
 """The beginning of a transaction: an instant of its own, and what it has seen.
 
-The order of the steps is the protocol (DESIGN.md 4.2): look at the log and note its head; heartbeat, then the requested file;
-then list the timeline. What the log's head had decided must be visible in that listing, else it is published and the
-beginning starts over. Whatever was decided after the noted head and is not visible in that listing is the window.
+The order of the steps is the protocol (docs/concepts.md, step 1): look at the log and note its head; heartbeat, then the
+requested file; then list the timeline. What the log's head had decided must be visible in that listing, else it is
+published and the beginning starts over. Whatever was decided after the noted head and is not visible in that listing is the
+window.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.errors import ConflictError, LakelockError, StorageUnavailable, TransactionError
+from lakelock.errors import ConflictError, LakelockError, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.open_table import OpenTable
@@ -104,7 +105,8 @@ def _take_instant(table: OpenTable, instant: str, operation: str, action: Action
     content = requested_replace_bytes() if action is Action.REPLACE_COMMIT else b""
     try:
         made = table.storage.put_if_absent(requested_key(instant, action), content)
-    except StorageUnavailable:
+    except BaseException:
+        # The file may be there. The heartbeat's goes stale, and whoever finds both dead removes them.
         heartbeat.stop(delete=False)
         raise
     if made is None:

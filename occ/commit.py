@@ -1,4 +1,4 @@
-"""The critical section: validate, decide, publish (DESIGN.md 4.4).
+"""The critical section: validate, decide, publish (docs/concepts.md, "The life of a transaction", steps 7 to 10).
 
 The lock makes this cheap and fair; the decision log makes it safe. Nothing here trusts the lock: a second writer in the
 same section loses at the put-if-absent of the next decision number and starts over.
@@ -25,6 +25,7 @@ from lakelock.occ.conflicts.footprint import ConcurrentCommit
 from lakelock.occ.conflicts.rules import PROFILES, FileCheck, judge
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
+from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
@@ -32,14 +33,16 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
 from lakelock.occ.recovery.ending import outcome_unknown
+from lakelock.occ.schemas import schema_after
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
 from lakelock.storage import Created
-from lakelock.table import layout
+from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import later_than
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import read_properties
+from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
@@ -56,11 +59,13 @@ class Commit:
         baseline: Baseline,
         draft: PendingCommit,
         *,
+        schema: TableSchema,
         before: Callable[[FileGroupId], DataFile | None],
         ensure_alive: Callable[[], None],
     ) -> None:
-        """`before` gives a file group's file in the snapshot; `ensure_alive` raises once the heartbeat is lost."""
-        self._table, self._baseline, self._draft = table, baseline, draft
+        """`schema`: the table's at the baseline. `before` gives a file group's file in the snapshot; `ensure_alive` raises
+        once the heartbeat is lost."""
+        self._table, self._baseline, self._draft, self._schema = table, baseline, draft, schema
         self._before, self._ensure_alive = before, ensure_alive
         self._answers: dict[object, Conflict | None] = {}
         self._others: dict[str, ConcurrentCommit] = {}
@@ -120,6 +125,7 @@ class Commit:
                     table.met_foreign(other.party.instant)
             self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
             looks: list[FileCheck | LateStarter] = [*self._validate(timeline, others)]
+            schema = schema_after(self._schema, self._draft, others)
             looks += late_starters(table, timeline, baseline.instant, self._answers)
             if looks and not may_look:
                 return looks
@@ -129,7 +135,7 @@ class Commit:
             if lease is not None:
                 lease.ensure_active()
             reached(Step.VALIDATED)
-            decided = self._decide(view, timeline, decisions, others)
+            decided = self._decide(view, timeline, decisions, schema.to_avro_json(baseline.properties.name))
             if decided is not None:
                 return self._publish(decided, timeline, lease)
         raise TransactionError(
@@ -174,9 +180,7 @@ class Commit:
                 hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
             )
 
-    def _decide(
-        self, view: LogView, timeline: Timeline, decisions: Sequence[Decision], others: Sequence[ConcurrentCommit]
-    ) -> Decision | None:
+    def _decide(self, view: LogView, timeline: Timeline, decisions: Sequence[Decision], schema_json: str) -> Decision | None:
         """Put the commit under the next number: this is the commit point. None when somebody else has the number."""
         table, baseline = self._table, self._baseline
         newest = max([timeline.newest_time, *(d.completion for d in decisions)])
@@ -190,7 +194,7 @@ class Commit:
             writer=table.writer,
             operation=self._draft.operation,
             completion=later_than(table.runtime.now_ms(), newest),
-            payload=self._draft.payload(number, write_id, self._schema_json(others), beside="".join(table.foreign_met)),
+            payload=self._draft.payload(number, write_id, schema_json, beside="".join(table.foreign_met)),
         )
         self.may_be_decided = True
         made = table.log.decide(decision)
@@ -238,22 +242,17 @@ class Commit:
             raise self._unknown(StorageUnavailable("no answer to the commit, nor to its withdrawal"))
         return made
 
-    def _schema_json(self, others: Sequence[ConcurrentCommit]) -> str:
-        """The table's schema after this commit: mine, unless another added columns meanwhile and I did not."""
-        if self._draft.footprint.changes_schema:
-            return self._draft.schema_json
-        evolved = [o.metadata.schema_json for o in others if o.metadata.schema_json and keys.CHANGES_SCHEMA in o.metadata.extra]
-        return evolved[-1] if evolved else self._draft.schema_json
-
     def _publish(self, decision: Decision, timeline: Timeline, lease: Lease | None) -> Decision:
         table = self._table
         self.may_be_decided = True
         try:
             current = timeline if lease is None or lease.lost is None else table.timeline()
             published = publish(table, decision, current)
+            if current.state_of(decision.instant) is None and fate_of(table, decision.instant, current) is InstantFate.GONE:
+                published = Publication.VOID
         except LakelockError as error:
             raise self._unknown(error) from error
-        if published is Publication.VOID or current.state_of(decision.instant) is None:
+        if published is Publication.VOID:
             raise RolledBackError(
                 f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible",
                 hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
@@ -265,25 +264,28 @@ class Commit:
 
     def _by_timeline(self, timeline: Timeline) -> Decision:
         """The window is no longer whole, so the timeline alone tells: completed, or it never will be."""
-        completed = next((i for i in timeline.commits if i.requested == self._baseline.instant), None)
+        instant = self._baseline.instant
+        # Nobody else decides this commit, so what was never tried is neither on the timeline nor in the archive.
+        try:
+            completed = completed_write(self._table.storage, timeline, instant) if self.may_be_decided else None
+        except LakelockError as error:
+            raise self._unknown(error) from error
         if completed is None:
             raise RolledBackError(
-                f"{self._baseline.instant}: decisions of its window were collected, because its heartbeat had stopped",
+                f"{instant}: decisions of its window were collected, because its heartbeat had stopped",
                 hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
             )
-        stored = self._table.storage.get(layout.timeline(completed.file_name))
-        payload = stored.data if stored is not None else b""
-        extra = CommitMetadata.from_bytes(payload, completed.file_name).extra
+        extra = CommitMetadata.from_bytes(completed.data, instant).extra
         return Decision(
             number=int(extra.get(keys.DECISION, 0)),
             kind=DecisionKind.COMMIT,
-            instant=completed.requested,
+            instant=instant,
             action=completed.action,
             write_id=extra.get(keys.WRITE_ID, ""),
             writer=self._table.writer,
             operation=self._draft.operation,
-            completion=completed.completion or "",
-            payload=payload,
+            completion=completed.completion,
+            payload=completed.data,
         )
 
     def _unknown(self, cause: Exception) -> CommitOutcomeUnknown:

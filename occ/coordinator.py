@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
+from lakelock.conflict import Party
 from lakelock.errors import RolledBackError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
@@ -31,7 +32,6 @@ from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
-from lakelock.table.timeline import Timeline
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 
@@ -77,20 +77,32 @@ class Coordinator:
         return cls(table, properties)
 
     def begin(
-        self, operation: str, *, application: AppTransaction | None = None, overwrites: bool | None = None, tag: str = ""
+        self,
+        operation: str,
+        *,
+        application: AppTransaction | None = None,
+        overwrites: bool | None = None,
+        tag: str = "",
+        records_lock: bool = True,
     ) -> Transaction:
         """Begin a transaction. `operation` is Hudi's name for it (INSERT, UPSERT, DELETE, INSERT_OVERWRITE, …).
 
         `overwrites` lets it replace whole partitions (default: by the operation's name). `tag` is kept in the commit.
+        `ConflictError` (rule application-transaction) if the `application` has committed this version, or a later one.
+        Without `records_lock` the table's first writer does not record its lock yet, nor removes anything under it: for a job
+        that cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
-        self.ensure_same_provider()
+        self.ensure_same_provider(record=records_lock)
         replaces = operation in OVERWRITES if overwrites is None else overwrites
         action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
         baseline, heartbeat = begin(self.table, operation, action)
         try:
+            mine = Party(baseline.instant, operation, self.table.writer)
+            self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
-            self._sweep(baseline)
+            if self.table.provider is None or self.table.provider_checked:
+                self._sweep(baseline)
             if self.table.provider is None:
                 refuse_second_writer(self.table, baseline.timeline, baseline.instant)
         except BaseException:
@@ -99,7 +111,11 @@ class Coordinator:
         return Transaction(self.table, baseline, heartbeat, schema, application, tag)
 
     def adopt(self, detached: Detached) -> Transaction:
-        """Go on with a transaction that another process of the same job began. `RolledBackError` when it is lost."""
+        """Go on with a transaction that another process of the same job began. `RolledBackError` when it is lost.
+
+        It may bring an application that `begin` was not told: `ConflictError`, and the transaction is withdrawn, if that had
+        applied this version by then.
+        """
         heartbeat = Heartbeat.resume(self.table.storage, detached.heartbeat, self.table.runtime)
         if heartbeat is None:
             raise RolledBackError(
@@ -110,6 +126,11 @@ class Coordinator:
         tx = Transaction(self.table, detached.baseline, heartbeat, detached.schema, detached.application, detached.tag)
         # Another process of the job may have come as far as deciding it: only a decision may withdraw it.
         tx.may_be_decided = True
+        try:
+            self._applied.ensure_new(detached.application, detached.baseline.timeline, tx.party)
+        except BaseException as error:
+            tx.abort(str(error))
+            raise
         return tx
 
     def _sweep(self, baseline: Baseline) -> None:
@@ -123,14 +144,9 @@ class Coordinator:
             collect(self.table)
             sweep(self.table)
 
-    def already_applied(self, application: AppTransaction, timeline: Timeline | None = None) -> bool:
-        """True when this application has committed this version or a later one, now or as of a timeline."""
-        version = self._applied.version(timeline or self.table.timeline(), application.app_id)
-        return version is not None and version >= application.version
-
-    def applied_instant(self, application: AppTransaction) -> str:
-        """The instant of the newest commit of this application, `""` if there is none."""
-        return self._applied.instant(self.table.timeline(), application.app_id)
+    def applied_by(self, application: AppTransaction) -> Party | None:
+        """The commit by which this application has applied this version or a later one; None if it has not."""
+        return self._applied.applied_by(application, self.table.timeline())
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant."""
@@ -161,13 +177,16 @@ class Coordinator:
         """What became of an instant; publishes it if it was decided and nobody did yet."""
         return outcome_of(self.table, instant)
 
-    def ensure_same_provider(self) -> None:
-        """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another."""
-        provider = self.table.provider
-        if provider is None or self.table.provider_checked:
+    def ensure_same_provider(self, *, record: bool = True) -> None:
+        """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another.
+
+        Without `record` a table that has no lock recorded yet is left as it is.
+        """
+        table = self.table
+        if table.provider is None or table.provider_checked:
             return
-        ensure_recorded(self.table.storage, provider, self.table.runtime.uuid())
-        self.table.provider_checked.append(True)
+        if ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record):
+            table.provider_checked.append(True)
 
     def close(self) -> None:
         """Let go of the lock service. Never raises."""

@@ -1,24 +1,80 @@
-"""Making a new table."""
+"""Making a new table, and judging whether one that is there already is the one that was meant."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from lakelock.clock import Runtime
 from lakelock.errors import TableError
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.table import layout
+from lakelock.table.fitting import why_not_fits
 from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
 
 
-def create_table(storage: Storage, properties: TableProperties, runtime: Runtime) -> None:
-    """Make an empty table, after checking that the storage honours conditional writes. `TableError` if there is one."""
+def create_table(storage: Storage, properties: TableProperties, runtime: Runtime, *, if_not_exists: bool = False) -> bool:
+    """Make an empty table, after checking that the storage honours conditional writes; whether it was made.
+
+    A table that is there already stays as it is: `TableError`, or False with `if_not_exists`.
+    """
     write_id = runtime.uuid()
-    if storage.get(layout.PROPERTIES) is not None:
-        raise _exists(storage)
-    probe(storage, layout.probe(write_id), write_id)
-    _make_timeline_folder(storage, write_id)
-    made = create(storage, layout.PROPERTIES, properties.serialize(runtime.now_ms()))
-    if made is Created.THEIRS:
-        raise _exists(storage)
+    # A Hudi writer that replaces the properties takes them away for a moment, and leaves the backup.
+    made = all(storage.get(key) is None for key in (layout.PROPERTIES, layout.PROPERTIES_BACKUP))
+    if made:
+        probe(storage, layout.probe(write_id), write_id)
+        _make_timeline_folder(storage, write_id)
+        made = create(storage, layout.PROPERTIES, properties.serialize(runtime.now_ms())) is not Created.THEIRS
+    if not made and not if_not_exists:
+        raise TableError(
+            f"{storage.uri} is a table already",
+            hint="open it: LakeTable.for_path(spark, path), or LakeTable.create(..., if_not_exists=True)",
+        )
+    return made
+
+
+def check_definition(
+    uri: str, given: TableProperties, columns: TableSchema, found: TableProperties, schema: TableSchema, *, name: bool = False
+) -> None:
+    """`TableError` unless the table at `uri` is what somebody meant who gave `given` and `columns` to create it.
+
+    The table may have more columns, and types that hold those of `columns`. Its name counts only where `name` says so.
+    """
+    differences = [*_differences(given, found, name=name), *_misfits(columns, schema)]
+    if differences:
+        raise TableError(
+            f"{uri} is a table already, and not the one that was to be made:\n  " + "\n  ".join(differences),
+            hint="open it as it is with LakeTable.for_path(spark, path), or choose another path; "
+            "a write with merge_schema=True adds a column",
+        )
+
+
+def _differences(given: TableProperties, found: TableProperties, *, name: bool) -> Iterator[str]:
+    pairs: list[tuple[str, object, object]] = [
+        ("key", given.record_keys, found.record_keys),
+        ("partition_by", given.partition_fields, found.partition_fields),
+        ("order_by", given.ordering_field, found.ordering_field),
+    ]
+    if found.partition_fields:
+        pairs.append(("hive_style", given.hive_style, found.hive_style))
+    if name:
+        pairs.append(("name", given.name, found.name))
+    for what, wanted, has in pairs:
+        if wanted != has:
+            yield f"{what}: {_shown(wanted)} was given, the table has {_shown(has)}"
+
+
+def _misfits(columns: TableSchema, schema: TableSchema) -> Iterator[str]:
+    for field in columns.arrow:
+        index = schema.arrow.get_field_index(field.name)
+        if index < 0:
+            yield f"schema: {field.name} ({field.type}) was given, the table has no such column"
+        else:
+            yield from (f"schema: {why}" for why in why_not_fits(field.type, schema.arrow.field(index).type, field.name))
+
+
+def _shown(value: object) -> str:
+    return ", ".join(value) or "none" if isinstance(value, tuple) else "none" if value is None else str(value)
 
 
 def _make_timeline_folder(storage: Storage, write_id: str) -> None:
@@ -27,7 +83,3 @@ def _make_timeline_folder(storage: Storage, write_id: str) -> None:
         passing = layout.timeline(f"{write_id}.making")
         storage.put(passing, b"")
         storage.delete([passing])
-
-
-def _exists(storage: Storage) -> TableError:
-    return TableError(f"{storage.uri} is a table already", hint="open it: LakeTable.for_path(spark, path)")

@@ -127,8 +127,8 @@ class DataLocking:
         locks, began_s = self.locks, table.runtime.monotonic_s()
         with _refusals_told(outer):
             lease = locks.acquire(request, wait_s=0 if outer else None)
-        self.tell_locked(lease, began_s)
         try:
+            self.tell_locked(lease, began_s)
             with renewing(locks, lease, table.runtime, table.settings.data_locks.renew_s, _Alerting(table.events)):
                 yield lease
         finally:

@@ -3,7 +3,7 @@
 The log is what makes commits safe when the lock is not: two writers can both believe that they hold the lock, but only one
 creates number n+1. Whoever creates it has seen and judged everything up to n.
 
-Rules that all users of the log keep (DESIGN.md 4.4, `docs/adr/0003`):
+Rules that all users of the log keep (`docs/adr/0003`):
 
 * The boundary is read *after* a listing and the records that it shows, and numbers at or below it are ignored: they may be half
   collected, or created anew by a request that was under way for long.

@@ -8,10 +8,11 @@ from enum import Enum
 from lakelock.json_object import JsonObject
 from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.footprint import ConcurrentCommit, operation_of, writer_of
-from lakelock.occ.conflicts.window import covered_by_archive, read_commit
+from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.decisions import DecisionKind, decided_for
+from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head, is_rolled_back
+from lakelock.occ.publish import finish_head
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State
 
@@ -87,8 +88,8 @@ def _took_s(metadata: CommitMetadata) -> float | None:
 def outcome_of(table: OpenTable, instant: str) -> Outcome:
     """What became of an instant; a decided commit that is not visible yet is published on the way.
 
-    REJECTED also for instants that never existed. What lies within the archive counts as committed, unless a rollback
-    says otherwise.
+    REJECTED also for instants that never existed. Of those that are older than the timeline the archive tells;
+    `CorruptTableError` when it cannot be read.
     """
     state = table.timeline().state_of(instant)
     if state is not None and state is not State.COMPLETED:
@@ -102,6 +103,4 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
         state = table.timeline().state_of(instant)
     if state is State.COMPLETED:
         return Outcome.COMMITTED
-    timeline = table.timeline()
-    archived = covered_by_archive(table.storage, {instant}) and not is_rolled_back(table, timeline, instant)
-    return Outcome.COMMITTED if archived else Outcome.REJECTED
+    return Outcome.COMMITTED if fate_of(table, instant, table.timeline()) is InstantFate.COMMITTED else Outcome.REJECTED

@@ -101,13 +101,13 @@ class OpenTable:
             return
         began_s = self.runtime.monotonic_s()
         lease = self.provider.acquire(wait_s=self.settings.lock.wait_s)
-        waited_s = round(self.runtime.monotonic_s() - began_s, 3)
-        self.emit(EventKind.LOCKED, instant, operation, waited_s=waited_s, token=lease.token)
-        with renewing(self.provider, lease, self.runtime, self.settings.lock.renew_s, self.events):
-            try:
+        try:
+            waited_s = round(self.runtime.monotonic_s() - began_s, 3)
+            self.emit(EventKind.LOCKED, instant, operation, waited_s=waited_s, token=lease.token)
+            with renewing(self.provider, lease, self.runtime, self.settings.lock.renew_s, self.events):
                 yield lease
-            finally:
-                self._release(self.provider, lease)
+        finally:
+            self._release(self.provider, lease)
 
     def _release(self, provider: LockProvider, lease: Lease) -> None:
         """Release without ever hiding what happened under the lock: a lease that cannot be released runs out."""

@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.schema import TableSchema
 
 
 @dataclass(frozen=True)
 class PendingCommit:
-    """What the completed instant will say. `replaced` is None for a commit and a mapping for a replacecommit."""
+    """What the completed instant will say. `replaced` is None for a commit and a mapping for a replacecommit.
+
+    `schema` is the table's after this commit, if nobody else changes it meanwhile.
+    """
 
     footprint: Footprint
     stats: Mapping[str, tuple[WriteStat, ...]]
     replaced: Mapping[str, tuple[str, ...]] | None
-    schema_json: str
+    schema: TableSchema
     extra: Mapping[str, str]
 
     @classmethod
@@ -28,7 +32,7 @@ class PendingCommit:
         footprint: Footprint,
         stats: Sequence[WriteStat],
         replaced: Mapping[str, Sequence[str]] | None,
-        schema_json: str,
+        schema: TableSchema,
         extra: Mapping[str, str],
     ) -> PendingCommit:
         """Files by partition, and all that Hudi has no field for under `lakelock.`; empty entries of `extra` are left out."""
@@ -39,7 +43,7 @@ class PendingCommit:
             footprint,
             {partition: tuple(found) for partition, found in sorted(by_partition.items())},
             None if replaced is None else {partition: tuple(ids) for partition, ids in replaced.items()},
-            schema_json,
+            schema,
             {name: value for name, value in {**_told(footprint), **extra}.items() if value},
         )
 
@@ -67,5 +71,4 @@ def _told(footprint: Footprint) -> dict[str, str]:
         keys.OPERATION: footprint.party.operation,
         keys.READS: json.dumps(reads) if reads else "",
         keys.APPLICATION: footprint.application.to_json() if footprint.application else "",
-        keys.CHANGES_SCHEMA: "true" if footprint.changes_schema else "",
     }

@@ -22,20 +22,24 @@ def recorded_provider(storage: Storage) -> str | None:
     return None if stored is None else _parse(stored.data)
 
 
-def ensure_recorded(storage: Storage, provider: LockProvider, write_id: str) -> None:
+def ensure_recorded(storage: Storage, provider: LockProvider, write_id: str, *, record: bool = True) -> bool:
     """Record `provider` as the table's lock, or raise `ProviderMismatch` if another is recorded.
 
     The first of all writers also checks that the storage honours conditional writes (`StorageUnsafe`), since a table that
     Java Hudi made may lie on one that does not, and that the lock service does what is needed. `write_id` is random.
+    Without `record` nothing is recorded where nothing is yet; False says that this is so.
     """
     identity = provider.identity
     recorded = recorded_provider(storage)
     if recorded is None:
         probe(storage, layout.probe(write_id), write_id)
+        if not record:
+            return False
         provider.probe()
     if recorded is None and storage.put_if_absent(layout.LOCK_IDENTITY, _bytes(identity)) is None:
         recorded = recorded_provider(storage)
     compare_locks(storage, recorded, identity)
+    return True
 
 
 def move_recorded(storage: Storage, log: DecisionLog, before: str, after: str) -> bool:

@@ -35,7 +35,8 @@ def with_retries(
 ) -> Committed:
     """Begin, run `work` (which must end with `tx.commit`), and do so again after a conflict that a retry can resolve.
 
-    An application transaction that is committed already is not run at all. After an early conflict the other side is
+    An application transaction that is committed already is not run, and the result says so, also when another run of it
+    turns out to have been faster. After an early conflict the other side is
     waited for, up to `retry.holder_wait_s`, before the work is repeated. Raises the last error when attempts run out.
 
     `partition` names what the work may write: anything else is an `InputError` at the commit. In PESSIMISTIC mode it is locked
@@ -62,19 +63,15 @@ def _attempts(
     waits = Backoff(policy.attempts, policy.first_wait_s, policy.longest_wait_s).waits(table.runtime)
     conflicts: list[Conflict] = []
     for attempt in range(1, policy.attempts + 1):
-        if application is not None and coordinator.already_applied(application):
-            return _applied(coordinator, application, operation, attempt)
         try:
             with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
-                # Another run of the same application may have committed between the first look and this baseline, where
-                # no rule sees it.
-                if application is not None and coordinator.already_applied(application, tx.baseline.timeline):
-                    tx.abort("another run of the application has applied this version")
-                    return _applied(coordinator, application, operation, attempt)
                 tx.keep_within(targets)
                 done = work(tx)
             return replace(done, attempts=attempt, conflicts=tuple(conflicts))
         except (ConflictError, RolledBackError) as error:
+            applied = applied_instead(coordinator, application, operation, error)
+            if applied is not None:
+                return replace(applied, attempts=attempt)
             if isinstance(error, ConflictError):
                 conflicts.append(error.conflict)
             if attempt == policy.attempts or not _helps(error):
@@ -91,9 +88,21 @@ def _attempts(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _applied(coordinator: Coordinator, application: AppTransaction, operation: str, attempts: int) -> Committed:
-    instant = coordinator.applied_instant(application)
-    return Committed(instant, "", 0, operation, attempts=attempts, already_applied=True)
+def applied_instead(
+    coordinator: Coordinator, application: AppTransaction | None, operation: str, error: LakelockError
+) -> Committed | None:
+    """The result of a write that was refused because another run of its application has applied its version; else None.
+
+    The table is asked: the conflict may have been with a commit that nobody will ever see.
+    """
+    if application is None or not isinstance(error, ConflictError):
+        return None
+    if error.conflict.rule is not ConflictRule.APPLICATION_TRANSACTION:
+        return None
+    other = coordinator.applied_by(application)
+    if other is None:
+        return None
+    return Committed(other.instant, other.completion or "", 0, operation, already_applied=True)
 
 
 def _note(error: LakelockError, text: str) -> None:

@@ -5,11 +5,18 @@ The same commit tells whether another engine writes the table: it is that engine
 
 from __future__ import annotations
 
-from lakelock.errors import TableError
-from lakelock.occ.conflicts.footprint import NEWEST_FOREIGN, SCHEMA
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lakelock.conflict import Conflict, ConflictRule
+from lakelock.errors import ConflictError, TableError
+from lakelock.occ.conflicts.footprint import NEWEST_FOREIGN, SCHEMA, ConcurrentCommit
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.pending_commit import PendingCommit
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.evolution import merged
 from lakelock.table.instants import Instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -28,17 +35,23 @@ class SchemaHistory:
 
     def at(self, timeline: Timeline, properties: TableProperties) -> TableSchema:
         """The schema as of a timeline, without the meta columns."""
-        newest = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)[:LOOKED_AT]
-        for instant in newest:
-            text = self._schema_of(instant, timeline)
-            if text:
-                return TableSchema.from_avro_json(text)
+        completed = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)
+        newest = self._first_told(completed, timeline)
+        if newest is not None:
+            # Hudi's readers go by the instants. Where both orders differ, one writer may not have known of the other's columns.
+            by_instant = self._first_told(sorted(completed, key=lambda i: i.requested, reverse=True), timeline) or newest
+            together, problems = merged(TableSchema(pa.schema([])), by_instant, newest)
+            return by_instant if problems or newest == by_instant else together
         if properties.create_schema:
             return TableSchema.from_avro_json(properties.create_schema)
         raise TableError(
             f"{self._table.storage.uri} has no schema: neither a commit nor hoodie.table.create.schema tells it",
             hint="create the table with a schema, or let its first writer commit",
         )
+
+    def _first_told(self, commits: Sequence[Instant], timeline: Timeline) -> TableSchema | None:
+        texts = (self._schema_of(instant, timeline) for instant in commits[:LOOKED_AT])
+        return next((TableSchema.of_commit(text) for text in texts if text), None)
 
     def _schema_of(self, instant: Instant, timeline: Timeline) -> str:
         if instant.requested not in self._known:
@@ -54,3 +67,42 @@ class SchemaHistory:
                 self._table.met_foreign(beside)
             self._known[instant.requested] = extra.get(SCHEMA, "")
         return self._known[instant.requested]
+
+
+def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[ConcurrentCommit]) -> TableSchema:
+    """The schema to publish: the newest that others, by whatever engine, published in the window, together with mine.
+
+    A commit that repeats the schema of the baseline changes nothing, also when it is newer than one that does: its writer had
+    not seen the other. Raises `ConflictError` where the changes do not go together.
+    """
+    theirs, last = base, None
+    for other in sorted(others, key=lambda o: o.party.completion or ""):
+        found = _schema_of(other, base)
+        if found != base:
+            theirs, last = _together(base, found, theirs, draft, other), other
+    if last is None:
+        return draft.schema
+    schema, mine = _together(base, theirs, draft.schema, draft, last), draft.footprint.party.instant
+    later = max((o for o in others if o.party.instant > mine), key=lambda o: o.party.instant, default=None)
+    if later is not None and draft.schema != base and schema != _schema_of(later, base):
+        added = [name for name in schema.names if name not in _schema_of(later, base).names]
+        detail = "readers take the columns from the commit of the latest instant, and that one lacks mine"
+        raise _conflict(draft, later, added, detail)
+    return schema
+
+
+def _schema_of(other: ConcurrentCommit, base: TableSchema) -> TableSchema:
+    return TableSchema.of_commit(other.metadata.schema_json) if other.metadata.schema_json else base
+
+
+def _together(
+    base: TableSchema, theirs: TableSchema, mine: TableSchema, draft: PendingCommit, other: ConcurrentCommit
+) -> TableSchema:
+    schema, problems = merged(base, theirs, mine)
+    if problems:
+        raise _conflict(draft, other, problems, "both changed the table's columns, and the changes do not go together")
+    return schema
+
+
+def _conflict(draft: PendingCommit, other: ConcurrentCommit, over: Sequence[str], detail: str) -> ConflictError:
+    return ConflictError(Conflict.over(ConflictRule.METADATA, draft.footprint.party, other.party, over, detail=detail))

@@ -244,19 +244,20 @@ class Transaction:
         self._markers = direct.listed(table.storage, self.instant)
         remove_uncounted(table.storage, self._markers, files_to_delete(self._markers, stats))
         reached(Step.RECONCILED)
-        changes_schema = schema is not None and schema != self.schema
         draft = PendingCommit.of(
-            self._work().wrote(stats, replaced, changes_schema=changes_schema),
+            self._work().wrote(stats, replaced),
             stats,
             (replaced or {}) if self.baseline.action == Action.REPLACE_COMMIT.value else None,
-            (schema or self.schema).to_avro_json(self.baseline.properties.name),
+            self.schema if schema is None or schema == self.schema else schema,
             {
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
                 keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)}),
             },
         )
-        commit = Commit(table, self.baseline, draft, before=self._file_before, ensure_alive=self.check_alive)
+        commit = Commit(
+            table, self.baseline, draft, schema=self.schema, before=self._file_before, ensure_alive=self.check_alive
+        )
         try:
             return commit.run(), commit
         finally:

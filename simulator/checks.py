@@ -69,6 +69,10 @@ class Checker:
         self._owners: dict[str, Process] = {}
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
+        self.strays: dict[str, bool] = {}
+        """Files of stragglers that are there now, and whether their rows show beside those of the commit."""
+        self.straggled = 0
+        self._doubled_until_s = -1.0
         self._arrived_late: set[str] = set()
         self.after_boundary = 0
 
@@ -88,7 +92,11 @@ class Checker:
         return newest is not None and newest.kind is DecisionKind.COMMIT and not self._is_over(newest.instant)
 
     def writes(self, key: str, data: bytes, process: Process) -> None:
-        if key.endswith(".parquet"):
+        if key.endswith(".parquet") and process.straggles:
+            file = DataFile.parse(key)
+            self.straggled += 1
+            self.strays[key] = file is not None and file.group not in self._visible
+        elif key.endswith(".parquet"):
             self._data_file(key)
         elif key.startswith(_TIMELINE):
             self._timeline_file(key, data, process)
@@ -98,7 +106,10 @@ class Checker:
             self._boundary(data)
 
     def deletes(self, key: str, process: Process) -> None:
-        if key.endswith(".parquet"):
+        if key in self.strays:
+            if self.strays.pop(key):
+                self._doubled_until_s = self._hub.now_s
+        elif key.endswith(".parquet"):
             self._data_file_deleted(key, process)
         elif key.startswith(_TIMELINE):
             instant = parse_file_name(key[len(_TIMELINE) :])
@@ -116,6 +127,15 @@ class Checker:
     def visible_state(self) -> State:
         """The table by Hudi's rule: of each file group the newest file of a completed instant, unless it was replaced."""
         return state_of(row for key in self._visible.values() for row in self.rows(key))
+
+    def is_decided(self, instant: str) -> bool:
+        """Whether the instant is committed, visible or not."""
+        decision = self._decided.get(instant)
+        return decision is not None and decision.kind is DecisionKind.COMMIT
+
+    def may_see_double(self, since_s: float) -> bool:
+        """Whether a reader that began then may see rows of stragglers."""
+        return any(self.strays.values()) or self._doubled_until_s >= since_s
 
     def owns(self, instant: str, process: Process) -> None:
         self._owners[instant] = process

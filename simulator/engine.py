@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -19,12 +20,17 @@ from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.simulator.light_rows import Chosen, LightKernels, Lines
-from lakelock.simulator.rows import SCHEMA, TABLE_SCHEMA, Row, partition_of
+from lakelock.simulator.rows import NOT_GIVEN, SCHEMA, TABLE_SCHEMA, Row, partition_of, row_of
 from lakelock.table.base_files.writer import Stamp
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.kernels import ARROW, Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+
+_LATE = TaskToken(0, 9, 9)
+
+Follow = Callable[[str, Callable[..., object]], None]
+"""Takes an instant, and a task of it to be run again with another `storage` and `runtime`."""
 
 FAILED_ATTEMPTS = 0.1
 """How often the first attempt of a task fails after its file is complete. Spark makes another one then."""
@@ -45,9 +51,11 @@ class Format:
 class Engine:
     """What the actors do to a table. Every call is one transaction, with the retries that users get."""
 
-    def __init__(self, coordinator: Coordinator, rows: Format) -> None:
+    def __init__(self, coordinator: Coordinator, rows: Format, *, follow: Follow | None = None) -> None:
+        """`follow` is told of each task, and may make another attempt of it when its commit is decided."""
         self.coordinator, self._format = coordinator, rows
         self._engine = _Engine(coordinator, rows.kernels)
+        self._engine.follow = follow
 
     def insert(self, rows: Sequence[Row], tag: str, application: AppTransaction | None = None) -> Committed:
         return self._engine.insert(self._format.table(rows), application=application, tag=tag)
@@ -103,12 +111,27 @@ class Engine:
 
 
 class _Engine(ArrowEngine):
+    follow: Follow | None = None
+
     def _batch_of(self, tx: Transaction, schema: TableSchema, rows: Any) -> Batch:
-        return _AttemptedTwice(self._coordinator, self._kernels, tx, schema, rows)
+        batch = _AttemptedTwice(self._coordinator, self._kernels, tx, schema, rows)
+        batch.follow = self.follow
+        return batch
 
 
 class _AttemptedTwice(Batch):
-    """Tasks whose first attempt may fail after its file is complete."""
+    """Tasks whose first attempt may fail after its file is complete, and that may be followed by one that comes too late."""
+
+    follow: Follow | None = None
+
+    def new_files(self, parts: Mapping[str, Any]) -> list[WriteStat]:
+        stats = super().new_files(parts)
+        # Of upserts a straggler's new rows would be found by their keys, and changed by others: then they stay.
+        if self.follow is not None and self.context.operation == "INSERT":
+            for partition, keyed in parts.items():
+                late = partial(write_new_files, self.context, partition, [keyed.rows], _LATE, kernels=self.kernels)
+                self.follow(self.context.instant, late)
+        return stats
 
     def rewritten(self, file: DataFile, *, upserts: Any = None, doomed: Any = None) -> WriteStat:
         task, attempt = self.task(), 0
@@ -119,17 +142,30 @@ class _AttemptedTwice(Batch):
             )  # fmt: skip
             attempt += 1
             if attempt > 1 or self.runtime.random() >= FAILED_ATTEMPTS:
-                return stat
+                break
+        if self.follow is not None:
+            late = partial(rewrite_group, self.context, file, _LATE, upserts=upserts, doomed=doomed, kernels=self.kernels)
+            self.follow(self.context.instant, late)
+        return stat
 
 
 def _table(rows: Iterable[Row]) -> pa.Table:
     rows = list(rows)
-    columns = [[r.key for r in rows], [r.value for r in rows], [json.dumps(r.trail) for r in rows], [r.part for r in rows]]
-    return pa.table(columns, schema=SCHEMA)
+    values: dict[str, list[Any]] = {
+        "id": [row.key for row in rows],
+        "v": [row.value for row in rows],
+        "trail": [json.dumps(row.trail) for row in rows],
+        "left": [row.left for row in rows],
+        "right": [row.right for row in rows],
+        "part": [row.part for row in rows],
+    }
+    lacking = [name for name in ("left", "right") if NOT_GIVEN in values[name]]
+    given = [field for field in SCHEMA if field.name not in lacking]
+    return pa.table([values[field.name] for field in given], schema=pa.schema(given))
 
 
 def _from_table(table: pa.Table) -> list[Row]:
-    return [Row(row["part"], row["id"], row["v"], tuple(json.loads(row["trail"]))) for row in table.to_pylist()]
+    return [row_of(row) for row in table.to_pylist()]
 
 
 PARQUET = Format(

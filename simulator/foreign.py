@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError, RolledBackError
 from lakelock.markers.direct import listed, place
@@ -20,12 +20,14 @@ from lakelock.occ.conflicts.footprint import files_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.simulator.checks import FOREIGN_TAG
 from lakelock.simulator.engine import Engine
-from lakelock.simulator.operations import Operation
+from lakelock.simulator.operations import Operation, State
 from lakelock.simulator.rows import Row, partition_of, rows_of
 from lakelock.simulator.storage import SimStorage
 from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat, requested_replace_bytes
+from lakelock.table.instants import Action, Instant, later_than
+from lakelock.table.instants import State as Progress
+from lakelock.table.layout import FileGroupId
 from lakelock.table.services import RollbackMetadata, RollbackPlan
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import Timeline, read_timeline
@@ -36,26 +38,50 @@ LOOKS_WITHIN_S = 1.0
 
 
 @dataclass(frozen=True)
-class ForeignWrite(Operation):
-    """Insert rows into new file groups, and with `bumps` add one to every value in one existing group."""
+class Foreign(Operation):
+    """What another engine does; an error from it tells nothing."""
 
-    rows: tuple[Row, ...]
-    bumps: bool = False
-    eager: bool = False
+    eager: bool = field(default=False, kw_only=True)
+
+    action = Action.COMMIT
+
+    @property
+    def tells(self) -> bool:
+        return False
 
     def run(self, engine: Engine) -> Committed | None:
         _Foreign(engine, self).commit()
         return None
+
+
+@dataclass(frozen=True)
+class ForeignWrite(Foreign):
+    """Insert rows into new file groups, and with `bumps` add one to every value in one existing group."""
+
+    rows: tuple[Row, ...]
+    bumps: bool = False
 
     @property
     def serial(self) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class ForeignClustering(Foreign):
+    """Move all rows of one partition into one new file group, which changes none of them."""
+
+    part: str
+
+    action = Action.REPLACE_COMMIT
+
+    def apply(self, state: State) -> None:
+        """Nothing happens to the rows."""
+
+
 class _Foreign:
     """One foreign transaction."""
 
-    def __init__(self, engine: Engine, write: ForeignWrite) -> None:
+    def __init__(self, engine: Engine, write: Foreign) -> None:
         table, self._encode = engine.coordinator.table, engine.encode
         self._table, self._write, self._storage = table, write, table.storage
         with table.locked():
@@ -72,10 +98,13 @@ class _Foreign:
             self._table.runtime.sleep(SHOWN_WITHIN_S * self._table.runtime.random())
             if self._was_used(newest):
                 continue
-            if self._storage.put_if_absent(requested_key(newest, Action.COMMIT), b"") is not None:
+            requested, plan = requested_key(newest, self._write.action), b""
+            if self._write.action is Action.REPLACE_COMMIT:
+                plan = requested_replace_bytes()
+            if self._storage.put_if_absent(requested, plan) is not None:
                 if len([i for i in read_timeline(self._storage).instants if i.requested == newest]) == 1:
                     return newest
-                self._storage.delete([requested_key(newest, Action.COMMIT)])
+                self._storage.delete([requested])
         raise RolledBackError("no instant to be had", hint="run again")
 
     def _was_used(self, instant: str) -> bool:
@@ -95,8 +124,8 @@ class _Foreign:
         except LakelockError:
             self._beating.stop()
             with suppress(LakelockError), self._table.locked():
-                if read_timeline(self._storage).state_of(self._instant) is not State.COMPLETED:
-                    roll_back(self._table, self._instant, Action.COMMIT)
+                if read_timeline(self._storage).state_of(self._instant) is not Progress.COMPLETED:
+                    roll_back(self._table, self._instant, self._write.action)
             raise
         self._beating.stop()
         with suppress(LakelockError):
@@ -108,23 +137,39 @@ class _Foreign:
 
     def _stats(self, baseline: Timeline) -> list[WriteStat]:
         self._baseline = baseline
-        self._storage.put(inflight_key(self._instant, Action.COMMIT), b"")
-        stats = [self._new_file(row) for row in self._write.rows]
+        self._replaced: dict[str, tuple[str, ...]] = {}
+        self._storage.put(inflight_key(self._instant, self._write.action), b"")
+        if isinstance(self._write, ForeignClustering):
+            return [self._clustered(partition_of(self._write.part))]
+        assert isinstance(self._write, ForeignWrite)
+        stats = [self._new_file(partition_of(row.part), [row]) for row in self._write.rows]
         files = read_snapshot(self._storage, self._baseline).files if self._write.bumps else ()
         if files:
             stats.append(self._bumped(files))
         return stats
 
-    def _new_file(self, row: Row) -> WriteStat:
-        partition = partition_of(row.part)
+    def _new_file(self, partition: str, rows: Sequence[Row]) -> WriteStat:
         file = DataFile(partition, f"{self._table.runtime.uuid()}-0", "0-9-9", self._instant)
-        size = self._put(file, MarkerKind.CREATE, [row])
-        return WriteStat(file.file_id, file.key, partition_path=partition, num_writes=1, num_inserts=1, file_size_bytes=size)
+        size, count = self._put(file, MarkerKind.CREATE, rows), len(rows)
+        return WriteStat(
+            file.file_id, file.key, partition_path=partition, num_writes=count, num_inserts=count, file_size_bytes=size
+        )
+
+    def _clustered(self, partition: str) -> WriteStat:
+        files = read_snapshot(self._storage, self._baseline).in_partition(partition)
+        if not files:
+            raise RolledBackError(f"{self._instant} finds nothing to cluster", hint="run again")
+        rows = [row for file in files for row in self._rows(file)]
+        self._replaced = {partition: tuple(file.file_id for file in files)}
+        return self._new_file(partition, rows)
+
+    def _rows(self, file: DataFile) -> tuple[Row, ...]:
+        with self._storage.open_input(file.key) as opened:
+            return rows_of(file.key, opened.read())
 
     def _bumped(self, files: Sequence[DataFile]) -> WriteStat:
         base = files[int(self._table.runtime.random() * len(files))]
-        with self._storage.open_input(base.key) as opened:
-            rows = [row._replace(value=row.value + 1) for row in rows_of(base.key, opened.read())]
+        rows = [row._replace(value=row.value + 1) for row in self._rows(base)]
         file = DataFile(base.partition, base.file_id, "0-9-9", self._instant)
         size = self._put(file, MarkerKind.MERGE, rows)
         return WriteStat(
@@ -144,6 +189,7 @@ class _Foreign:
         if timeline.state_of(self._instant) is None:
             raise RolledBackError(f"{self._instant} was rolled back", hint="run again")
         mine = {stat.group for stat in stats if not stat.is_new_group}
+        mine |= {FileGroupId(partition, file_id) for partition, ids in self._replaced.items() for file_id in ids}
         for other in timeline.commits:
             if other.requested in self._baseline.completed_instants:
                 continue
@@ -155,9 +201,11 @@ class _Foreign:
         for stat in stats:
             by_partition[stat.partition_path or ""] = (*by_partition.get(stat.partition_path or "", ()), stat)
         extra = {FOREIGN_TAG: self._write.tag, "schema": ""}
-        metadata = CommitMetadata(by_partition, "UPSERT", extra, None)
+        clusters = self._write.action is Action.REPLACE_COMMIT
+        operation, replaced = ("CLUSTER", self._replaced) if clusters else ("UPSERT", None)
+        metadata = CommitMetadata(by_partition, operation, extra, replaced)
         completion = later_than(self._table.runtime.now_ms(), timeline.newest_time)
-        done = Instant(self._instant, Action.COMMIT.value, State.COMPLETED, completion)
+        done = Instant(self._instant, self._write.action.value, Progress.COMPLETED, completion)
         self._storage.put_if_absent(layout.timeline(done.file_name), metadata.to_bytes())
 
     def _roll_back_others(self) -> None:
@@ -174,7 +222,7 @@ class _Foreign:
                 roll_back(self._table, instant.requested, Action(instant.action))
 
     def _is_complete(self, timeline: Timeline, instant: Instant) -> bool:
-        return timeline.state_of(instant.requested) is State.COMPLETED
+        return timeline.state_of(instant.requested) is Progress.COMPLETED
 
 
 def roll_back(table: OpenTable, target: str, action: Action) -> None:
@@ -184,12 +232,12 @@ def roll_back(table: OpenTable, target: str, action: Action) -> None:
     for marker in sorted(listed(storage, target).markers):
         found[marker.partition] = (*found.get(marker.partition, ()), marker.file_name)
     instant = later_than(table.runtime.now_ms(), read_timeline(storage).newest_time)
-    requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
+    requested = Instant(instant, Action.ROLLBACK.value, Progress.REQUESTED)
     storage.put(layout.timeline(requested.file_name), RollbackPlan(target, action.value, found).to_bytes())
     storage.delete([layout.in_partition(partition, name) for partition, names in found.items() for name in names])
     storage.delete([inflight_key(target, action)])
     storage.delete([requested_key(target, action)])
     storage.delete([*listed(storage, target).keys, layout.heartbeat(target)])
     completion = later_than(table.runtime.now_ms(), instant)
-    done = Instant(instant, Action.ROLLBACK.value, State.COMPLETED, completion)
+    done = Instant(instant, Action.ROLLBACK.value, Progress.COMPLETED, completion)
     storage.put(layout.timeline(done.file_name), RollbackMetadata(instant, 1, target, action.value, found).to_bytes())

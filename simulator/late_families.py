@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Literal
 
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import DeleteBelow, Insert, Operation, Reap, Relay, Tally, Transfer, Upsert
-from lakelock.simulator.rows import Row
+from lakelock.simulator.rows import NOT_GIVEN, Row
 from lakelock.simulator.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Scenario
 
 _OWN = BUSIEST + 100
@@ -39,7 +40,7 @@ def _batch(number: int, version: int, random: Random) -> Operation:
     part, key = random.choice([*HOT, ("2", f"b{number}")])
     row = Row(part, key, random.randrange(100), (number,))
     application = AppTransaction("query", version)
-    return Insert(number, (row,), application) if random.random() < 0.5 else Upsert(number, (row,), application)
+    return random.choice([Insert, Upsert, Relay])(number, (row,), application)
 
 
 def belated(scenario: Scenario, random: Random) -> Scenario:
@@ -92,6 +93,26 @@ def overtaken(scenario: Scenario, random: Random) -> Scenario:
         for actor in range(random.randint(2, 4))
     )
     return replace(scenario, actors=(*_writers(scenario)[:2], *busy), weather=weather, lock=LockKind.GENEROUS)
+
+
+def by_column(scenario: Scenario, random: Random) -> Scenario:
+    """Writers that know one column each, on the same rows, beside those that write whole rows and delete them."""
+    halves = tuple(
+        ActorPlan(
+            f"{column}-{actor}",
+            tuple(_half(_OWN + 40 * number + one, column, random) for one in range(random.randint(3, 8))),
+            think_s=random.choice([0.02, 0.2]),
+        )
+        for number, (column, actor) in enumerate((("left", 0), ("right", 0), (random.choice(["left", "right"]), 1)))
+    )
+    files: Literal["json", "parquet"] = "parquet" if random.random() < 0.5 else "json"
+    return replace(scenario, actors=(*scenario.actors, *halves), files=files)
+
+
+def _half(number: int, column: str, random: Random) -> Operation:
+    places = random.sample((*HOT, ("0", "p0"), ("1", "p1")), random.randint(1, 2))
+    left, right = (number, NOT_GIVEN) if column == "left" else (NOT_GIVEN, number)
+    return Upsert(number, tuple(Row(*place, random.randrange(100), (number,), left, right) for place in places))
 
 
 def _writers(scenario: Scenario) -> tuple[ActorPlan, ...]:

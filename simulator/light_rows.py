@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from lakelock.settings import WriteSettings
+from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.simulator.rows import Row, partition_of, rows_of
 from lakelock.storage import Storage
 from lakelock.table.base_files.writer import Stamp, Written
@@ -63,7 +63,7 @@ class NewLines:
         return len(self.content)
 
     def add_new(self, rows: Lines, keys: object) -> None:
-        self.content += rows
+        self.content += (row.completed() for row in rows)
 
     def close(self) -> Written:
         self._output.write(json.dumps([row[1:] for row in self.content]).encode())
@@ -74,6 +74,12 @@ class LightKernels:
     """Implements `Kernels`."""
 
     def fitted(self, rows: Lines, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, Lines]:
+        return schema, rows
+
+    def fitted_upserts(
+        self, rows: Lines, schema: TableSchema, properties: TableProperties, *, merge: bool, missing: MissingColumns
+    ) -> tuple[TableSchema, Lines]:
+        assert missing == "keep"
         return schema, rows
 
     def keyed(self, rows: Lines, properties: TableProperties) -> Lines:
@@ -131,8 +137,10 @@ class LightKernels:
         kept = [row for row in stored if doomed is None or not doomed(row)]
         changes = {row.key: row for row in upserts or ()}
         keys = {row.key for row in kept}
-        file.content += [changes.get(row.key, row) for row in kept]
-        file.content += [row for key, row in changes.items() if key not in keys]
+        for row in kept:
+            change = changes.get(row.key)
+            file.content.append(row if change is None else change.completed(row.left, row.right))
+        file.add_new(Lines(row for key, row in changes.items() if key not in keys), None)
         updated = sum(row.key in changes for row in kept)
         return Counts(file.rows, len(changes.keys() - keys), updated, len(stored) - len(kept))
 

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakelock.errors import LakelockError
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.retrying import applied_instead
 from lakelock.simulator.engine import Engine
-from lakelock.simulator.rows import Row
+from lakelock.simulator.rows import Row, Stored
 
-State = dict[tuple[str, str], tuple[tuple[int, tuple[int, ...]], ...]]
-"""The rows of a table by partition and key: value and trail of each, in order. Blind inserts may store a key twice."""
+State = dict[tuple[str, str], tuple[Stored, ...]]
+"""The rows of a table by partition and key, in order. Blind inserts may store a key twice."""
 
 TALLIES = "9"
 
 
 def state_of(rows: Iterable[Row]) -> State:
     """The state that some rows amount to."""
-    found: dict[tuple[str, str], list[tuple[int, tuple[int, ...]]]] = {}
+    found: dict[tuple[str, str], list[Stored]] = {}
     for row in rows:
-        found.setdefault((row.part, row.key), []).append((row.value, row.trail))
-    return {place: tuple(sorted(stored)) for place, stored in found.items()}
+        found.setdefault((row.part, row.key), []).append(row.stored)
+    return {place: _in_order(stored) for place, stored in found.items()}
+
+
+def _in_order(stored: Iterable[Stored]) -> tuple[Stored, ...]:
+    return tuple(sorted(stored, key=lambda one: (*one[:2], *((column is not None, column) for column in one[2:]))))
+
+
+def _upserted(state: State, row: Row) -> None:
+    place = row.part, row.key
+    state[place] = _in_order(row.onto(one) for one in state[place]) if place in state else (row.stored,)
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,11 @@ class Operation:
     @property
     def serial(self) -> bool:
         """Whether `apply` says what it does."""
+        return True
+
+    @property
+    def tells(self) -> bool:
+        """Whether an error from it means that nothing of it is visible."""
         return True
 
     def run(self, engine: Engine) -> Committed | None:
@@ -70,12 +85,15 @@ class Insert(Operation):
     def apply(self, state: State) -> None:
         for row in self.rows:
             place = row.part, row.key
-            state[place] = tuple(sorted([*state.get(place, ()), (row.value, row.trail)]))
+            state[place] = _in_order([*state.get(place, ()), row.stored])
 
 
 @dataclass(frozen=True)
 class Upsert(Operation):
-    """Write rows by key. With an application it is a micro-batch, which is replayed until it is applied, and applied once."""
+    """Write rows by key; columns that they lack keep what is stored.
+
+    With an application it is a micro-batch, which is replayed until it is applied, and applied once.
+    """
 
     rows: tuple[Row, ...]
     application: AppTransaction | None = None
@@ -85,22 +103,28 @@ class Upsert(Operation):
 
     def apply(self, state: State) -> None:
         for row in self.rows:
-            place = row.part, row.key
-            state[place] = tuple((row.value, row.trail) for _ in state.get(place, (None,)))
+            _upserted(state, row)
 
 
 @dataclass(frozen=True)
 class Relay(Operation):
-    """Append rows as Spark's data source does: one process begins, others commit, and abort when the commit failed."""
+    """Append rows as Spark's data source does: one process begins, others commit, and abort when the commit failed.
+
+    With an application it is a micro-batch, of which only the process that commits knows the number.
+    """
 
     rows: tuple[Row, ...]
+    application: AppTransaction | None = None
 
     def run(self, engine: Engine) -> Committed | None:
         begun, stats = engine.insert_detached(self.rows, self.tag)
         try:
-            with engine.coordinator.adopt(begun) as tx:
+            with engine.coordinator.adopt(replace(begun, application=self.application)) as tx:
                 return tx.commit(stats)
-        except LakelockError:
+        except LakelockError as error:
+            applied = applied_instead(engine.coordinator, self.application, "INSERT", error)
+            if applied is not None:
+                return applied
             with suppress(LakelockError):
                 engine.coordinator.adopt(begun).abort("the job failed")
             raise
@@ -154,7 +178,7 @@ class Overwrite(Operation):
         for place in [place for place in state if place[0] in parts]:
             del state[place]
         for row in self.rows:
-            state[row.part, row.key] = ((row.value, row.trail),)
+            state[row.part, row.key] = (row.stored,)
 
 
 @dataclass(frozen=True)
@@ -172,13 +196,12 @@ class Transfer(Operation):
 
     def apply(self, state: State) -> None:
         for row in self._written(state):
-            place = row.part, row.key
-            state[place] = tuple((row.value, row.trail) for _ in state.get(place, (None,)))
+            _upserted(state, row)
 
     def _written(self, state: State) -> list[Row]:
         rows = []
         for place, change in ((self.source, -self.amount), (self.target, self.amount)):
-            value, trail = state.get(place, ((0, ()),))[0]
+            value, trail = state[place][0][:2] if place in state else (0, ())
             rows.append(Row(*place, value + change, (*trail, self.id)))
         return rows
 
@@ -196,7 +219,7 @@ class Tally(Operation):
     def apply(self, state: State) -> None:
         count = sum(len(stored) for (part, _), stored in state.items() if part == self.part)
         row = self._row(count)
-        state[row.part, row.key] = ((row.value, row.trail),)
+        state[row.part, row.key] = (row.stored,)
 
     def _row(self, count: int) -> Row:
         return Row(TALLIES, f"tally-{self.part}", 1000 + count, (self.id,))

@@ -5,24 +5,61 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from io import BytesIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.schema import TableSchema
 
-SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("trail", pa.string()), ("part", pa.string())])
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("v", pa.int64()),
+        ("trail", pa.string()),
+        ("left", pa.int64()),
+        ("right", pa.int64()),
+        ("part", pa.string()),
+    ]
+)
 TABLE_SCHEMA = TableSchema.from_arrow(SCHEMA)
 
 
+NOT_GIVEN = -1
+"""Stands in `left` or `right` of rows to write that lack this column; never stored."""
+
+Stored = tuple[int, tuple[int, ...], int | None, int | None]
+"""What a table holds under a key: value, trail, left, right."""
+
+
 class Row(NamedTuple):
-    """One row. `trail` are the operations that wrote it, oldest first: a transfer adds itself, a blind write starts anew."""
+    """One row. `trail` are the operations that wrote it, oldest first: a transfer adds itself, a blind write starts anew.
+
+    `left` and `right` are columns that some writers give without the other: the number of the operation that wrote it last.
+    """
 
     part: str
     key: str
     value: int
     trail: tuple[int, ...]
+    left: int | None = None
+    right: int | None = None
+
+    @property
+    def stored(self) -> Stored:
+        """What is stored when nothing is known of the key: null for what this row lacks."""
+        return self.onto((0, (), None, None))
+
+    def onto(self, stored: Stored) -> Stored:
+        """What is stored after an upsert by this row, which changes only the columns that it has."""
+        whole = self.completed(stored[2], stored[3])
+        return whole.value, whole.trail, whole.left, whole.right
+
+    def completed(self, left: int | None = None, right: int | None = None) -> Row:
+        """This row with the given values in the columns that it lacks."""
+        return self._replace(
+            left=left if self.left == NOT_GIVEN else self.left, right=right if self.right == NOT_GIVEN else self.right
+        )
 
 
 def partition_of(part: str) -> str:
@@ -35,6 +72,12 @@ def rows_of(key: str, data: bytes) -> tuple[Row, ...]:
     if data[:4] == b"PAR1":
         with BaseFile(BytesIO(data), key) as base:
             found = [row for batch in base.batches(TABLE_SCHEMA) for row in batch.to_pylist()]
-        return tuple(Row(row["part"], row["id"], row["v"], tuple(json.loads(row["trail"]))) for row in found)
+        return tuple(row_of(row) for row in found)
     part = key.split("/", 1)[0].partition("=")[2]
-    return tuple(Row(part, name, value, tuple(trail)) for name, value, trail in json.loads(data))
+    return tuple(Row(part, name, value, tuple(trail), *rest) for name, value, trail, *rest in json.loads(data))
+
+
+def row_of(found: dict[str, Any]) -> Row:
+    """The row that Arrow shows as a dictionary."""
+    trail = tuple(json.loads(found["trail"]))
+    return Row(found["part"], found["id"], found["v"], trail, found["left"], found["right"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
 from lakelock.occ.history import Outcome
-from lakelock.simulator.checks import Violation, difference
+from lakelock.simulator.checks import Published, Violation, difference
 from lakelock.simulator.cycles import Seen, anomalies
 from lakelock.simulator.faults import Fault
 from lakelock.simulator.operations import State, Transfer, state_of
@@ -36,6 +36,9 @@ class Result:
     steps: int = 0
     commits: int = 0
     digest: str = ""
+    published: tuple[Published, ...] = field(default=(), repr=False)
+    strays: int = 0
+    """How many files stragglers left."""
 
     @property
     def ok(self) -> bool:
@@ -63,8 +66,9 @@ def run(scenario: Scenario, *, only: frozenset[tuple[str, int]] | None = None, k
     published = ",".join(f"{p.instant}:{p.operation}:{p.at_s:.6f}" for p in checker.published)
     digest = f"{world.hub.steps}/{world.hub.now_s:.6f}/{len(world.faults.happened)}/{published}"
     result = Result(
-        scenario, violations, tuple(world.faults.happened), world.trace, world.hub.steps, len(checker.published), digest
-    )
+        scenario, violations, tuple(world.faults.happened), world.trace, world.hub.steps, len(checker.published), digest,
+        tuple(checker.published), checker.straggled,
+    )  # fmt: skip
     for error in error_notes:
         error.__traceback__ = None if result.ok else error.__traceback__
     return result
@@ -150,6 +154,7 @@ def _check_tidy(world: World) -> None:
     committed = timeline.completed_instants
     files = (DataFile.parse(key) for key in server.keys if key.endswith(".parquet"))
     left += [file.key for file in files if file and file.instant not in committed and not checker.excused(file)]
+    left += checker.strays
     if left:
         checker.fail("nothing is left behind", ", ".join(left[:5]))
     unfinished = [d.instant for d in checker.decisions.values() if d.payload and d.instant not in committed]

@@ -44,6 +44,8 @@ class Scenario:
     collect_above: int = 64
     early: bool = True
     lease_s: float = 3.0
+    stragglers: bool = False
+    """Whether tasks have attempts that write when their commit has looked for them, and are killed then."""
     silent_from_s: float = inf
     """From here on a lock service that falls silent never answers again, until the actors have finished."""
 

@@ -23,6 +23,7 @@ class Process:
     def __init__(self, name: str, number: int, *, skew_ms: int = 0, rate: float = 1.0) -> None:
         self.name, self.number = name, number
         self.foreign = name.startswith("foreign")
+        self.straggles = name.startswith("straggler")
         self.skew_ms, self.rate = skew_ms, rate
         self.dead = False
         self.paused_until_s = 0.0

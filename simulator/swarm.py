@@ -14,7 +14,8 @@ from random import Random
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.simulator.families import has_family, in_family, paged, stormy
 from lakelock.simulator.faults import FaultKind, Weather
-from lakelock.simulator.foreign import ForeignWrite
+from lakelock.simulator.foreign import ForeignClustering, ForeignWrite
+from lakelock.simulator.late_families import by_column
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import (
     BreakLock,
@@ -31,12 +32,18 @@ from lakelock.simulator.operations import (
     Upsert,
 )
 from lakelock.simulator.rows import Row
-from lakelock.simulator.scenario import ACCOUNTS, HOT, ActorPlan, Foreign, Scenario
+from lakelock.simulator.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario
+from lakelock.simulator.stragglers import straggling
+
+BY_COLUMN_ONE_IN, BY_COLUMN = 16, 9
+"""Of so many seeds this one has writers of single columns, besides what chance or a family gave it."""
 
 
 def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
     """The scenario of a seed; the same on every machine. With `parquet` its base files are of that, else in one of 128."""
     scenario = _scenario_of(seed)
+    if seed % BY_COLUMN_ONE_IN == BY_COLUMN and scenario.foreign == "none":
+        scenario = by_column(scenario, Random(f"columns/{seed}"))
     return replace(scenario, files="parquet") if parquet else scenario
 
 
@@ -60,14 +67,37 @@ def _scenario_of(seed: int) -> Scenario:
         early=random.random() < 0.7,
         lease_s=random.choice([3.0, 3.0, 30.0]),
     )
+    if foreign != "none":
+        scenario = replace(scenario, actors=clustered(actors, Random(f"clustering/{seed}")))
     if scenario.lock is LockKind.SILENT:
         scenario = replace(scenario, silent_from_s=_silent_from_s(Random(f"silence/{seed}")))
     if has_family(seed):
         return in_family(scenario)
+    late = Random(f"stragglers/{seed}")
+    if foreign == "none" and late.random() < 1 / 24:
+        return straggling(scenario, late)
     paging = Random(f"pages/{seed}")
     if foreign == "none" and paging.random() < 1 / 8:
         return paged(scenario, paging)
     return stormy(scenario, random) if foreign == "none" and random.random() < 0.25 else scenario
+
+
+def clustered(actors: tuple[ActorPlan, ...], random: Random) -> tuple[ActorPlan, ...]:
+    """In half of the scenarios with a foreign writer it clusters now and then, beside somebody who counts rows."""
+    if random.random() < 0.5:
+        return actors
+    made = []
+    for plan in actors:
+        operations = tuple(_clustering(each, random) for each in plan.operations)
+        made.append(replace(plan, operations=operations))
+    counts = tuple(Tally(BUSIEST + number, random.choice("012")) for number in range(random.randint(2, 6)))
+    return (*made, ActorPlan("counter", counts, think_s=random.choice([0.05, 0.3])))
+
+
+def _clustering(operation: Operation, random: Random) -> Operation:
+    if not isinstance(operation, ForeignWrite) or random.random() < 0.4:
+        return operation
+    return ForeignClustering(operation.id, random.choice("012"), eager=operation.eager)
 
 
 def _silent_from_s(random: Random) -> float:
@@ -175,7 +205,7 @@ class _Maker:
         for _ in range(count):
             number = self.next()
             place = self._random.choice([*HOT, ("0", f"f{number}")])
-            made.append(ForeignWrite(number, (self.row(place, number),), self._random.random() < 0.6, eager))
+            made.append(ForeignWrite(number, (self.row(place, number),), self._random.random() < 0.6, eager=eager))
         return made
 
     def chores(self, count: int, *, breaks_locks: bool) -> list[Operation]:

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakelock.spark_plugin.supported import require_supported_pyspark
+
 if TYPE_CHECKING:
     from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
     from lakelock.spark_plugin.lake_table import LakeTable
     from lakelock.spark_plugin.locking import locked_together
     from lakelock.spark_plugin.results import WriteResult
+    from lakelock.spark_plugin.session_conf import register
 
-__all__ = ["LakeTable", "LakelockDataSource", "WriteResult", "locked_together"]
+__all__ = ["LakeTable", "LakelockDataSource", "WriteResult", "locked_together", "register"]
 
 _HOMES = {
     "LakeTable": "lake_table",
     "LakelockDataSource": "datasource",
     "WriteResult": "results",
     "locked_together": "locking",
+    "register": "session_conf",
 }
+
+
+require_supported_pyspark()
 
 
 def __getattr__(name: str) -> object:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from operator import index
 from pathlib import Path
-from typing import Literal
+from typing import Literal, SupportsIndex
 
 from pyspark.sql import SparkSession
 
 from lakelock.errors import InputError
-from lakelock.settings import Settings, WriteSettings
+from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin.frames import spark_conf
 from lakelock.table.instants import as_of_time
 
@@ -29,12 +31,40 @@ def settings_of(spark: SparkSession, config: str | Path | None, options: Mapping
     return Settings.resolve(options or {}, spark_conf(spark), config).settings
 
 
-def changed(settings: WriteSettings, merge_schema: bool | None, duplicates: Duplicates | None) -> WriteSettings:
+def changed(
+    settings: WriteSettings,
+    merge_schema: bool | None = None,
+    duplicates: Duplicates | None = None,
+    missing_columns: MissingColumns | None = None,
+) -> WriteSettings:
     """The settings of one write, with what its call says otherwise."""
     if duplicates not in (None, "error", "any"):
         raise InputError(f"duplicates is {duplicates!r}", hint='use duplicates="error" or duplicates="any"')
-    merge_schema = settings.merge_schema if merge_schema is None else merge_schema
-    return replace(settings, merge_schema=merge_schema, duplicates=duplicates or settings.duplicates)
+    if missing_columns not in (None, "error", "keep", "null"):
+        hint = 'use missing_columns="error", missing_columns="keep" or missing_columns="null"'
+        raise InputError(f"missing_columns is {missing_columns!r}", hint=hint)
+    return replace(
+        settings,
+        merge_schema=settings.merge_schema if merge_schema is None else merge_schema,
+        duplicates=duplicates or settings.duplicates,
+        missing_columns=missing_columns or settings.missing_columns,
+    )
+
+
+def numbered(txn_app_id: object, txn_version: object) -> AppTransaction | None:
+    """The application's own number of a write, None if it has none; `InputError` unless both parts are there and can be."""
+    if txn_app_id is None and txn_version is None:
+        return None
+    if txn_app_id is None or txn_version is None:
+        given, missing = ("txn_version", "txn_app_id") if txn_app_id is None else ("txn_app_id", "txn_version")
+        hint = 'name both, such as txn_app_id="nightly-load", txn_version=7, or neither'
+        raise InputError(f"{given} is given without {missing}: only both together make a write apply once", hint=hint)
+    if not isinstance(txn_app_id, str) or not txn_app_id:
+        raise InputError(f"txn_app_id is {txn_app_id!r}", hint="use a text that names the job, the same in every run")
+    if isinstance(txn_version, bool) or not isinstance(txn_version, SupportsIndex) or not -(2**63) < index(txn_version) < 2**63:
+        hint = "use a whole number that grows from write to write and is the same when a write is run again"
+        raise InputError(f"txn_version is {txn_version!r}, not a whole number of 64 bits", hint=hint)
+    return AppTransaction(txn_app_id, index(txn_version))
 
 
 def names(columns: str | Sequence[str]) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.errors import InputError, SchemaError
+from lakelock.spark_plugin.lost_spark import require_running
+from lakelock.spark_plugin.supported import require_supported_spark
 
 CONF_PREFIX = "spark.lakelock."
 
@@ -75,9 +77,14 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def require_classic(spark: SparkSession) -> None:
-    """`InputError` on Spark Connect, which has neither job tags of our kind nor a driver process to commit in."""
+    """`InputError` on Spark Connect, which has neither job tags of our kind nor a driver process to commit in.
+
+    `SparkGone` for a session that was stopped, `UnsupportedSpark` for a JVM with an older Spark than PySpark's.
+    """
     if not hasattr(spark, "_jsparkSession"):
         raise InputError(
             "LakeTable needs the driver's own Spark session, this one is a Spark Connect client",
             hint='run in the driver, or append through df.write.format("lakelock"), which works with Connect',
         )
+    require_running(spark)
+    require_supported_spark(spark.version)

@@ -9,12 +9,14 @@ import base64
 import pickle
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError, WriteFailed
+from lakelock.spark_plugin.lost_spark import why_gone
 
 WATCH_INTERVAL_S = 0.5
 _TYPED = re.compile(r"\[lakelock-error ([A-Za-z0-9+/=]+)\]")
@@ -28,7 +30,8 @@ _DESCRIPTION, _INTERRUPT = "spark.job.description", "spark.job.interruptOnCancel
 def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Callable[[], None]) -> Iterator[None]:
     """Run Spark jobs as one cancellable group. `check` is called all the while; what it raises cancels them at once.
 
-    Leaves by the error of `check`, by the typed error of a task, or by `WriteFailed` with the cause in one line.
+    Leaves by the error of `check`, by the typed error of a task, or by `WriteFailed` with the cause in one line. Where Spark
+    itself has gone its own error passes, for only the owner of the transaction can say what became of that.
     """
     context = spark.sparkContext
     tag = f"lakelock-{runtime.uuid()}"
@@ -43,7 +46,8 @@ def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Ca
             check()
         except LakelockError as error:
             causes.append(error)
-            context.cancelJobsWithTag(tag)
+            with _whatever_spark_says():
+                context.cancelJobsWithTag(tag)
 
     watcher = runtime.every(WATCH_INTERVAL_S, watch, name="job-watch")
     try:
@@ -53,17 +57,26 @@ def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Ca
     except Exception as error:
         if causes:
             raise causes[0] from error
+        if why_gone(spark):
+            raise
         raise readable(error) from error
     except BaseException:
-        context.cancelJobsWithTag(tag)
+        with _whatever_spark_says():
+            context.cancelJobsWithTag(tag)
         raise
     finally:
         watcher.stop()
-        context.removeJobTag(tag)
-        for name, value in before.items():
-            context.setLocalProperty(name, value)  # type: ignore[arg-type]
+        with _whatever_spark_says():
+            context.removeJobTag(tag)
+            for name, value in before.items():
+                context.setLocalProperty(name, value)  # type: ignore[arg-type]
     if causes:
         raise causes[0]
+
+
+def _whatever_spark_says() -> AbstractContextManager[None]:
+    """Around tidying up, which must not hide the error that is on its way when Spark has gone."""
+    return suppress(Py4JError, OSError, AttributeError)
 
 
 def in_task_text(error: LakelockError) -> str:
@@ -83,8 +96,8 @@ def readable(error: Exception) -> Exception:
     if (missing := _MISSING.search(text)) and missing[1].partition(".")[0] in _SHIPPED:
         return WriteFailed(
             f"the Spark executors cannot import {missing[1]!r}",
-            hint="pip install lakelock in the Python of every worker (spark.pyspark.python), "
-            "or pass the release's zip with --py-files; the wheel does not work there",
+            hint="install lakelock for the Python that runs on every worker, and name that Python in PYSPARK_PYTHON or "
+            "spark.pyspark.python; --py-files is not enough, because pyarrow, obstore and fastavro are compiled",
             module=missing[1],
         )
     if isinstance(error, (AnalysisException, ParseException)) and "PYTHON" not in text[:40]:

@@ -21,15 +21,17 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import HistoryEntry
-from lakelock.occ.retrying import with_retries
+from lakelock.occ.retrying import applied_instead, with_retries
 from lakelock.occ.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.transaction import Transaction
-from lakelock.settings import Settings
+from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin import creating, streaming
-from lakelock.spark_plugin.arguments import HISTORY, Duplicates, changed, instant_of, names, plain, settings_of
+from lakelock.spark_plugin.arguments import HISTORY, Duplicates, changed, instant_of, names, numbered, plain, settings_of
+from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import require_batch, require_classic, spark_schema
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
+from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
@@ -67,6 +69,7 @@ class LakeTable(LockedReads):
         order_by: str | None = None,
         name: str | None = None,
         hive_style: bool = True,
+        if_not_exists: bool = False,
         config: str | Path | None = None,
         options: Mapping[str, object] | None = None,
         application: str = "",
@@ -76,11 +79,13 @@ class LakeTable(LockedReads):
 
         `key`: the columns that identify a row within its partition. `order_by`: of two versions of a row the one with the
         greater value wins; without it the later write does. `hive_style`: partition folders read `column=value`.
+        `if_not_exists`: a table that is there already is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)
         settings = settings_of(spark, config, options)
         location = StorageLocation.of(path, settings.storage)
-        creating.create(
+        root = spark_path(spark, path, location.uri)
+        definition = creating.Definition.of(
             location,
             schema.schema if isinstance(schema, DataFrame) else schema,
             key=names(key),
@@ -88,9 +93,16 @@ class LakeTable(LockedReads):
             order_by=order_by,
             name=name,
             hive_style=hive_style,
-            runtime=SystemRuntime(),
         )
-        return cls._open(spark, path, location, settings, application, listeners)
+        made = definition.make(location, SystemRuntime(), if_not_exists=if_not_exists)
+        table = cls._open(spark, root, location, settings, application, listeners)
+        if not made:
+            try:
+                definition.check(table._coordinator)
+            except BaseException:
+                table.close()
+                raise
+        return table
 
     @classmethod
     def for_path(
@@ -110,13 +122,14 @@ class LakeTable(LockedReads):
         """
         require_classic(spark)
         settings = settings_of(spark, config, options)
-        return cls._open(spark, path, StorageLocation.of(path, settings.storage), settings, application, listeners)
+        location = StorageLocation.of(path, settings.storage)
+        return cls._open(spark, spark_path(spark, path, location.uri), location, settings, application, listeners)
 
     @classmethod
     def _open(
         cls,
         spark: SparkSession,
-        path: str | Path,
+        root: str,
         location: StorageLocation,
         settings: Settings,
         application: str,
@@ -124,19 +137,33 @@ class LakeTable(LockedReads):
     ) -> LakeTable:
         name = application or spark.sparkContext.appName or ""
         coordinator = Coordinator.open(location, settings, application=name, listeners=listeners)
-        return cls(spark, coordinator, spark_path(spark, path, location.uri))
+        return cls(spark, coordinator, root)
 
+    @needs_spark
     def insert(
-        self, df: DataFrame, *, partition: Targets = None, merge_schema: bool | None = None, tag: str = ""
+        self,
+        df: DataFrame,
+        *,
+        partition: Targets = None,
+        merge_schema: bool | None = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> WriteResult:
         """Append the rows. Keys are not looked up: a key that the table has already is then there twice.
 
         `partition` (of every write): the partitions or prefixes that it is for, such as `"month=1"` or `{"month": 1}`. Rows
         for another are an `InputError`, and in PESSIMISTIC mode only these are locked, not the whole table.
+
+        `txn_app_id` and `txn_version` (of every write, both or neither): the job's name and its own number of this write, as
+        Delta's `txnAppId` and `txnVersion`. Once this number or a greater one is in the table the write does nothing, and
+        the result says `already_applied`.
         """
         write = partial(inserting.insert, df=require_batch(df, "insert"))
-        return self._write("INSERT", write, partition=partition, merge_schema=merge_schema, tag=tag)
+        txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
+        return self._write("INSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
 
+    @needs_spark
     def upsert(
         self,
         df: DataFrame,
@@ -144,30 +171,57 @@ class LakeTable(LockedReads):
         partition: Targets = None,
         merge_schema: bool | None = None,
         duplicates: Duplicates | None = None,
+        missing_columns: MissingColumns | None = None,
         tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> WriteResult:
         """Insert the rows whose keys the table lacks, replace the others; the newest by `order_by` wins.
 
         A key that comes more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
+        If `df` lacks columns of the table it is a `SchemaError`, unless `missing_columns="keep"` (rows that are replaced keep
+        the stored values of these columns, new ones have null there) or `"null"` (all have null there).
         """
         write = partial(upserting.upsert, df=require_batch(df, "upsert"))
-        return self._write("UPSERT", write, partition=partition, merge_schema=merge_schema, duplicates=duplicates, tag=tag)
+        txn = numbered(txn_app_id, txn_version)
+        settings = changed(self._settings, merge_schema, duplicates, missing_columns)
+        return self._write("UPSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
 
-    def delete(self, what: str | Column | DataFrame, *, partition: Targets = None, tag: str = "") -> WriteResult:
+    @needs_spark
+    def delete(
+        self,
+        what: str | Column | DataFrame,
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a data frame."""
+        txn = numbered(txn_app_id, txn_version)
         if isinstance(what, str | Column):
-            write: Write = partial(deleting.delete_where, condition=what)
-            return self._write("DELETE", write, partition=partition, where=what, tag=tag)
+            write: Write = partial(deleting.delete_where, condition=Condition.of(self._spark, self.schema, what))
+            return self._write("DELETE", write, partition=partition, where=what, tag=tag, txn=txn)
         write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
-        return self._write("DELETE", write, partition=partition, tag=tag)
+        return self._write("DELETE", write, partition=partition, tag=tag, txn=txn)
 
+    @needs_spark
     def overwrite_partitions(
-        self, df: DataFrame, *, partition: Targets = None, merge_schema: bool | None = None, tag: str = ""
+        self,
+        df: DataFrame,
+        *,
+        partition: Targets = None,
+        merge_schema: bool | None = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> WriteResult:
         """Replace the whole content of every partition that `df` has rows for; the others stay as they are."""
         write = partial(overwriting.overwrite_partitions, df=require_batch(df, "overwrite_partitions"))
-        return self._write("INSERT_OVERWRITE", write, partition=partition, merge_schema=merge_schema, tag=tag)
+        txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
+        return self._write("INSERT_OVERWRITE", write, partition=partition, settings=settings, tag=tag, txn=txn)
 
+    @needs_spark
     def overwrite(
         self,
         df: DataFrame,
@@ -176,18 +230,22 @@ class LakeTable(LockedReads):
         partition: Targets = None,
         merge_schema: bool | None = None,
         tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> WriteResult:
         """Replace the rows that satisfy `where` by `df`, whose rows must all satisfy it; without `where` the whole table."""
         require_batch(df, "overwrite")
+        txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
         if where is None:
             if partition is not None:
                 hint = "name the rows to replace by where=..., or use overwrite_partitions(df, partition=...)"
                 raise InputError("an overwrite of the whole table takes no partition", hint=hint)
             write: Write = partial(overwriting.overwrite_table, df=df)
-            return self._write("INSERT_OVERWRITE_TABLE", write, merge_schema=merge_schema, tag=tag)
-        write = partial(overwriting.overwrite_where, df=df, condition=where)
-        return self._write("UPSERT", write, partition=partition, where=where, merge_schema=merge_schema, tag=tag)
+            return self._write("INSERT_OVERWRITE_TABLE", write, settings=settings, tag=tag, txn=txn)
+        write = partial(overwriting.overwrite_where, df=df, condition=Condition.of(self._spark, self.schema, where))
+        return self._write("UPSERT", write, partition=partition, where=where, settings=settings, tag=tag, txn=txn)
 
+    @needs_spark
     def read(self, *, as_of: str | datetime | None = None, include_meta: bool = False) -> DataFrame:
         """The table as it is now, or was: the frame keeps to this state, whatever is committed later.
 
@@ -199,6 +257,7 @@ class LakeTable(LockedReads):
         columns = schema.file_schema if include_meta else schema.arrow
         return read_files(self._spark, self._root, snapshot.files, spark_schema(columns))
 
+    @needs_spark
     def changes(self, since: str | datetime, *, until: str | datetime | None = None) -> DataFrame:
         """The rows, in their newest version, that commits changed which completed after the instant or time `since`.
 
@@ -212,35 +271,55 @@ class LakeTable(LockedReads):
         frame = read_files(self._spark, self._root, changes.files, spark_schema(self._coordinator.schema().file_schema))
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
 
+    @needs_spark
     def history(self, limit: int = 1000) -> DataFrame:
         """The newest commits, newest first: who, when, what, how much, how long."""
         entries = self._coordinator.history(limit)
         rows = [tuple(plain(getattr(entry, f.name)) for f in fields(HistoryEntry)) for entry in entries]
         return self._spark.createDataFrame(rows, HISTORY)
 
-    def transaction(self, operation: str = "UPSERT", *, partition: Targets = None) -> LakeTransaction:
+    def transaction(
+        self,
+        operation: str = "UPSERT",
+        *,
+        partition: Targets = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> LakeTransaction:
         """Read, compute and write as one: `with table.transaction() as tx:`. Committed when the block ends without error.
 
         `partition` is where it may write. In PESSIMISTIC mode that, or the whole table, is locked from the beginning.
+        With `txn_app_id` and `txn_version` the whole of it is applied once: then `tx.already_applied` is True in the block,
+        whose writes do nothing.
         """
+        application = numbered(txn_app_id, txn_version)
         targets = resources_of(partition, self._coordinator.properties)
-        return LakeTransaction(lambda stack: self._begin(operation, targets, stack), self._attempt)
+        begin = partial(self._begin, operation, targets)
+        instead = partial(applied_instead, self._coordinator, application, operation)
+        return LakeTransaction(begin, self._attempt, application, instead)
 
-    def _begin(self, operation: str, targets: tuple[Resource, ...], stack: ExitStack) -> Transaction:
+    def _begin(
+        self, operation: str, targets: tuple[Resource, ...], application: AppTransaction | None, stack: ExitStack
+    ) -> Transaction:
+        require_running(self._spark)
         coordinator = self._coordinator
         coordinator.ensure_same_provider()
         stack.enter_context(coordinator.data.writing(operation, targets))
-        tx = coordinator.begin(operation)
+        tx = coordinator.begin(operation, application=application)
         tx.keep_within(targets)
         return tx
 
-    def upsert_batch(self, df: DataFrame, batch_id: int) -> None:
-        """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it."""
-        self._write("UPSERT", partial(upserting.upsert, df=df), application=streaming.micro_batch(df, batch_id))
+    def upsert_batch(self, df: DataFrame, batch_id: int, *, missing_columns: MissingColumns | None = None) -> None:
+        """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it.
+
+        `missing_columns` is that of `upsert`, to be set with `functools.partial`.
+        """
+        settings, txn = changed(self._settings, missing_columns=missing_columns), streaming.micro_batch(df, batch_id)
+        self._write("UPSERT", partial(upserting.upsert, df=df), settings=settings, txn=txn)
 
     def insert_batch(self, df: DataFrame, batch_id: int) -> None:
         """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""
-        self._write("INSERT", partial(inserting.insert, df=df), application=streaming.micro_batch(df, batch_id))
+        self._write("INSERT", partial(inserting.insert, df=df), txn=streaming.micro_batch(df, batch_id))
 
     @property
     def schema(self) -> StructType:
@@ -271,25 +350,29 @@ class LakeTable(LockedReads):
         *,
         partition: Targets = None,
         where: str | Column | None = None,
-        merge_schema: bool | None = None,
-        duplicates: Duplicates | None = None,
+        settings: WriteSettings | None = None,
         tag: str = "",
-        application: AppTransaction | None = None,
+        txn: AppTransaction | None = None,
     ) -> WriteResult:
+        require_running(self._spark)
         coordinator = self._coordinator
         likely: tuple[Resource, ...] = ()
         if isinstance(where, str) and coordinator.data.for_writes:
             likely = target_of_condition(where, coordinator.schema().arrow, coordinator.properties)
-        settings = changed(self._coordinator.table.settings.write, merge_schema, duplicates)
 
         def work(tx: Transaction) -> Committed:
-            with closing(replace(self._attempt(tx), settings=settings)) as attempt:
+            told = outcome_told(self._spark, tx, coordinator.table.storage.uri)
+            with told, closing(replace(self._attempt(tx), settings=settings or self._settings)) as attempt:
                 written = write(attempt)
                 return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
 
-        done = with_retries(coordinator, operation, work, application=application, tag=tag, partition=partition, likely=likely)
+        done = with_retries(coordinator, operation, work, application=txn, tag=tag, partition=partition, likely=likely)
         return WriteResult.of(done)
 
+    @property
+    def _settings(self) -> WriteSettings:
+        return self._coordinator.table.settings.write
+
     def _attempt(self, tx: Transaction) -> Attempt:
-        table = self._coordinator.table
-        return Attempt(self._spark, tx, table.storage, self._root, self._runtime, table.settings.write)
+        storage = self._coordinator.table.storage
+        return Attempt(self._spark, tx, storage, self._root, self._runtime, self._settings)

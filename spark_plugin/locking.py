@@ -15,6 +15,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import DataLocking, holding_together
 from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.reading import read_files
 
 LOCKS = (
@@ -64,6 +65,7 @@ class LockedReads:
         data = self._coordinator.data
         return data, data.request(operation, resources_of(partition, self._coordinator.properties))
 
+    @needs_spark
     def locks(self, *, partition: Targets = None, extended: bool = False) -> DataFrame:
         """Who holds and who waits for the table's locks, and for whom, in the columns of Hive's SHOW LOCKS.
 
@@ -74,6 +76,7 @@ class LockedReads:
         width = len(EXTENDED.split(",")) if extended else len(LOCKS.split(","))
         return self._spark.createDataFrame([row[:width] for row in rows], EXTENDED if extended else LOCKS)
 
+    @needs_spark
     def explain_locks(self, operation: str, *, partition: Targets = None) -> DataFrame:
         """The data locks that an operation would take, in their order; takes none (EXPLAIN LOCKS).
 

@@ -10,13 +10,18 @@ from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
 
-from lakelock.errors import TransactionStateError
+from lakelock.errors import ConflictError, LakelockError, TransactionStateError
+from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.transaction import Transaction
+from lakelock.settings import MissingColumns
+from lakelock.spark_plugin.arguments import changed
 from lakelock.spark_plugin.frames import require_batch
+from lakelock.spark_plugin.lost_spark import ended_by, outcome_told
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.writing import deleting, inserting, upserting
-from lakelock.spark_plugin.writing.attempt import Attempt, Write
+from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 
 
@@ -27,12 +32,24 @@ class LakeTransaction:
     because only its author can compute anew. Leaving the block by an exception withdraws everything. `result` tells after
     the block what was committed.
 
+    A transaction whose version its application has applied before can still read, but its writes do nothing: `already_applied`
+    says so in the block, which may return at once, and so does `result` after it.
+
     Its reads do not see its own writes, so a write that looks keys or rows up must not follow one that touched the same
     partitions: such a second write is refused.
     """
 
-    def __init__(self, begin: Callable[[ExitStack], Transaction], attempt: Callable[[Transaction], Attempt]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[AppTransaction | None, ExitStack], Transaction],
+        attempt: Callable[[Transaction], Attempt],
+        application: AppTransaction | None,
+        instead: Callable[[LakelockError], Committed | None],
+    ) -> None:
+        """`instead` gives the result where the application has applied its version before, None for any other error."""
         self._begin, self._make_attempt = begin, attempt
+        self._application, self._instead = application, instead
+        self._applied: Committed | None = None
         self._locks = ExitStack()
         self._attempt: Attempt | None = None
         self.result: WriteResult | None = None
@@ -41,24 +58,52 @@ class LakeTransaction:
         if self._attempt is not None:
             raise TransactionStateError("this transaction was used before", hint="call table.transaction() for a new one")
         try:
-            self._attempt = self._make_attempt(self._begin(self._locks))
+            self._attempt = self._make_attempt(self._begun())
         except BaseException:
             self._locks.close()
             raise
         return self
 
+    def _begun(self) -> Transaction:
+        try:
+            return self._begin(self._application, self._locks)
+        except ConflictError as error:
+            self._applied = self._instead(error)
+            if self._applied is None:
+                raise
+        self._locks.close()
+        return self._begin(None, self._locks)
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         attempt = self._open()
+        spark, path = attempt.spark, attempt.storage.uri
         with self._locks, closing(attempt), attempt.tx as tx:
             if error is not None:
                 tx.abort(str(error) or type(error).__name__)
+                if gone := ended_by(error, spark, tx, path):
+                    raise gone from error
                 return
-            written = attempt.earlier
-            self.result = WriteResult.of(tx.commit(written.stats, schema=written.schema, replaced=written.replaced))
+            with outcome_told(spark, tx, path):
+                self.result = WriteResult.of(self._applied or self._committed(tx, attempt.earlier))
+
+    def _committed(self, tx: Transaction, written: Written) -> Committed:
+        try:
+            return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
+        except ConflictError as error:
+            applied = self._instead(error)
+            if applied is None:
+                raise
+            return applied
 
     @property
     def instant(self) -> str:
         return self._open().tx.instant
+
+    @property
+    def already_applied(self) -> bool:
+        """Whether the application had applied this version before this transaction began: then its writes do nothing."""
+        self._open()
+        return self._applied is not None
 
     def read(self, where: str | Column | None = None, *, include_meta: bool = False) -> DataFrame:
         """The rows (that satisfy `where`) as of the transaction's beginning. Say in `where` all that the result depends on:
@@ -68,26 +113,32 @@ class LakeTransaction:
         if where is None:
             attempt.tx.reads(WholeTable())
             return frame
-        attempt.tx.reads(RowsRead(where, attempt.read))
-        return frame.where(where)
+        condition = attempt.condition(where)
+        attempt.tx.reads(RowsRead(condition, attempt.read))
+        return frame.where(condition.on(frame))
 
     def insert(self, df: DataFrame) -> None:
         """Append the rows at the commit."""
         self._write(partial(inserting.insert, df=require_batch(df, "insert")), looks_up=False)
 
-    def upsert(self, df: DataFrame) -> None:
-        """Insert or replace the rows by key at the commit."""
-        self._write(partial(upserting.upsert, df=require_batch(df, "upsert")), looks_up=True)
+    def upsert(self, df: DataFrame, *, missing_columns: MissingColumns | None = None) -> None:
+        """Insert or replace the rows by key at the commit; `missing_columns` is that of `LakeTable.upsert`."""
+        require_batch(df, "upsert")
+        settings = changed(self._open().settings, missing_columns=missing_columns)
+        self._write(lambda attempt: upserting.upsert(replace(attempt, settings=settings), df), looks_up=True)
 
     def delete(self, what: str | Column | DataFrame) -> None:
         """Delete by condition, or by a data frame of keys, at the commit."""
         if isinstance(what, str | Column):
-            self._write(partial(deleting.delete_where, condition=what), looks_up=True, anywhere=True)
+            condition = self._open().condition(what)
+            self._write(partial(deleting.delete_where, condition=condition), looks_up=True, anywhere=True)
         else:
             self._write(partial(upserting.delete_keys, df=require_batch(what, "delete")), looks_up=True)
 
     def _write(self, write: Write, *, looks_up: bool, anywhere: bool = False) -> None:
         attempt = self._open()
+        if self._applied is not None:
+            return
         earlier = {stat.partition_path or "" for stat in attempt.earlier.stats}
         if anywhere and earlier:
             raise TransactionStateError(

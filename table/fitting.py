@@ -83,18 +83,32 @@ def _atom_fits(given: pa.DataType, table: pa.DataType) -> bool:
 def conform(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     """`rows` with exactly the columns of `schema`; `SchemaError` for a value that does not fit, a null where none may be.
 
-    The columns must have passed `check_write`: what is not in `schema` is dropped.
+    The columns must have passed `check_write`: what is not in `schema` is dropped, and what the rows lack is null.
     """
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     columns = [_column(table, field, _cast_exactly) for field in schema]
     for field, column in zip(schema, columns, strict=True):
-        if not field.nullable and column.null_count:
-            raise SchemaError(
-                f"column {field.name} must not be null and is in {column.null_count} rows",
-                hint="remove these rows or fill the column",
-                column=field.name,
-            )
+        if not field.nullable:
+            _refuse(column.null_count, field.name, missing=field.name not in table.column_names)
     return pa.table(columns, schema=schema)
+
+
+def whole(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Values of a column that were put together of given and stored ones, as a file can hold them.
+
+    `SchemaError` where the column, or a field of a struct in it, is null and must not be: nothing gave it a value.
+    """
+    _refuse_nulls(field, array, field.name)
+    return _rebuilt(array, field.type, field.name, _cast_exactly)
+
+
+def _refuse_nulls(field: pa.Field, array: pa.Array, where: str) -> None:
+    if not field.nullable:
+        _refuse(array.null_count, where, missing=True)
+    if pa.types.is_struct(field.type) and _is_strict(field.type):
+        there = array.drop_null() if array.null_count else array
+        for child, values in zip(field.type, there.flatten(), strict=True):
+            _refuse_nulls(child, values, f"{where}.{child.name}")
 
 
 def read_as(stored: pa.Table, schema: pa.Schema, source: str) -> pa.Table:
@@ -107,10 +121,8 @@ def read_as(stored: pa.Table, schema: pa.Schema, source: str) -> pa.Table:
 
 def _column(table: pa.Table, field: pa.Field, cast: Callable[[pa.Array, pa.DataType, str], pa.Array]) -> pa.ChunkedArray:
     index = table.schema.get_field_index(field.name)
-    if index < 0:
-        return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
-    column = table.column(index)
-    if column.type == field.type:
+    column = table.column(index) if index >= 0 else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+    if column.type == field.type and not _is_strict(field.type):
         return column
     return pa.chunked_array([_rebuilt(chunk, field.type, field.name, cast) for chunk in column.chunks], type=field.type)
 
@@ -120,7 +132,7 @@ def _rebuilt(
 ) -> pa.Array:
     """`array` as `target`, nested types field by field in the target's order."""
     types = pa.types
-    if array.type == target:
+    if array.type == target and not _is_strict(target):
         return array
     if types.is_dictionary(array.type):
         return _rebuilt(array.dictionary_decode(), target, where, cast)
@@ -129,6 +141,8 @@ def _rebuilt(
         return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
     if types.is_list(target) and hasattr(array, "flatten") and not types.is_map(array.type):
         values = _rebuilt(array.flatten(), target.value_type, f"{where}[]", cast)
+        if not target.value_field.nullable:
+            _refuse(values.null_count, f"{where}[]")
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         return pa.ListArray.from_arrays(_offsets(lengths), values, type=target, mask=array.is_null())
     if types.is_map(target) and types.is_map(array.type):
@@ -139,10 +153,55 @@ def _rebuilt(
 def _child(
     array: pa.StructArray, field: pa.Field, where: str, cast: Callable[[pa.Array, pa.DataType, str], pa.Array]
 ) -> pa.Array:
-    index = array.type.get_field_index(field.name)
-    if index < 0:
-        return pa.nulls(len(array), field.type)
-    return _rebuilt(array.field(index), field.type, f"{where}.{field.name}", cast)
+    index, where = array.type.get_field_index(field.name), f"{where}.{field.name}"
+    child = pa.nulls(len(array), field.type) if index < 0 else _rebuilt(array.field(index), field.type, where, cast)
+    return child if field.nullable else _required(child, array.is_null(), where, missing=index < 0)
+
+
+def _required(child: pa.Array, absent: pa.Array, where: str, *, missing: bool) -> pa.Array:
+    """A field that must not be null, with a value also where the struct around it is: Parquet's writer asks for one there."""
+    if not child.null_count:
+        return child
+    _refuse(pc.sum(pc.and_not(child.is_null(), absent)).as_py(), where, missing=missing)
+    at = np.where(np.asarray(child.is_null()), len(child), np.arange(len(child)))
+    return pa.concat_arrays([child, pa.array([_any_value(child.type)], child.type)]).take(pa.array(at))
+
+
+def _any_value(arrow: pa.DataType) -> Any:
+    """Some value of a type, for `pyarrow.array`."""
+    types = pa.types
+    if types.is_struct(arrow):
+        return {field.name: _any_value(field.type) for field in arrow}
+    if types.is_list(arrow) or types.is_map(arrow):
+        return []
+    if types.is_string(arrow):
+        return ""
+    if types.is_binary(arrow) or types.is_fixed_size_binary(arrow):
+        return bytes(arrow.byte_width if types.is_fixed_size_binary(arrow) else 0)
+    return False if types.is_boolean(arrow) else 0
+
+
+def _refuse(count: int, where: str, *, missing: bool = False) -> None:
+    """Refuse rows in which a column is null that must not be. `missing`: the rows to write lack it."""
+    if count:
+        raise SchemaError(
+            f"column {where} must not be null and is in {count} rows"
+            + (", which lack it and have no stored value to keep" if missing else ""),
+            hint="add the column to the rows" if missing else "remove these rows or fill the column",
+            column=where,
+        )
+
+
+def _is_strict(arrow: pa.DataType) -> bool:
+    """Whether anything inside values of this type must not be null."""
+    types = pa.types
+    if types.is_struct(arrow):
+        inner = list(arrow)
+    elif types.is_map(arrow):
+        inner = [arrow.item_field]
+    else:
+        inner = [arrow.value_field] if types.is_list(arrow) else []
+    return any(not field.nullable or _is_strict(field.type) for field in inner)
 
 
 def _rebuilt_map(
@@ -151,6 +210,8 @@ def _rebuilt_map(
     compact = array.take(pa.array(np.arange(len(array))))
     keys = _rebuilt(compact.keys, target.key_type, f"{where} (keys)", cast)
     items = _rebuilt(compact.items, target.item_type, f"{where}{{}}", cast)
+    if not target.item_field.nullable:
+        _refuse(items.null_count, f"{where}{{}}")
     starts = np.asarray(compact.offsets)
     nulls = np.append(compact.is_null().to_numpy(zero_copy_only=False), False)
     return pa.MapArray.from_arrays(pa.array(starts, pa.int32(), mask=nulls), keys, items).cast(target)

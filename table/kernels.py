@@ -13,16 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.settings import WriteSettings
+from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written
+from lakelock.table.fitting import conform
 from lakelock.table.index import tag
 from lakelock.table.keyed import Keyed, dedupe
 from lakelock.table.merge import Counts, DeleteMask, keys_among, rewrite
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema, check_write
+from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns
 from lakelock.table.snapshot import DataFile
 
 Rows = Any
@@ -51,6 +52,12 @@ class Kernels(Protocol):
 
     def fitted(self, rows: Rows, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, Rows]:
         """The schema that a write of these rows gives the table, and the rows in it; `SchemaError` if they do not fit."""
+        ...
+
+    def fitted_upserts(
+        self, rows: Rows, schema: TableSchema, properties: TableProperties, *, merge: bool, missing: MissingColumns
+    ) -> tuple[TableSchema, Rows]:
+        """The same for rows of which some replace stored ones; with "keep" they lack afterwards what they lack now."""
         ...
 
     def keyed(self, rows: Rows, properties: TableProperties) -> KeyedRows: ...
@@ -104,11 +111,14 @@ class ArrowKernels:
 
     def fitted(self, rows: pa.Table, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, pa.Table]:
         wanted = check_write(schema, rows.schema, merge)
-        columns = [
-            rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
-            for f in wanted.arrow
-        ]
-        return wanted, pa.table(columns, schema=wanted.arrow)
+        return wanted, conform(rows, wanted.arrow)
+
+    def fitted_upserts(
+        self, rows: pa.Table, schema: TableSchema, properties: TableProperties, *, merge: bool, missing: MissingColumns
+    ) -> tuple[TableSchema, pa.Table]:
+        require_columns(rows.column_names, properties.needed_columns)
+        wanted = check_write(schema, rows.schema, merge, missing)
+        return wanted, conform(rows, columns_of_upserts(wanted, rows.schema, missing).arrow)
 
     def keyed(self, rows: pa.Table, properties: TableProperties) -> Keyed:
         return Keyed.of(rows, properties)

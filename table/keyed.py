@@ -19,7 +19,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Keyed:
-    """Rows in the table's schema and, row by row, their record keys."""
+    """Rows in the table's schema, or with a part of its columns, and, row by row, their record keys."""
 
     rows: pa.Table
     keys: pa.ChunkedArray

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, sequence_numbers
 from lakelock.table.keyed import Keyed
+from lakelock.table.partial import updated
 from lakelock.table.schema import RECORD_KEY, TableSchema
 
 DeleteMask = Callable[[pa.Table], Any]
@@ -53,6 +54,8 @@ def rewrite(
 
     An upsert replaces every stored row of its key unless `ordering_field` says that the stored one is newer (null is the
     oldest, equal means replace); one that matches nothing is appended. Rows that stay keep their commit time and number.
+    Columns that the `upserts` lack keep the values of the row that is replaced, and are null in one that is appended; so do
+    fields of structs (`lakelock.table.partial`).
     """
     changes = _Changes(upserts, writer, ordering_field) if upserts is not None and len(upserts) else None
     deleted = 0
@@ -124,11 +127,15 @@ class _Changes:
         stamp = self._writer.stamp
         times, seqnos, keys, *columns = (column.combine_chunks() for column in batch.columns)
         numbers = pc.if_else(selected, sequence_numbers(stamp, self._writer.rows, batch.num_rows), seqnos)
-        # Taking from old and new rows together is faster than replacing by mask, and knows nested types.
-        replaced = [
-            pa.concat_arrays([column, *new.take(wanted).chunks]).take(places)
-            for column, new in zip(columns, self._rows.columns, strict=True)
-        ]
+        replaced = []
+        for column, field in zip(columns, list(batch.schema)[-len(columns) :], strict=True):
+            if field.name in self._rows.column_names:
+                new = self._rows.column(field.name).take(wanted).chunks
+                if self._rows.schema.field(field.name).type != column.type:
+                    new = [updated(column.filter(selected), pa.concat_arrays(new), field)]
+                # Taking from old and new rows together is faster than replacing by mask, and knows nested types.
+                column = pa.concat_arrays([column, *new]).take(places)
+            replaced.append(column)
         return pa.table([_retimed(times, selected, stamp.instant), numbers, keys, *replaced], schema=batch.schema)
 
 

@@ -131,6 +131,14 @@ class TableProperties:
         return self._names("hoodie.table.ordering.fields") or self._names("hoodie.table.precombine.field")
 
     @property
+    def needed_columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns that the rows of an upsert must have, with what they are for."""
+        keys = [(name, "key") for name in self.record_keys]
+        partition = [(name, "partition") for name in self.partition_fields]
+        ordering = [] if self.ordering_field is None else [(self.ordering_field, "ordering")]
+        return (*keys, *partition, *ordering)
+
+    @property
     def ordering_field(self) -> str | None:
         """The column that decides which version of a row wins, None when the later commit does."""
         fields = self.ordering_fields

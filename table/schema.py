@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, SchemaError
+from lakelock.settings import MissingColumns
 from lakelock.table.avro.types import LOCAL_MICROS, UTC_MICROS, arrow_fields, avro_record, element_field
 from lakelock.table.fitting import why_not_fits
+from lakelock.table.partial import narrowed, narrowed_type, refuse_missing
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"
@@ -44,9 +47,12 @@ class TableSchema:
     """The columns of a table in order, without Hudi's five meta columns, as canonical Arrow types.
 
     Canonical: what `canonical` gives. Columns of tables made here may all hold nulls; those of others as they say.
+    `as_found` is the text of the commit that says so: Avro knows more than Arrow (names of nested records, docs, defaults),
+    and what does not change is said again as it was.
     """
 
     arrow: pa.Schema
+    as_found: str = dataclasses.field(default="", compare=False, repr=False)
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> TableSchema:
@@ -62,8 +68,15 @@ class TableSchema:
         """The schema in a commit, in hoodie.properties or in a file's footer."""
         return _from_avro_json(text, source)
 
+    @classmethod
+    def of_commit(cls, text: str) -> TableSchema:
+        """The schema in a commit, whose text later commits repeat."""
+        return cls(_from_avro_json(text, "the table's schema").arrow, text)
+
     def to_avro_json(self, table_name: str, *, null_first: bool = True) -> str:
         """The Avro JSON for commits (`null_first`) or for the property hoodie.table.create.schema (not)."""
+        if null_first and self.as_found:
+            return self.as_found
         return _dump(self._record(table_name, list(self.arrow), null_first=null_first))
 
     def footer_json(self, table_name: str) -> str:
@@ -113,11 +126,14 @@ def _from_avro_json(text: str, source: str) -> TableSchema:
     return TableSchema(pa.schema(fields))
 
 
-def check_write(table: TableSchema, incoming: pa.Schema, merge_schema: bool = False) -> TableSchema:
+def check_write(
+    table: TableSchema, incoming: pa.Schema, merge_schema: bool = False, missing: MissingColumns = "null"
+) -> TableSchema:
     """The table's schema after a write of `incoming`, or `SchemaError` naming every column that does not fit.
 
-    Columns may come in any order; a missing one is null where it may be; a type must hold every value of the incoming
-    one without loss; a new column needs `merge_schema` and comes last.
+    Columns may come in any order; a type must hold every value of the incoming one without loss; a new column needs
+    `merge_schema` and comes last. A missing one is null where it may be, as rows that are new have no other value for it:
+    an upsert says in `missing` what becomes of the values that are stored, and with "keep" it may lack any column.
     """
     problems: list[str] = []
     columns = [field for field in incoming if field.name not in META_COLUMNS]
@@ -127,11 +143,11 @@ def check_write(table: TableSchema, incoming: pa.Schema, merge_schema: bool = Fa
     for field in table.arrow:
         given = by_name.pop(field.name, None)
         if given is None:
-            if not field.nullable:
+            if not field.nullable and missing != "keep":
                 problems.append(f"{field.name}: missing, and it must not be null")
             fields.append(field)
             continue
-        fields.append(_merged(field, given, merge_schema, field.name, problems))
+        fields.append(_merged(field, given, merge_schema, field.name, problems, partly=missing == "keep"))
     for name, given in by_name.items():
         if merge_schema:
             fields.append(new_column(given))
@@ -140,7 +156,21 @@ def check_write(table: TableSchema, incoming: pa.Schema, merge_schema: bool = Fa
     if problems:
         raise SchemaError("the rows do not fit the table:\n  " + "\n  ".join(problems), hint=_advice(by_name, merge_schema))
     _refuse_twins([field.name for field in fields])
+    refuse_missing(pa.schema(fields), columns, missing)
     return TableSchema(pa.schema(fields))
+
+
+def columns_of_upserts(after: TableSchema, incoming: pa.Schema, missing: MissingColumns) -> TableSchema:
+    """The columns with which rows that passed `check_write` go through an upsert: those that they have, if missing ones are
+    kept, else all that the table has `after` the write."""
+    return TableSchema(narrowed(after.arrow, incoming)) if missing == "keep" else after
+
+
+def require_columns(names: Sequence[str], needed: Iterable[tuple[str, str]]) -> None:
+    """Raise `SchemaError` unless rows with the columns `names` have all that a write needs, given by name and role."""
+    for name, role in needed:
+        if name not in names:
+            raise SchemaError(f"the {role} column {name!r} is missing in the rows to write", hint=did_you_mean(name, names))
 
 
 def new_column(field: pa.Field) -> pa.Field:
@@ -215,17 +245,24 @@ def _nested(child: pa.Field, where: str) -> pa.DataType:
     return _canonical(child, f"{where}.{child.name}")
 
 
-def _merged(table: pa.Field, given: pa.Field, merge_schema: bool, where: str, problems: list[str]) -> pa.Field:
-    """The table's column, with new fields of structs inside when `merge_schema` allows; adds to `problems`."""
+def _merged(table: pa.Field, given: pa.Field, merge_schema: bool, where: str, problems: list[str], *, partly: bool) -> pa.Field:
+    """The table's column, with new fields of structs inside when `merge_schema` allows; adds to `problems`.
+
+    With `partly` a struct may lack any field.
+    """
     if pa.types.is_struct(table.type) and pa.types.is_struct(given.type) and merge_schema:
         theirs = {child.name: child for child in given.type}
-        children = [
-            _merged(child, theirs.pop(child.name), True, f"{where}.{child.name}", problems) if child.name in theirs else child
-            for child in table.type
-        ]
+        children = []
+        for child in table.type:
+            other, path = theirs.pop(child.name, None), f"{where}.{child.name}"
+            if other is not None:
+                child = _merged(child, other, True, path, problems, partly=partly)
+            elif not child.nullable and not partly:
+                problems.append(f"{path}: missing, and it must not be null")
+            children.append(child)
         children += [pa.field(child.name, _nested(child, where)) for child in theirs.values()]
         return pa.field(table.name, pa.struct(children), table.nullable)
-    problems += why_not_fits(given.type, table.type, where)
+    problems += why_not_fits(given.type, narrowed_type(table.type, given.type) if partly else table.type, where)
     return table
 
 

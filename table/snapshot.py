@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
+from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action, Instant
 from lakelock.table.layout import FileGroupId
@@ -22,6 +23,9 @@ _NAME = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{17}|[0-9]{14})\.parquet", re.ASCII
 _PARALLEL_READS = 16
 
 Replaced = frozenset[FileGroupId]
+
+Names = Callable[[str], frozenset[str]]
+"""Keys of the data files that the commit of an instant names, empty where they cannot be had."""
 
 
 class DataFile(NamedTuple):
@@ -61,10 +65,13 @@ class Snapshot:
     files: tuple[DataFile, ...]
 
     @classmethod
-    def of(cls, timeline: Timeline, files: Iterable[Listed], replaced: Mapping[FileGroupId, str]) -> Snapshot:
+    def of(
+        cls, timeline: Timeline, files: Iterable[Listed], replaced: Mapping[FileGroupId, str], names: Names | None = None
+    ) -> Snapshot:
         """The snapshot that a timeline, a listing of the data files and the replaced groups (by which instant) add up to.
 
-        List the files after the timeline: then each file of a completed instant is in the listing.
+        List the files after the timeline: then each file of a completed instant is in the listing. `names` is asked only where
+        two files claim to be one slice, of which the commit names one: the other is that of a task that was killed late.
         """
         visible: dict[str, bool] = {}
         newest: dict[tuple[str, str], DataFile] = {}
@@ -82,7 +89,7 @@ class Snapshot:
             if known is None or file.instant > known.instant:
                 newest[group] = file
             elif file.instant == known.instant:
-                _refuse_twins(known, file)
+                newest[group] = _named_twin(known, file, names)
         gone = {group for group, instant in replaced.items() if timeline.is_visible(instant)}
         kept = [file for group, file in newest.items() if group not in gone]
         for file in kept:
@@ -117,7 +124,12 @@ class Snapshot:
 _TORN = "restore the file from a backup, or roll its commit back with Hudi's own tools"
 
 
-def _refuse_twins(one: DataFile, other: DataFile) -> None:
+def _named_twin(one: DataFile, other: DataFile, names: Names | None) -> DataFile:
+    """The one of two files that the commit names."""
+    named = names(one.instant) if names is not None else frozenset()
+    counting = [file for file in (one, other) if file.key in named]
+    if len(counting) == 1:
+        return counting[0]
     raise CorruptTableError(
         f"two files claim to be the slice of one file group at one instant: {one.key} and {other.key}",
         hint="a failed task attempt left one of them: keep the one that the commit's metadata names",
@@ -142,7 +154,13 @@ def read_snapshot(
     if as_of is not None:
         timeline = timeline.as_of(as_of)
     replaced = read_replaced(storage, timeline, replaced_by if replaced_by is not None else {}, runtime)
-    return Snapshot.of(timeline, storage.list(""), replaced)
+    return Snapshot.of(timeline, storage.list(""), replaced, lru_cache(partial(_names, storage, timeline)))
+
+
+def _names(storage: Storage, timeline: Timeline, instant: str) -> frozenset[str]:
+    commit = completed_write(storage, timeline, instant)
+    stats = CommitMetadata.from_bytes(commit.data, instant).stats if commit is not None else ()
+    return frozenset(stat.path for stat in stats if stat.path)
 
 
 def read_replaced(

@@ -1,9 +1,10 @@
-"""Rules for all tests: what starts Spark or Java Hudi, and what happens where something that a test needs is missing."""
+"""Rules for all tests: what starts Spark or Java Hudi, what waits, and what happens where something is missing."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from lakelock.testing.servers import ServerMissing
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
 _INTEROP_FOLDER = Path(__file__).parent / "interop"
+_WAITING_FOLDERS = {Path(__file__).parent / name for name in ("faults", "integration", "interop", "spark")}
+_SERVICES = {"s3_endpoint", "clean_python"}
+"""Fixtures that need a server, or a package index."""
 _IN_CI = bool(os.environ.get("CI"))
 
 # Hypothesis has no deadline, since a busy machine is not a failure. Laptops look for new examples; CI takes the same ones each
@@ -27,8 +31,23 @@ def _java_is_there() -> bool:
     return (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
 
 
+def _waits(item: pytest.Item) -> bool:
+    """Whether it waits for real time or real services: by its folder, its fixtures, or because it uses `tests.waiting`."""
+    if not _WAITING_FOLDERS.isdisjoint(item.path.parents):
+        return True
+    if not isinstance(item, pytest.Function):
+        return False
+    names = vars(sys.modules.get(item.function.__module__, object))
+    return not _SERVICES.isdisjoint(item.fixturenames) or any(
+        getattr(value, "__module__", "") == "tests.waiting" for value in names.values()
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in tests/spark starts Spark: `make tests` runs it alone. Without Java it is skipped."""
+    """Everything in tests/spark starts Spark: `make tests` runs it alone. Without Java it is skipped.
+
+    What waits has the marker `waits`, by a rule or by hand, and says so in the results, for `.ci/run_stages.py`.
+    """
     skip = pytest.mark.skip(reason="needs Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
     without_java = not _java_is_there()
     for item in items:
@@ -36,6 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if _INTEROP_FOLDER in item.path.parents:
             item.add_marker(pytest.mark.interop)
+        if _waits(item):
+            item.add_marker(pytest.mark.waits)
+        if item.get_closest_marker("waits"):
+            item.user_properties.append(("waits", item.nodeid))
         if without_java and (item.get_closest_marker("spark") or item.get_closest_marker("interop")):
             item.add_marker(skip)
 

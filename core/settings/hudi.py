@@ -37,6 +37,11 @@ def _attempts(text: str) -> object:
         return text
 
 
+def _missing_columns(text: str) -> object:
+    # What is neither is passed on, so that the parser of the setting names it and its origin.
+    return {"true": "null", "false": "error"}.get(text.strip().lower(), text)
+
+
 def _codec(text: str) -> object:
     return "none" if text.strip().lower() == "uncompressed" else text
 
@@ -54,6 +59,7 @@ _DIRECT: Mapping[str, tuple[str, Convert]] = {
     "hoodie.client.heartbeat.interval_in_ms": ("heartbeat.interval_s", _from_ms),
     "hoodie.client.heartbeat.tolerable.misses": ("heartbeat.tolerable_misses", str),
     "hoodie.write.num.retries.on.conflict.failures": ("retry.attempts", _attempts),
+    "hoodie.write.set.null.for.missing.columns": ("write.missing_columns", _missing_columns),
     "hoodie.parquet.compression.codec": ("write.compression", _codec),
     "hoodie.index.bloom.num_entries": ("write.bloom_entries", str),
     "hoodie.bloom.index.filter.dynamic.max.entries": ("write.bloom_max_entries", str),

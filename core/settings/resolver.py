@@ -99,6 +99,11 @@ class _Sources:
         return next((key for key in self.rows if key.replace(".", "_") == lowered), None)
 
 
+def setting_of(name: str) -> str | None:
+    """The setting that a name means, in any spelling; None if there is none."""
+    return _Sources({row.key: row for row in settings_reference()}).key_of(name)
+
+
 def _source(origin: str) -> str:
     """An origin without the key that was translated."""
     return origin.partition(", ")[0]

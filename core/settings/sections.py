@@ -154,6 +154,10 @@ class ListingSettings(Section):
     )
 
 
+MissingColumns = Literal["error", "keep", "null"]
+"""What becomes of columns of the table that the rows of an upsert lack, see `WriteSettings.missing_columns`."""
+
+
 @dataclass(frozen=True)
 class WriteSettings(Section):
     """The data files and what a write accepts."""
@@ -176,6 +180,11 @@ class WriteSettings(Section):
     )
     bloom_fpp: float = setting(0.01, "Share of false positives of the bloom filter", at_least=1e-12, at_most=0.5)
     merge_schema: bool = setting(False, "Accept new nullable columns and add them to the table")
+    missing_columns: Literal["error", "keep", "null"] = setting(
+        "error",
+        "What an upsert does whose rows lack columns of the table: refuse, keep the stored values of the rows that it updates, "
+        "or write null over them",
+    )
     duplicates: Literal["error", "any"] = setting(
         "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"
     )

@@ -2,7 +2,8 @@
 
 A new object is written to a temporary file (`.<random>.tmp`) and linked under its name, so no reader ever sees half of it.
 A replacement is compared and renamed under a `flock` on `.<name>.lock` beside the object; the kernel frees it when its
-holder dies. Both kinds of file start with a dot, so no listing shows them and what a crash leaves is harmless.
+holder dies, and it goes with the object. Both kinds of file start with a dot, so no listing shows them and what a crash
+leaves is harmless.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class LocalStorage:
                 found = files.read_stored(path)
                 if found is None or found.etag != etag:
                     files.discard(temporary)
+                    if found is None:
+                        files.discard(_sidecar(path))
                     return None
                 files.drop_checksum_twin(path)
                 os.replace(temporary, path)
@@ -116,6 +119,7 @@ class LocalStorage:
             except OSError as error:
                 files.refuse(error, path)
             files.drop_checksum_twin(path)
+            _drop_sidecar(_sidecar(path))
         for folder in sorted(folders, reverse=True):
             files.prune_empty(folder, self.root)
 
@@ -169,26 +173,50 @@ class LocalStorage:
     @contextmanager
     def _swapping(self, path: str) -> Iterator[None]:
         """Keep other processes from replacing `path`, or raise `StorageUnavailable` after `SWAP_WAIT_S` seconds."""
-        folder, name = os.path.split(path)
-        sidecar = f"{folder}/.{name}.lock"
-        lock = os.open(sidecar, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        sidecar = _sidecar(path)
+        lock = _open_sidecar(sidecar)
         try:
             deadline_s = self._runtime.monotonic_s() + SWAP_WAIT_S
-            while not _locked(lock):
+            while not _holds(lock, sidecar):
                 if self._runtime.monotonic_s() > deadline_s:
                     raise StorageUnavailable(
                         f"{path} could not be replaced: another process has held {sidecar} for {SWAP_WAIT_S:.0f} s",
                         hint=f"find it with `fuser {sidecar}`; it may be stopped",
                     )
                 self._runtime.sleep(_SWAP_POLL_S * (0.5 + self._runtime.random()))
+                before, lock = lock, _open_sidecar(sidecar)
+                os.close(before)
             yield
         finally:
             os.close(lock)
 
 
-def _locked(file: int) -> bool:
+def _sidecar(path: str) -> str:
+    folder, name = os.path.split(path)
+    return f"{folder}/.{name}.lock"
+
+
+def _open_sidecar(sidecar: str, *, create: bool = True) -> int:
+    return os.open(sidecar, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else os.O_NOFOLLOW), 0o666)
+
+
+def _holds(lock: int, sidecar: str) -> bool:
+    """Whether the open file `lock` is locked now, by this call if need be, and is the one that others will open, too."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(lock), os.stat(sidecar))
+    except (BlockingIOError, FileNotFoundError):  # another holds it, or it went with its object
         return False
-    return True
+
+
+def _drop_sidecar(sidecar: str) -> None:
+    """Remove the sidecar of an object that was deleted, unless somebody is replacing that object just now."""
+    try:
+        lock = _open_sidecar(sidecar, create=False)
+    except OSError:
+        return
+    try:
+        if _holds(lock, sidecar):
+            files.discard(sidecar)
+    finally:
+        os.close(lock)

@@ -29,7 +29,9 @@ COMMIT_INFO = "lakelock.commit_info"
 SAW = "lakelock.saw"
 NEWEST_FOREIGN = "lakelock.beside"
 TAG = "lakelock.tag"
-CHANGES_SCHEMA = "lakelock.changes_schema"
+
+CLUSTER = "CLUSTER"
+"""What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
 
 _OVERWRITES = {"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"}
 
@@ -40,6 +42,9 @@ class AppTransaction:
 
     app_id: str
     version: int
+
+    def __str__(self) -> str:
+        return f"{self.app_id}: {self.version}"
 
     def to_json(self) -> str:
         return json.dumps({"id": self.app_id, "version": self.version})
@@ -64,7 +69,6 @@ class Footprint:
     overwritten_partitions: frozenset[str] = frozenset()
     reads: tuple[Read, ...] = ()
     application: AppTransaction | None = None
-    changes_schema: bool = False
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
@@ -75,16 +79,13 @@ class Footprint:
     def written_partitions(self) -> frozenset[str]:
         return frozenset(g.partition for g in self.added | self.rewritten)
 
-    def wrote(
-        self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None, *, changes_schema: bool
-    ) -> Footprint:
+    def wrote(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> Footprint:
         """This footprint with the files that were written in the end instead of those that were announced."""
         return replace(
             self,
             added=frozenset(s.group for s in stats if s.is_new_group),
             rewritten=frozenset(s.group for s in stats if not s.is_new_group),
             replaced=frozenset(FileGroupId(p, f) for p, ids in (replaced or {}).items() for f in ids),
-            changes_schema=changes_schema,
         )
 
 
@@ -116,6 +117,14 @@ class ConcurrentCommit:
     @property
     def touched(self) -> frozenset[FileGroupId]:
         return self.metadata.rewritten_groups | self.metadata.replaced_groups
+
+    @property
+    def changes_no_row(self) -> bool:
+        """Whether it is known to have moved rows only, as clustering does, by whatever engine.
+
+        Clustering replaces file groups by new ones and names itself as the operation; anything else counts as a change.
+        """
+        return self.metadata.operation == CLUSTER and bool(self.metadata.replaced) and not self.metadata.rewritten_groups
 
     @property
     def overwritten_partitions(self) -> frozenset[str]:

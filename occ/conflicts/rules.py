@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.occ.conflicts.footprint import CHANGES_SCHEMA, ConcurrentCommit, Footprint
+from lakelock.occ.conflicts.footprint import ConcurrentCommit, Footprint
 from lakelock.occ.conflicts.reads import Read, ReadKind
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
@@ -57,17 +57,10 @@ def application_transaction(mine: Footprint, other: ConcurrentCommit) -> Conflic
         ConflictRule.APPLICATION_TRANSACTION,
         mine.party,
         other.party,
-        [f"{ours.app_id}: {ours.version}"],
+        [str(ours)],
         detail="another run of the same application has already applied this version",
     )
     return replace(conflict, retry_helps=theirs.version == ours.version)
-
-
-def metadata(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
-    """Both change the table's schema."""
-    if not mine.changes_schema or not other.metadata.extra.get(CHANGES_SCHEMA):
-        return None
-    return Conflict.over(ConflictRule.METADATA, mine.party, other.party, [], detail="both add columns to the table")
 
 
 def file_group(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
@@ -77,12 +70,12 @@ def file_group(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
 
 
 def partition_overwrite(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
-    """The other wrote into a partition that I overwrite, or overwrote one that I write into."""
-    theirs = other.written_partitions
-    into_mine = mine.overwritten_partitions & theirs
-    whole = other.metadata.operation == "INSERT_OVERWRITE_TABLE"
-    into_theirs = mine.written_partitions if whole else mine.written_partitions & other.overwritten_partitions
-    both = into_mine | into_theirs
+    """The other wrote into a partition that I overwrite: I have not seen its rows, and they would stay.
+
+    Not the other way round: what I add after its overwrite stands beside what it left, as if I had begun then. What I
+    looked up or rewrote there is judged by the other rules, since it replaced all file groups that it found.
+    """
+    both = mine.overwritten_partitions & other.written_partitions
     if not both:
         return None
     return Conflict.over(ConflictRule.PARTITION_OVERWRITE, mine.party, other.party, (p or "the table" for p in both))
@@ -93,9 +86,11 @@ def file_checks(mine: Footprint, other: ConcurrentCommit, before: Callable[[File
 
     `before` gives a file group's file in my snapshot. Of a rewritten file group both its files matter: the old one
     tells what I may have read, the new one what I would read now. File groups that I rewrite myself need no look: the
-    file-group rule has judged them.
+    file-group rule has judged them. Nor does what only moved rows, whatever I read.
     """
     found: list[FileCheck] = []
+    if other.changes_no_row:
+        return found
     for read in mine.reads:
         added = tuple(f for g, f in other.files.items() if g not in other.touched and read.concerns(g.partition))
         changed: list[DataFile] = []
@@ -122,8 +117,8 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("strict", (application_transaction, metadata, file_group, partition_overwrite), True),
-        Profile("hudi", (application_transaction, file_group), False),
+        Profile("strict", (file_group, partition_overwrite), True),
+        Profile("hudi", (file_group,), False),
     )
 }
 
@@ -131,9 +126,12 @@ PROFILES = {
 def judge(
     profile: Profile, mine: Footprint, others: Sequence[ConcurrentCommit], before: Callable[[FileGroupId], DataFile | None]
 ) -> tuple[Conflict | None, list[FileCheck]]:
-    """The first conflict that needs no look, oldest commit first; else every look that is needed."""
+    """The first conflict that needs no look, oldest commit first; else every look that is needed.
+
+    Whatever the profile, an application's version is applied once.
+    """
     for other in others:
-        for rule in profile.rules:
+        for rule in (application_transaction, *profile.rules):
             conflict = rule(mine, other)
             if conflict is not None:
                 return conflict, []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lakelock.errors import LakelockError, LockTimeout, ProviderUnavailable
+from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderUnavailable
 from lakelock.events import EventKind
 from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
@@ -13,6 +13,7 @@ from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, finish_rollbacks, record_gone, roll_back
 from lakelock.occ.steps import Step, reached
+from lakelock.occ.strays import remove_strays
 from lakelock.table import layout
 from lakelock.table.instants import Action, State
 from lakelock.table.timeline import Timeline
@@ -109,6 +110,8 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Rol
 def sweep(table: OpenTable) -> int:
     """Remove markers and claims of instants that are over, such as those that arrived late; how many instants had markers.
 
+    With the markers of a committed instant go the files that they announce and the commit does not name (`strays.py`).
+
     They are listed before the heartbeats and the timeline: whoever has begun since is not mistaken for finished. A claim that
     somebody takes over meanwhile may go with them: it is advice only.
     """
@@ -120,7 +123,11 @@ def sweep(table: OpenTable) -> int:
     active = {i.requested for i in (*timeline.pending, *timeline.pending_services)}
     strays = sorted(marked - beating - active)
     for instant in strays:
-        tidy_up(table, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
+        try:
+            tidy_up(table, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
+        except CorruptTableError as error:
+            problem = f"its markers stay, because its commit cannot be read: {error.message}"
+            table.emit(EventKind.ALERT, instant, problem=problem)
     table.storage.delete([key for key, claim in claims.items() if claim.instant not in beating | active])
     _sweep_probes(table)
     return len(strays)
@@ -140,11 +147,12 @@ def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:
 
 
 def tidy_up(table: OpenTable, instant: str, *, committed: bool) -> None:
-    """Remove the markers, claims and heartbeat of an instant that is finished; its data only if it did not commit."""
+    """Remove the markers, claims and heartbeat of an instant that is finished; of its data what did not commit."""
     left = find_leftovers(table.storage, instant, table.runtime, data=not committed)
     if not committed:
         table.storage.delete(left.data_files)
-    table.storage.delete(left.control_files)
+    stay = remove_strays(table, instant) if committed and left.markers else frozenset()
+    table.storage.delete([key for key in left.control_files if key not in stay])
 
 
 def collect(table: OpenTable) -> int:

@@ -19,6 +19,7 @@ from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import Decision, DecisionKind, decided_for
+from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head, is_rolled_back, publish, rollback_target
 from lakelock.occ.steps import Step, reached
@@ -75,7 +76,8 @@ def _decide(table: OpenTable, victim: RollbackTarget, *, yields: bool) -> Rollba
         if state is State.COMPLETED:
             return RollbackOutcome.COMMITTED
         if state is None:
-            return RollbackOutcome.GONE
+            committed = fate_of(table, victim.instant, timeline) is InstantFate.COMMITTED
+            return RollbackOutcome.COMMITTED if committed else RollbackOutcome.GONE
         view = table.log.look(newest=None)
         if view.boundary != before:
             continue

@@ -82,7 +82,7 @@ def require_thrift() -> None:
     except ImportError as error:
         raise ProviderRefused(
             "the package thrift, which the lock in a Hive metastore needs, is not installed",
-            hint="pip install 'lakelock[hive_metastore]'",
+            hint="pip install 'lakelock[hive-metastore]'",
         ) from error
 
 

@@ -24,7 +24,7 @@ def locked(table: Coordinator, operation: str, targets: tuple[Resource, ...], *,
     if not table.data.for_writes:
         yield None
         return
-    table.ensure_same_provider()
+    table.ensure_same_provider(record=False)
     request = table.data.request_of_write(operation, targets, tag=tag)
     # Above is Spark's daemon for Python workers, which ends with the JVM, or else the JVM.
     opened = table.table

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakelock.errors import SettingsError
+from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.settings.fields import did_you_mean
+from lakelock.settings.resolver import Resolved
+from lakelock.spark_plugin.arguments import numbered
+from lakelock.spark_plugin.session_conf import chosen_by_options, conf_in_task, ensure_known
+from lakelock.spark_plugin.streaming import application_of
 from lakelock.storage.location import StorageLocation
 
-OWN = ("path", "as_of", "include_meta", "overwrite", "application", "config", "txn_app_id", "tag", "partition")
+OWN = ("path", "as_of", "include_meta", "overwrite", "application", "config", "txn_app_id", "txn_version", "tag", "partition")
+_DELTAS = {"txnappid": "txn_app_id", "txnversion": "txn_version"}
 _SPARKS = {"checkpointlocation", "queryname"}
 _REFUSED = {
     "partitionby": "the table says itself how it is partitioned: leave partitionBy out",
@@ -26,17 +32,21 @@ class SourceOptions:
 
     path: str
     settings: Settings
+    conf: Mapping[str, str]
+    chosen: frozenset[str]
     as_of: str | None
     include_meta: bool
     overwrite: Literal["table", "partitions"]
     application: str
-    txn_app_id: str
+    txn_app_id: str | None
+    txn_version: int | None
     tag: str
     partition: str | None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        given = {key.lower(): value for key, value in options.items()}
+    def parse(cls, options: Mapping[str, str], conf: Mapping[str, str] | None = None) -> SourceOptions:
+        """`conf` is what is known of the session's confs that start with `spark.lakelock.`."""
+        given = _spelled_as_here({key.lower(): value for key, value in options.items()})
         for key, why in _REFUSED.items():
             if key in given:
                 raise SettingsError(f'format("lakelock") has no option {key!r}', hint=why)
@@ -52,17 +62,43 @@ class SourceOptions:
         meta = given.get("include_meta", "false").lower()
         if meta not in ("true", "false"):
             raise SettingsError(f"the option include_meta is {meta!r}", hint="use true or false")
+        resolved = _resolved(given, conf or {})
         return cls(
             path=given["path"],
-            settings=_settings(given),
+            settings=resolved.settings,
+            conf=dict(conf or {}),
+            chosen=chosen_by_options(resolved, given.get("config")),
             as_of=given.get("as_of") or None,
             include_meta=meta == "true",
             overwrite=overwrite,  # type: ignore[arg-type]
             application=given.get("application", ""),
-            txn_app_id=given.get("txn_app_id", ""),
+            txn_app_id=given.get("txn_app_id"),
+            txn_version=_whole(given.get("txn_version")),
             tag=given.get("tag", ""),
             partition=given.get("partition") or None,
         )
+
+    def application_of_batch(self) -> AppTransaction | None:
+        """The application's number of a batch write; `InputError` unless both options are there, or neither."""
+        return numbered(self.txn_app_id, self.txn_version)
+
+    def application_of_stream(self, query: str | None, batch_id: int) -> AppTransaction | None:
+        """The number of a micro-batch, which Spark gives, in the query's name.
+
+        `txn_app_id` replaces that name, so that a query with a new checkpoint is no new application.
+        """
+        name = self.txn_app_id or query
+        return application_of(name, batch_id) if name else None
+
+    def refuse_version(self) -> None:
+        """`SettingsError` if a stream is given a version."""
+        if self.txn_version is not None:
+            hint = "leave it out; in foreachBatch, where the batch is yours, give both to batch_df.write"
+            raise SettingsError("a stream has no txn_version: Spark numbers its micro-batches", hint=hint)
+
+    def ensure_session_known(self, of: tuple[str, ...] = ()) -> None:
+        """In a task: `SettingsError` if the session sets something that these settings lack; `of` as in `ensure_known`."""
+        ensure_known(conf_in_task(), self.conf, self.chosen, of)
 
     def open(self) -> Coordinator:
         """Open the table, in whatever process this is."""
@@ -70,10 +106,26 @@ class SourceOptions:
         return Coordinator.open(location, self.settings, application=self.application or "spark-data-source")
 
 
-def _settings(given: Mapping[str, str]) -> Settings:
+def _spelled_as_here(given: dict[str, str]) -> dict[str, str]:
+    """Delta's spellings of the application's number as lakelock's; `SettingsError` for one option that is given twice."""
+    for deltas, ours in _DELTAS.items():
+        if deltas in given and ours in given:
+            raise SettingsError(f"{ours} and {deltas} are the same option", hint="give one of them")
+    return {_DELTAS.get(key, key): value for key, value in given.items()}
+
+
+def _whole(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        hint = "use a whole number that grows from write to write and is the same when a write is run again"
+        raise SettingsError(f"the option txn_version is {text!r}, not a whole number", hint=hint) from None
+
+
+def _resolved(given: Mapping[str, str], conf: Mapping[str, str]) -> Resolved:
     rest = {key: value for key, value in given.items() if key not in OWN and key not in _SPARKS}
     try:
-        return Settings.resolve(rest, {}, given.get("config")).settings
+        return Settings.resolve(rest, conf, given.get("config"))
     except SettingsError as error:
         unknown = str(error.details.get("key", ""))
         guess = did_you_mean(unknown, OWN) if unknown in rest else ""

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
+from lakelock.spark_plugin.session_conf import OF_READS
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.instants import as_of_time
@@ -21,9 +22,9 @@ from lakelock.table.schema import TableSchema, check_write
 from lakelock.table.snapshot import DataFile
 
 
-def schema_of(options: Mapping[str, str]) -> StructType:
+def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType:
     """The table's columns."""
-    parsed = SourceOptions.parse(options)
+    parsed = SourceOptions.parse(options, conf)
     with parsed.open() as table:
         schema = table.schema()
     return spark_schema(schema.file_schema if parsed.include_meta else schema.arrow)
@@ -39,8 +40,8 @@ class FilePartition(InputPartition):
 class LakelockReader(DataSourceReader):
     """Reads the snapshot that was the table's state, or the one asked for, when the query was planned."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        parsed = SourceOptions.parse(options)
+    def __init__(self, options: Mapping[str, str], schema: StructType, conf: Mapping[str, str]) -> None:
+        self._parsed = parsed = SourceOptions.parse(options, conf)
         with parsed.open() as table:
             whole = table.schema().file_schema if parsed.include_meta else table.schema().arrow
             self._columns = arrow_schema(schema)
@@ -52,6 +53,7 @@ class LakelockReader(DataSourceReader):
         return [FilePartition(file) for file in self._files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._parsed.ensure_session_known(OF_READS)
         if not isinstance(partition, FilePartition):
             return  # Spark asks for the one partition None where there are none.
         storage = self._location.open()

@@ -2,8 +2,8 @@
 
 Spark makes the writer in one process, runs its tasks in others and commits in yet another, none of them the driver. The
 transaction therefore travels with the writer, detached: it is begun when Spark ships the writer to the tasks (the only moment
-that a writer which will really write goes through), every task keeps its heartbeat up, and the commit adopts it. Its data
-locks, in PESSIMISTIC mode, are taken before it begins, held by a process of their own, and given back when it has ended.
+that a writer which will really write goes through), its tasks keep its heartbeat up together, and the commit adopts it. Its
+data locks, in PESSIMISTIC mode, are taken before it begins, held by a process of their own, and given back when it has ended.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from pyspark.sql.types import StructType
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks.keeper.client import KeptLocks
-from lakelock.errors import RolledBackError, SchemaError
-from lakelock.markers.heartbeat import Heartbeat
+from lakelock.errors import ConflictError, RolledBackError, SchemaError
+from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.retrying import applied_instead
 from lakelock.occ.targets import resources_of
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sign_of_life
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.frames import arrow_schema
-from lakelock.spark_plugin.streaming import QUERY_ID, application_of
+from lakelock.spark_plugin.streaming import QUERY_ID
 from lakelock.spark_plugin.writing.inserting import insert_stage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema, check_write
@@ -41,7 +42,7 @@ class TaskDone(WriterCommitMessage):
     """What one task wrote, and for which transaction."""
 
     stats: tuple[WriteStat, ...]
-    begun: Begun
+    begun: Begun | None
     query: str | None
 
 
@@ -60,25 +61,40 @@ class Begun:
 
 
 class Sink:
-    """What batch and streaming have in common. `begun` is there from the moment that the writer is shipped."""
+    """What batch and streaming have in common. `begun` is there from the moment that the writer is shipped.
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        self.options, self.schema, self.overwrite = dict(options), schema, overwrite
-        self.parsed = SourceOptions.parse(options)
+    Unless the application has applied this version before (`applied`): then nothing is begun, written or committed.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool, conf: Mapping[str, str] | None = None):
+        self.schema, self.overwrite = schema, overwrite
+        self.parsed = SourceOptions.parse(options, conf)
+        self.application = self._numbered()
         self.begun: Begun | None = None
+        self.applied = False
         with self.parsed.open() as table:
             self.targets = resources_of(self.parsed.partition, table.properties)
             self.after = _schema_after(table, schema, self.parsed.settings.write.merge_schema)
 
     def __getstate__(self) -> dict[str, object]:
-        if self.begun is None:
+        if self.begun is None and not self.applied:
             with self.parsed.open() as table:
-                self.begun = self._begin(table)
+                try:
+                    self.begun = self._begin(table)
+                except ConflictError as error:
+                    self.applied = applied_instead(table, self.application, self.operation, error) is not None
+                    if not self.applied:
+                        raise
         return self.__dict__
+
+    def _numbered(self) -> AppTransaction | None:
+        """The application's number of this write, where it is known before the tasks run."""
+        return None
 
     def _begin(self, table: Coordinator) -> Begun:
         with locked(table, self.operation, self.targets, tag=self.parsed.tag) as kept:
-            tx = table.begin(self.operation, tag=self.parsed.tag)
+            # Only the tasks know whether these are the session's settings: the lock is recorded when they have looked.
+            tx = table.begin(self.operation, application=self.application, tag=self.parsed.tag, records_lock=False)
             context = tx.write_context(self.after)
             detached = tx.detach()
             locks = kept.handed_over(sign_of_life(detached.heartbeat)) if kept is not None else None
@@ -92,32 +108,38 @@ class Sink:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """In a task: write its rows under a heartbeat; the message is what the commit needs."""
+        self.parsed.ensure_session_known()
+        if self.applied:
+            return TaskDone((), None, None)
         begun = self.begun
         assert begun is not None, "a writer is shipped before it writes"
-        heartbeat = Heartbeat.resume(begun.context.location.open(), begun.detached.heartbeat, SystemRuntime())
+        heartbeat = SharedHeartbeat.join(begun.context.location.open(), begun.detached.heartbeat, SystemRuntime())
         if heartbeat is None:
             raise RolledBackError(
                 f"{begun.detached.baseline.instant} was given up before this task began",
                 hint="run the write again; if tasks wait long for a free slot, raise heartbeat.interval_s",
             )
         try:
-            stats = tuple(insert_stage(begun.context, iterator, in_order=False))
+            stats = tuple(insert_stage(begun.context, iterator, in_order=False, shared=heartbeat))
             heartbeat.ensure_alive()
         finally:
             heartbeat.stop(delete=False)
         task = TaskContext.get()
         return TaskDone(stats, begun, task.getLocalProperty(QUERY_ID) if task else None)
 
-    def finish(self, begun: Begun, stats: Sequence[WriteStat], application: AppTransaction | None = None) -> None:
-        """Commit what the tasks wrote, unless the application did so before."""
+    def finish(self, begun: Begun, stats: Sequence[WriteStat], application: AppTransaction | None) -> None:
+        """Commit what the tasks wrote, unless the application did so before or does so meanwhile."""
         detached = replace(begun.detached, application=application)
-        with begun.with_locks(), self.parsed.open() as table, table.adopt(detached) as tx:
-            if application is not None and table.already_applied(application):
-                tx.abort(f"batch {application.version} was applied before")
-                return
-            tx.keep_within(self.targets)
-            replaced = _replaced(tx, stats, self.parsed.overwrite) if self.overwrite else None
-            tx.commit(stats, schema=begun.context.schema, replaced=replaced)
+        with begun.with_locks(), self.parsed.open() as table:
+            table.ensure_same_provider()
+            try:
+                with table.adopt(detached) as tx:
+                    tx.keep_within(self.targets)
+                    replaced = _replaced(tx, stats, self.parsed.overwrite) if self.overwrite else None
+                    tx.commit(stats, schema=begun.context.schema, replaced=replaced)
+            except ConflictError as error:
+                if applied_instead(table, application, self.operation, error) is None:
+                    raise
 
     def withdraw(self, begun: Begun) -> None:
         """Remove what the tasks wrote; nothing if the commit landed after all."""
@@ -135,9 +157,13 @@ class Sink:
 class BatchSink(Sink, DataSourceArrowWriter):
     """Append and overwrite."""
 
+    def _numbered(self) -> AppTransaction | None:
+        return self.parsed.application_of_batch()
+
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        assert self.begun is not None
-        self.finish(self.begun, _stats(messages))
+        if not self.applied:
+            assert self.begun is not None
+            self.finish(self.begun, _stats(messages), self.application)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self.begun is not None:
@@ -147,16 +173,20 @@ class BatchSink(Sink, DataSourceArrowWriter):
 class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
     """Appends each micro-batch exactly once. Messages bring the transaction to the process that commits."""
 
+    def _numbered(self) -> AppTransaction | None:
+        self.parsed.refuse_version()
+        return None
+
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         done = [message for message in messages if isinstance(message, TaskDone)]
-        if not done:
+        if not done or done[0].begun is None:
             return
-        query = self.parsed.txn_app_id or next((message.query for message in done if message.query), "")
-        self.finish(done[0].begun, _stats(done), application_of(query, batchId) if query else None)
+        query = next((message.query for message in done if message.query), None)
+        self.finish(done[0].begun, _stats(done), self.parsed.application_of_stream(query, batchId))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         for message in messages:
-            if isinstance(message, TaskDone):
+            if isinstance(message, TaskDone) and message.begun is not None:
                 self.withdraw(message.begun)
                 return
 

@@ -5,7 +5,8 @@ Spark imports this module in every Python worker, so it imports next to nothing 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource
 
@@ -20,18 +21,23 @@ class LakelockDataSource(DataSource):
     """Read a lake table, append to it, overwrite it, or stream into it.
 
     Name: `lakelock`. Options: `path` (required); `as_of` and `include_meta` for reads; `overwrite` (`table`, the default, or
-    `partitions`) for mode overwrite; `partition` (`month=1`), outside of which no row is written; `application`, `config` (a
-    file), and every setting, such as `lock.provider` or `concurrency.mode`.
-    Spark confs do not reach data sources in Python: give settings as options or in a file.
+    `partitions`) for mode overwrite; `partition` (`month=1`), outside of which no row is written; `txn_app_id` and
+    `txn_version`, which make a batch write apply once (Delta's `txnAppId` and `txnVersion` mean the same); `application`,
+    `config` (a file), and every setting, such as `lock.provider` or `concurrency.mode`.
+    Spark confs (`spark.lakelock.*`) reach it by `lakelock.spark_plugin.register(spark)`. Where a session sets some and that
+    was not called, or they have changed since, a write fails in its first task, before it writes anything.
 
     Upsert and delete need the driver: `LakeTable.for_path(spark, path).upsert(df)`.
 
     Examples
     --------
-    >>> spark.dataSource.register(LakelockDataSource)                                           # doctest: +SKIP
+    >>> lakelock.spark_plugin.register(spark)                                                   # doctest: +SKIP
     >>> spark.read.format("lakelock").option("as_of", "2026-11-20 12:00").load("s3://lake/t")   # doctest: +SKIP
     >>> df.write.format("lakelock").mode("append").save("s3://lake/t")                          # doctest: +SKIP
     """
+
+    conf: ClassVar[Mapping[str, str]] = {}
+    """What the session sets under `spark.lakelock.`, as far as it is known."""
 
     def __init__(self, options: Any) -> None:
         self.options = dict(options)
@@ -43,19 +49,19 @@ class LakelockDataSource(DataSource):
     def schema(self) -> StructType:
         from lakelock.spark_plugin.data_source.reader import schema_of
 
-        return schema_of(self.options)
+        return schema_of(self.options, self.conf)
 
     def reader(self, schema: StructType) -> LakelockReader:
         from lakelock.spark_plugin.data_source.reader import LakelockReader
 
-        return LakelockReader(self.options, schema)
+        return LakelockReader(self.options, schema, self.conf)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         from lakelock.spark_plugin.data_source.sink import BatchSink
 
-        return BatchSink(self.options, schema, overwrite)
+        return BatchSink(self.options, schema, overwrite, self.conf)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
         from lakelock.spark_plugin.data_source.sink import StreamSink
 
-        return StreamSink(self.options, schema, overwrite)
+        return StreamSink(self.options, schema, overwrite, self.conf)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakelock.clock import Runtime
-from lakelock.errors import SchemaError, WriteFailed
+from lakelock.errors import WriteFailed
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
-from lakelock.settings import WriteSettings
+from lakelock.settings import MissingColumns, WriteSettings
+from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import arrow_schema, parallelism, spark_schema
 from lakelock.spark_plugin.job_group import job_group
 from lakelock.spark_plugin.reading import read_files
@@ -24,7 +26,7 @@ from lakelock.spark_plugin.writing.reports import REPORT, received
 from lakelock.storage import Storage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema, check_write, did_you_mean
+from lakelock.table.schema import TableSchema, check_write, require_columns
 from lakelock.table.snapshot import DataFile
 
 
@@ -100,43 +102,43 @@ class Attempt:
         self.kept.append(frame)
 
     def close(self) -> None:
-        """Free what was kept."""
+        """Free what was kept. Where Spark has gone, that is free already."""
         while self.kept:
-            self.kept.pop().unpersist()
+            with suppress(Py4JError, OSError, AttributeError):
+                self.kept.pop().unpersist()
 
     def read(self, files: Sequence[DataFile], *, meta: bool = False) -> DataFrame:
         """The rows of these files, with the table's columns, or with Hudi's five before them."""
         columns = self.schema.file_schema if meta else self.schema.arrow
         return read_files(self.spark, self.root, files, spark_schema(columns))
 
+    def condition(self, given: str | Column) -> Condition:
+        """A condition on the table's rows, at this moment."""
+        return Condition.of(self.spark, spark_schema(self.schema.arrow), given)
+
     @property
     def tasks(self) -> int:
         return parallelism(self.spark)
 
 
-def prepared(attempt: Attempt, df: DataFrame, *, keys_only: bool = False) -> tuple[DataFrame, TableSchema]:
+def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null") -> tuple[DataFrame, TableSchema]:
     """The columns of `df` that the table has, and the table's schema after the write; `SchemaError` if they do not fit.
 
-    Key, partition and ordering columns must be there; with `keys_only` the others are left out.
+    Key, partition and ordering columns must be there. An upsert says in `missing` what becomes of others that are not.
     """
-    properties = attempt.properties
-    needed = [*properties.record_keys, *properties.partition_fields]
-    ordering = [] if keys_only or properties.ordering_field is None else [properties.ordering_field]
-    _require(df.columns, [(name, "key") for name in properties.record_keys])
-    _require(df.columns, [(name, "partition") for name in properties.partition_fields])
-    _require(df.columns, [(name, "ordering") for name in ordering])
-    if keys_only:
-        df = df.select(*[column(name) for name in dict.fromkeys(needed)])
-        check_write(_only(attempt.schema, df.columns), arrow_schema(df.schema))
-        return df, attempt.schema
-    schema = check_write(attempt.schema, arrow_schema(df.schema), attempt.settings.merge_schema)
+    require_columns(df.columns, attempt.properties.needed_columns)
+    schema = check_write(attempt.schema, arrow_schema(df.schema), attempt.settings.merge_schema, missing)
     return df.select(*[column(name) for name in schema.names if name in df.columns]), schema
 
 
-def _require(columns: Sequence[str], needed: Iterable[tuple[str, str]]) -> None:
-    for name, role in needed:
-        if name not in columns:
-            raise SchemaError(f"the {role} column {name!r} is missing in the rows to write", hint=did_you_mean(name, columns))
+def prepared_keys(attempt: Attempt, df: DataFrame) -> tuple[DataFrame, TableSchema]:
+    """The key and partition columns of `df`, and these columns of the table; `SchemaError` if one is missing or misfits."""
+    needed = [(name, role) for name, role in attempt.properties.needed_columns if role != "ordering"]
+    require_columns(df.columns, needed)
+    df = df.select(*[column(name) for name in dict.fromkeys(name for name, _ in needed)])
+    columns = _only(attempt.schema, df.columns)
+    check_write(columns, arrow_schema(df.schema))
+    return df, columns
 
 
 def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column
 
 from lakelock.engine.file_tasks import rewrite_group
 from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.writing.attempt import Attempt, Written
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.parcels import ROUTE
@@ -24,7 +24,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.snapshot import DataFile
 
 
-def delete_where(attempt: Attempt, condition: str | Column) -> Written:
+def delete_where(attempt: Attempt, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition. Nobody may add such a row meanwhile."""
     attempt.tx.reads(RowsRead(condition, attempt.read))
     files = attempt.tx.snapshot().files

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from lakelock.engine.file_tasks import write_new_files
 from lakelock.errors import SchemaError
+from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
@@ -47,7 +48,13 @@ def write_rows(attempt: Attempt, frame: DataFrame, context: WriteContext, what: 
     return attempt.written(frame.mapInArrow(stage, REPORTS_ONLY), what)
 
 
-def insert_stage(context: WriteContext, batches: Iterator[pa.RecordBatch], *, in_order: bool = True) -> Iterator[WriteStat]:
+def insert_stage(
+    context: WriteContext,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    in_order: bool = True,
+    shared: SharedHeartbeat | None = None,
+) -> Iterator[WriteStat]:
     """On an executor: write the rows of one task, partition after partition, and report the files.
 
     Unless the rows come with each partition's together (`in_order`), they are brought together here, in bounded memory.
@@ -58,7 +65,7 @@ def insert_stage(context: WriteContext, batches: Iterator[pa.RecordBatch], *, in
         rows = gathered(rows, context.properties)
     partitions = groupby(by_partition(rows, context.properties), key=lambda piece: piece[0])
     files = (write_new_files(context, partition, (piece for _, piece in pieces), task) for partition, pieces in partitions)
-    yield from while_wanted(context, chain.from_iterable(files))
+    yield from while_wanted(context, chain.from_iterable(files), shared)
 
 
 def by_partition(rows: Iterator[pa.Table], properties: TableProperties) -> Iterator[tuple[str, pa.Table]]:

@@ -13,16 +13,20 @@ from functools import partial
 from lakelock.clock import SystemRuntime
 from lakelock.errors import WriteFailed
 from lakelock.markers.names import MarkerKind
+from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.write_context import WriteContext
 from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
 
 
-def while_wanted(context: WriteContext, written: Iterator[WriteStat]) -> Iterator[WriteStat]:
+def while_wanted(
+    context: WriteContext, written: Iterator[WriteStat], shared: SharedHeartbeat | None = None
+) -> Iterator[WriteStat]:
     """Pass on the files that a task writes. `WriteFailed`, and all of them are removed, if in the end nobody wants them.
 
     The commit removes the markers of the attempts that it does not count before it removes their files for the last time, and
-    every transaction removes its heartbeat in the end. One request for each file, and one.
+    every transaction removes its heartbeat in the end. One request for each file, and one. By the answers a heartbeat that the
+    task keeps up together with others (`shared`) knows what time it is.
     """
     files: list[str] = []
     markers: list[str] = []
@@ -38,6 +42,9 @@ def while_wanted(context: WriteContext, written: Iterator[WriteStat]) -> Iterato
     found = SystemRuntime().gather(
         [partial(storage.get, key) for key in signs], limit=context.settings.listing.parallel_requests
     )
+    beat, marked_ms = found[-1], [marker.modified_ms for marker in found[:-1] if marker is not None]
+    if shared is not None and beat is not None and marked_ms:
+        shared.wrote(beat, max(marked_ms))
     if None in found:
         storage.delete(files)
         storage.delete(markers)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared
 from lakelock.spark_plugin.writing.deleting import remove_rows
 from lakelock.spark_plugin.writing.inserting import FITS, insert, write_rows
@@ -31,14 +32,14 @@ def overwrite_table(attempt: Attempt, df: DataFrame) -> Written:
     return _replacing(attempt, written, {*partitions, *(stat.partition_path or "" for stat in written.stats)})
 
 
-def overwrite_where(attempt: Attempt, df: DataFrame, condition: str | Column) -> Written:
+def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition and insert `df`, whose rows must all satisfy it too."""
     attempt.tx.reads(RowsRead(condition, attempt.read))
     files = attempt.tx.snapshot().files
     selection = select_rows(attempt, files, condition)
     attempt.tx.claim(files[number].group for number in sorted(selection.counts))
-    fits = F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
     frame, schema = prepared(attempt, df)
+    fits = F.coalesce(condition.on(frame), F.lit(False))
     added = write_rows(attempt, frame.withColumn(FITS, fits), attempt.context(schema), "writing rows")
     removed = remove_rows(replace(attempt, earlier=Written((), schema)), files, selection)
     return Written((*added, *removed), schema)

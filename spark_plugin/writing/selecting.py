@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.parcels import ROUTE
@@ -38,15 +39,16 @@ class Selection:
         return self.frame.where(F.col(REPORT).isNull()).drop(REPORT)
 
 
-def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: str | Column) -> Selection:
+def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: Condition) -> Selection:
     """Find the rows of the files that satisfy the condition; where it is null they do not."""
     numbers = {file.name: number for number, file in enumerate(files)}
     rows = attempt.read(files)
+    chosen = rows.where(condition.on(rows))
     if files:
         place = rows.metadataColumn("_metadata")
-        rows = rows.where(condition).select(place["file_name"].alias(_FILE), place["row_index"].alias(_ROW))
+        rows = chosen.select(place["file_name"].alias(_FILE), place["row_index"].alias(_ROW))
     else:
-        rows = rows.where(condition).select(F.lit("").alias(_FILE), F.lit(0).alias(_ROW))
+        rows = chosen.select(F.lit("").alias(_FILE), F.lit(0).alias(_ROW))
     stage = reporting(SELECTED, partial(select_stage, numbers))
     frame = rows.mapInArrow(stage, spark_schema(SELECTED))
     attempt.keep(frame)

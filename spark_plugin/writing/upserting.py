@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.spark_plugin.frames import spark_schema
-from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared
+from lakelock.spark_plugin.frames import arrow_schema, spark_schema
+from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared, prepared_keys
 from lakelock.spark_plugin.writing.key_reads import KeysRead, LookedUp
 from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, ROUTE
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting
@@ -22,7 +21,7 @@ from lakelock.spark_plugin.writing.rewriting import RewritePlan, rewrite_stage
 from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_routes
 from lakelock.spark_plugin.writing.tagging import TagPlan, TagReport, tag_stage
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.schema import TableSchema
+from lakelock.table.schema import TableSchema, columns_of_upserts
 
 TASK_ROWS = 500_000
 """Incoming rows that one write task holds, beyond which there are more tasks."""
@@ -32,14 +31,15 @@ FEW_FILES = 64
 
 def upsert(attempt: Attempt, df: DataFrame) -> Written:
     """Insert or replace the rows of `df` by key."""
-    frame, schema = prepared(attempt, df)
-    return _by_key(attempt, frame, schema, schema, deletes=False)
+    missing = attempt.settings.missing_columns
+    frame, schema = prepared(attempt, df, missing=missing)
+    columns = columns_of_upserts(schema, arrow_schema(frame.schema), missing)
+    return _by_key(attempt, frame, columns, schema, deletes=False)
 
 
 def delete_keys(attempt: Attempt, df: DataFrame) -> Written:
     """Delete the rows that have the keys in `df`, which needs the key and partition columns only."""
-    frame, schema = prepared(attempt, df, keys_only=True)
-    columns = TableSchema(pa.schema([field for field in schema.arrow if field.name in frame.columns]))
+    frame, columns = prepared_keys(attempt, df)
     return _by_key(attempt, frame, columns, attempt.schema, deletes=True)
 
 

@@ -95,7 +95,11 @@ class BaseFile:
             found.validate(full=True)
             if found.null_count:
                 raise self._damaged(f"it holds {found.null_count} rows without a record key")
-            return read_as(batch, wanted, self.name)
+            rows = read_as(batch, wanted, self.name)
+            for field, column in zip(schema.arrow, rows.columns[len(stamps) :], strict=True):
+                if column.null_count and not field.nullable:
+                    raise self._damaged(f"{column.null_count} rows lack {field.name}, which the table says is not null")
+            return rows
 
         yield from self._batches([*stamps.names, *schema.names], batch_rows, stamped)
 

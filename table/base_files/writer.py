@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 from lakelock.settings import WriteSettings
 from lakelock.table.base_files.bloom import DYNAMIC, BloomFilter
 from lakelock.table.base_files.key_range import KeyRange
+from lakelock.table.fitting import conform
 from lakelock.table.schema import (
     COMMIT_SEQNO,
     COMMIT_TIME,
     FILE_NAME,
-    META_COLUMNS,
     PARTITION_PATH,
     RECORD_KEY,
     TableSchema,
@@ -82,6 +82,8 @@ class BaseFileWriter:
         self._buffered = pa.schema(
             [(COMMIT_TIME, CONSTANT), (COMMIT_SEQNO, pa.string()), (RECORD_KEY, pa.string()), *schema.arrow]
         )
+        types = dict.fromkeys((COMMIT_TIME, PARTITION_PATH, FILE_NAME), CONSTANT)
+        self._handled = pa.schema([f.with_type(types.get(f.name, f.type)) for f in schema.file_schema])
 
     @property
     def rows(self) -> int:
@@ -94,8 +96,13 @@ class BaseFileWriter:
         return self._settings.batch_rows
 
     def add_new(self, rows: pa.Table, keys: pa.ChunkedArray) -> None:
-        """Add rows of the table's schema that this transaction inserts, with their record keys."""
+        """Add rows that this transaction inserts, with their record keys.
+
+        Columns of the table that they lack are null; `SchemaError` where one must not be null.
+        """
         count = rows.num_rows
+        if rows.schema != self._schema.arrow:
+            rows = conform(rows, self._schema.arrow)
         self.add_stamped(rows, keys, constant(self.stamp.instant, count), sequence_numbers(self.stamp, self._rows, count))
 
     def add_stamped(self, rows: pa.Table, keys: pa.ChunkedArray, commit_times: Any, seqnos: Any) -> None:
@@ -146,15 +153,13 @@ class BaseFileWriter:
         times = table.column(COMMIT_TIME).unify_dictionaries() if table.column(COMMIT_TIME).num_chunks > 1 else table.column(0)
         partition, name = (constant(value, table.num_rows) for value in (self.stamp.partition, self.stamp.file_name))
         columns = [times, table.column(1), table.column(2), partition, name, *table.columns[3:]]
-        return pa.table(columns, names=[*META_COLUMNS, *self._schema.names])
+        return pa.table(columns, schema=self._handled)
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         codec = self._settings.compression
-        types = dict.fromkeys((COMMIT_TIME, PARTITION_PATH, FILE_NAME), CONSTANT)
-        schema = pa.schema([f.with_type(types.get(f.name, f.type)) for f in self._schema.file_schema])
         self._parquet = pq.ParquetWriter(
             self._output,
-            schema,
+            self._handled,
             store_schema=False,
             use_dictionary=[COMMIT_TIME, PARTITION_PATH, FILE_NAME, *repeating_columns(first, self._schema.names)],
             compression=codec,

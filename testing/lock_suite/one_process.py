@@ -247,6 +247,24 @@ class OneProcessPromises(Promises):
         assert lease.lost is not None
         take(arena.writer("two"))
 
+    def test_a_closed_lock_is_granted_to_nobody_any_more_also_not_to_a_thread_that_waits_for_it(self, arena: Arena) -> None:
+        runtime = SystemRuntime()
+        provider, other = arena.writer("one", lease_s=15, runtime=runtime), arena.writer("other", lease_s=15, runtime=runtime)
+        provider.acquire(wait_s=12)
+
+        def wait() -> None:
+            with pytest.raises(LockError, match="closed"):
+                provider.acquire(wait_s=60)
+
+        def close() -> None:
+            runtime.sleep(0.3)  # by then the other thread waits; without that it is refused just the same
+            provider.close()
+
+        runtime.gather([wait, wait, close], limit=3)
+        with pytest.raises(LockError, match="closed"):
+            provider.acquire(wait_s=0)
+        other.release(other.acquire(wait_s=12))
+
     def test_the_probe_passes_where_the_service_is_right(self, arena: Arena) -> None:
         provider = arena.writer("one")
         provider.probe()

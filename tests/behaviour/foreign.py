@@ -5,19 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelock.settings import WriteSettings
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.avro.container import encode
 from lakelock.table.avro.schemas import CLEANER_PLAN, REQUESTED_REPLACE
+from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.keyed import Keyed
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
 
 AFTER_ALL_MS = 1
+
+ARCHIVE = pa.schema(
+    [
+        ("instantTime", pa.string()),
+        ("completionTime", pa.string()),
+        ("action", pa.string()),
+        ("metadata", pa.binary()),
+        ("plan", pa.binary()),
+        ("version", pa.int32()),
+    ]
+)
+"""The rows of Java 1.2's archive files (see the golden table `mixed_archived`)."""
 
 
 @dataclass
@@ -64,6 +83,26 @@ class Peer:
         self.complete(instant, [self.write(instant, partition, file_id)])
         return instant
 
+    def insert(self, rows: pa.Table, partition: str, *, instant: str = "", schema: str = "") -> str:
+        """Rows in a new file group, and a commit that says what columns the table has now, by default those of the rows."""
+        instant, properties = instant or self.begin(), read_properties(self.storage)
+        columns, new = TableSchema(rows.schema), DataFile(partition, f"peer-{instant}-0", "0-0-0", instant, 0)
+        with self.storage.open_output(new.key) as out:
+            writer = BaseFileWriter(out, columns, Stamp(properties.name, instant, partition, new.name), WriteSettings())
+            keyed = Keyed.of(rows, properties)
+            writer.add_new(keyed.rows, keyed.keys)
+            writer.close()
+            size_bytes = out.tell()
+        stat = WriteStat(new.file_id, new.key, partition_path=partition, num_writes=len(keyed), file_size_bytes=size_bytes)
+        self.complete(instant, [stat], operation="INSERT", extra={"schema": schema or columns.to_avro_json(properties.name)})
+        return instant
+
+    def alter(self, schema: str) -> str:
+        """Say what columns the table has from now on, and write nothing."""
+        instant = self.begin()
+        self.complete(instant, [], operation="ALTER_SCHEMA", extra={"schema": schema})
+        return instant
+
     def plan_clustering(self, *groups: FileGroupId, instant: str = "") -> str:
         """Schedule clustering of file groups; somebody will execute it later."""
         slices = [{"partitionPath": group.partition, "fileId": group.file_id} for group in groups]
@@ -100,9 +139,15 @@ class Peer:
         assert self.storage.put_if_absent(layout.timeline(done.file_name), b"done") is not None
 
     def archive(self, *instants: str) -> None:
-        """Move instants out of the active timeline, as a file that names the first and the last."""
+        """Move instants out of the active timeline, as Java does: first into a file that names the first and the last."""
         names = [i.key for i in self.storage.list(layout.TIMELINE) if layout.split_path(i.key)[1][:17] in instants]
-        self.storage.put(f"{layout.HISTORY}/{min(instants)}_{max(instants)}_0.parquet", b"archived")
+        rows = []
+        for instant in (i for i in read_timeline(self.storage).instants if i.is_completed and i.requested in instants):
+            stored = self.storage.get(layout.timeline(instant.file_name))
+            assert stored is not None
+            rows.append((instant.requested, instant.completion, instant.action, stored.data, None, 1))
+        with self.storage.open_output(f"{layout.HISTORY}/{min(instants)}_{max(instants)}_0.parquet") as out:
+            pq.write_table(pa.table(list(zip(*rows, strict=True)) or [[] for _ in ARCHIVE], schema=ARCHIVE), out)
         self.storage.delete(names)
 
     def change_properties(self, **changes: str) -> None:

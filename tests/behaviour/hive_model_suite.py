@@ -147,6 +147,7 @@ class HiveModelSuite:
         with ThreadPoolExecutor(2) as pool:
             assert list(pool.map(work, range(2))) == [rounds] * 2
 
+    @pytest.mark.waits
     def test_h13_a_request_is_granted_or_denied_at_once_and_a_denial_keeps_nothing(self, warehouse: Warehouse) -> None:
         t1, t2, rival = warehouse("t1"), warehouse("t2"), warehouse("t2")
         held = rival.acquire(locks_of("INSERT", [P1]), wait_s=12)
@@ -161,6 +162,7 @@ class HiveModelSuite:
         with holding_several(wanted, ONCE, RUNTIME):
             assert len(t1.inspect()) == len(t2.inspect()) == 1
 
+    @pytest.mark.waits
     def test_h13_the_whole_list_is_tried_again_until_it_is_granted(self, warehouse: Warehouse) -> None:
         t1, t2, rival = warehouse("t1"), warehouse("t2"), warehouse("t2")
         held = rival.acquire(locks_of("INSERT"), wait_s=12)

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import ConflictError, DuplicateKeyError
+from lakelock.errors import ConflictError, DuplicateKeyError, InputError
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.kernels import ArrowKernels
@@ -119,3 +119,25 @@ def test_a_transfer_that_read_what_another_changed_is_rejected_whole(storage):
         with pytest.raises(ConflictError):
             engine.upsert_in(tx, rows(("b", seen[0][1] + seen[1][1], "2")))
     assert content(engine.read()) == [("a", 50, "1"), ("b", 100, "2")]
+
+
+def at_random():
+    return pc.Expression._call("random", [], pc.RandomOptions(initializer="system")) < 0.5
+
+
+def test_a_condition_that_draws_lots_is_refused_before_any_work(engine, storage):
+    engine.insert(rows(("a", 1, "1"), ("b", 2, "1")))
+    before = sorted(listed.key for listed in storage.list(""))
+    with pytest.raises(InputError, match=r"random\(.* may answer differently") as caught:
+        engine.delete((pc.field("v") > 0) & at_random())
+    assert "delete them by key" in caught.value.hint
+    assert sorted(listed.key for listed in storage.list("")) == before
+    with engine._coordinator.begin("UPSERT") as tx, pytest.raises(InputError, match="may answer differently"):
+        engine.read_in(tx, at_random())
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize("name", ["random({x})", 'a "random({x})" b', "random()"])
+def test_a_value_that_reads_like_a_lot_is_none(engine, name):
+    engine.insert(rows((name, 1, "1"), ("b", 2, "1")))
+    assert engine.delete(pc.field("id") == name).rows_deleted == 1

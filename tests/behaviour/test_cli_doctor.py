@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from lakelock.cli.checks import broken_neighbours, examine
+from lakelock.cli.checks import examine
 from lakelock.cli.doctor_context import Check, DoctorContext
 from lakelock.cli.output import Exit
+from lakelock.cli.spark_checks import broken_neighbours, check_spark, judge_connector, judge_pandas, judge_pyspark
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.testing import ManualRuntime
-from tests.behaviour.command_line import everything, left_by_a_dead_writer, run, writer
+from tests.behaviour.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import insert, new_table
 from tests.faulty_storage import Fault, FaultyStorage, Rule, Wrapped
 
@@ -28,16 +30,23 @@ class TestDoctor:
         assert ended.code == Exit.OK
         assert "refuses a second create" in ended.out
         assert "1 commits in the timeline" in ended.out
-        names = [check["name"] for check in run("doctor", path, "--json").json["checks"]]
-        assert names == ["settings", "table", "storage", "clock", "lock", "writers", "decisions", "contents", "packages"]
+        names = dict.fromkeys(check["name"] for check in run("doctor", path, "--json").json["checks"])
+        assert [*names] == [
+            "settings", "table", "storage", "clock", "lock", "writers", "decisions", "contents", "packages", "spark",
+        ]  # fmt: skip
 
-    def test_it_leaves_nothing_behind_but_the_locks_own_files(self, storage: LocalStorage, path: str) -> None:
+    def test_it_leaves_nothing_behind(self, storage: LocalStorage, path: str) -> None:
         insert(writer(storage), storage, "month=1", "a")
-        run("doctor", path)
-        before = everything(storage)
-        run("doctor", path)
-        assert everything(storage) == before
-        assert not [key for key in before if "probe" in key]
+        before = files(path)
+        assert run("doctor", path).code == Exit.OK
+        assert files(path) == before
+        assert not [file for file in before if "probe" in file]
+
+    def test_of_a_table_that_nobody_has_written_only_the_locks_own_file_stays(self, storage: LocalStorage, path: str) -> None:
+        before = files(path)
+        assert run("doctor", path).code == Exit.OK
+        left = {Path(file).name for file in files(path) - before if Path(file).is_file()}
+        assert left == {"table_lock.json", ".table_lock.json.lock", "lock.token"}
 
     def test_a_path_without_a_table_is_refused_and_stays_as_it_was(self, tmp_path: Path) -> None:
         ended = run("doctor", str(tmp_path / "nothing"))
@@ -104,15 +113,23 @@ class TestDoctor:
         ended = run("doctor", path)
         assert f"decision 1 commits {done.instant}, which is not visible yet" in ended.out
 
-    def test_a_table_that_is_only_read_is_a_warning_that_says_why(self, storage: LocalStorage, path: str) -> None:
+    def test_a_table_that_cannot_be_written_fails_with_every_reason_at_once(self, storage: LocalStorage, path: str) -> None:
+        insert(writer(storage), storage, "month=1", "00000001-1347-4187-8af3-1c83a1831000-0")
         found = storage.get(layout.PROPERTIES)
         assert found is not None
-        storage.put(layout.PROPERTIES, found.data + b"hoodie.table.metadata.partitions=files\n")
+        changes = b"hoodie.table.metadata.partitions=files\nhoodie.table.timeline.timezone=LOCAL\n"
+        storage.put(layout.PROPERTIES, found.data + changes)
         ended = run("doctor", path, "--json")
-        (table,) = [check for check in ended.json["checks"] if check["name"] == "table"]
-        assert table["status"] == "warning"
-        assert "not written" in table["found"]
-        assert "hoodie.metadata.enable" in table["hint"]
+        assert (ended.code, ended.json["ok"]) == (Exit.ERROR, False)
+        table = [check for check in ended.json["checks"] if check["name"] == "table"]
+        assert {check["status"] for check in table} == {"failed"}
+        for reason, check in zip(
+            ("can be read, but not written", "metadata table", "zone LOCAL", "buckets"), table, strict=True
+        ):
+            assert reason in check["found"]
+        assert [bool(check["hint"]) for check in table] == [False, False, False, True]
+        assert table[-1]["hint"].endswith("it can be read meanwhile")
+        assert "lock" in {check["name"] for check in ended.json["checks"]}
 
     def test_storage_that_ignores_conditions_fails(self) -> None:
         (found,) = [check for check in self._examined(_Careless(self._table())) if check.name == "storage"]
@@ -151,6 +168,56 @@ class TestDoctor:
 
     def _examined(self, storage: Storage, runtime: ManualRuntime | None = None) -> list[Check]:
         return list(examine(DoctorContext("t", Settings.resolve(), storage, runtime or ManualRuntime())))
+
+
+class TestSpark:
+    """What the doctor says of Spark; it starts none."""
+
+    def test_what_is_installed_here_is_fine(self, storage: LocalStorage, path: str) -> None:
+        checks = [check for check in run("doctor", path, "--json").json["checks"] if check["name"] == "spark"]
+        assert {check["status"] for check in checks} == {"ok"}, checks
+
+    @pytest.mark.parametrize(("version", "status"), [("3.5.9", "failed"), ("4.0.0", "ok"), ("4.3.0.dev1", "ok")])
+    def test_pyspark_before_4_fails(self, version: str, status: str) -> None:
+        assert judge_pyspark(version).status == status
+
+    @pytest.mark.parametrize(
+        ("version", "status"), [(None, "failed"), ("2.1.4", "failed"), ("2.2.0", "ok"), ("2.3.3", "ok"), ("3.0.1", "warning")]
+    )
+    def test_pandas_must_be_there_and_in_the_range_of_pyspark(self, version: str | None, status: str) -> None:
+        found = judge_pandas(version)
+        assert found.status == status
+        assert (found.hint == "pip install 'lakelock[spark]'") == (status != "ok")
+
+    def test_a_connector_that_spark_lacks_is_a_warning_with_the_artifact_of_its_hadoop(self) -> None:
+        (found,) = judge_connector("s3", ["hadoop-client-api-3.5.0.jar", "zstd-jni-1.5.jar"])
+        assert found.status == "warning"
+        assert '"org.apache.hadoop:hadoop-aws:3.5.0"' in found.hint
+        (found,) = judge_connector("gs", ["hadoop-client-api-3.5.0.jar"])
+        assert "gcs-connector:VERSION" in found.hint
+
+    def test_a_connector_that_is_there_is_fine_and_a_disk_needs_none(self) -> None:
+        (found,) = judge_connector("s3", ["hadoop-aws-3.5.0.jar", "hadoop-client-api-3.5.0.jar"])
+        assert found.status == "ok"
+        assert list(judge_connector("file", [])) == []
+
+    def test_a_spark_that_is_not_found_is_said(self) -> None:
+        (found,) = judge_connector("abfs", None)
+        assert (found.status, "hadoop-azure" in found.found) == ("warning", True)
+
+    def test_a_table_on_s3_asks_for_the_jar_of_the_spark_that_is_installed(self) -> None:
+        class OnS3(MemoryStorage):
+            uri = "s3://lake/t"  # type: ignore[assignment]
+
+        (found,) = [
+            c for c in check_spark(DoctorContext("t", Settings.resolve(), OnS3(), ManualRuntime())) if "jars" in c.found
+        ]
+        assert re.search(r"hadoop-aws:3\.\d+\.\d+", found.hint)
+
+
+def files(path: str) -> set[str]:
+    """Every file of a table, also those that no listing shows."""
+    return {str(file) for file in Path(path).rglob("*")}
 
 
 class _Careless(Wrapped):

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, RolledBackError, TableError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.instants import Action, format_instant
 from lakelock.table.layout import FileGroupId
-from lakelock.table.schema import TableSchema
 from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import HUDI, QUICK, SCHEMA, groups, insert, leftovers, new_table, put_file, visible, writer
+from tests.behaviour.tables import (
+    HUDI,
+    QUICK,
+    ScriptedRead,
+    groups,
+    insert,
+    leftovers,
+    new_table,
+    put_file,
+    visible,
+    writer,
+)
 
 A, B = FileGroupId("month=1", "a"), FileGroupId("month=1", "b")
 
@@ -126,18 +133,47 @@ def test_clustering_that_was_executed_meanwhile_rejects_who_rewrote_the_old_file
     assert sorted(groups(storage)) == ["month=1/b", "month=1/new"]
 
 
-def test_a_partition_that_a_peer_overwrote_meanwhile_rejects_who_adds_to_it(storage, peer):
+def replace_both(peer, operation, stats=()):
+    """A peer replaces both file groups of the partition by the group `z`, and completes what else it wrote."""
+    instant = peer.begin(Action.REPLACE_COMMIT, plan=b"plan")
+    written = [peer.write(instant, "month=1", file_id) for file_id in ("z", *stats)]
+    peer.complete(instant, written, action=Action.REPLACE_COMMIT, operation=operation, replaced={"month=1": ("a", "b")})
+
+
+def test_who_adds_to_a_partition_that_a_peer_overwrote_meanwhile_adds_to_what_it_left(storage, peer):
     tx = writer(storage).begin("INSERT")
     stats = [put_file(tx, storage, "month=1", "c")]
-    instant = peer.begin(Action.REPLACE_COMMIT, plan=b"plan")
-    peer.complete(
-        instant,
-        [peer.write(instant, "month=1", "z")],
-        action=Action.REPLACE_COMMIT,
-        operation="INSERT_OVERWRITE",
-        replaced={"month=1": ("a", "b")},
-    )
-    check_rejected(storage, tx, stats, ConflictRule.PARTITION_OVERWRITE)
+    replace_both(peer, "INSERT_OVERWRITE")
+    tx.commit(stats)
+    assert sorted(groups(storage)) == ["month=1/c", "month=1/z"]
+
+
+def reading(storage, *sees):
+    """A transaction that read rows of these file groups and adds to another partition."""
+    tx = writer(storage).begin("UPSERT")
+    tx.reads(ScriptedRead(sees))
+    return tx, [put_file(tx, storage, "month=2", "sum")]
+
+
+def test_a_read_beside_a_clustering_of_what_it_read_is_accepted(storage, peer):
+    """It moves rows and changes none, so what was read is still true."""
+    tx, stats = reading(storage, "a", "b", "z")
+    replace_both(peer, "CLUSTER")
+    tx.commit(stats)
+    assert sorted(groups(storage)) == ["month=1/z", "month=2/sum"]
+
+
+def test_a_read_beside_what_only_looks_like_a_clustering_is_rejected(storage, peer):
+    tx, stats = reading(storage, "a")
+    replace_both(peer, "INSERT_OVERWRITE")
+    check_rejected(storage, tx, stats, ConflictRule.DELETE_READ)
+
+
+def test_a_clustering_that_also_writes_the_next_slice_of_a_file_group_may_have_changed_rows(storage, peer):
+    insert(writer(storage), storage, "month=1", "c")
+    tx, stats = reading(storage, "c")
+    replace_both(peer, "CLUSTER", stats=["c"])
+    check_rejected(storage, tx, stats, ConflictRule.DELETE_READ)
 
 
 @pytest.mark.parametrize("action", [Action.CLEAN, Action.SAVEPOINT])
@@ -203,30 +239,6 @@ def test_what_was_archived_before_stays_visible_and_is_built_upon(storage, peer)
     tx, stats = rewrite(storage)
     tx.commit(stats)
     assert f"month=1/a@{tx.instant}" in visible(storage)
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs", "rejected"),
-    [("same", "same", False), ("same", "wider", False), ("wider", "same", False), ("wider", "wider", True)],
-)
-def test_of_two_that_add_columns_one_is_rejected_and_no_other_mix_is(mine, theirs, rejected):
-    storage = MemoryStorage()
-    new_table(storage)
-    wider = TableSchema.from_arrow(SCHEMA.append(pa.field("extra", pa.string())))
-    settings = Settings.resolve({"write.merge_schema": True}).settings
-    tx = writer(storage, settings).begin("INSERT")
-    row = pa.table([["x"], [1], ["2"]], schema=SCHEMA)
-    added = row.append_column("extra", pa.array(["e"])) if theirs == "wider" else row
-    ArrowEngine(writer(storage, settings)).insert(added)
-    stats = [put_file(tx, storage, "month=1", "a")]
-    if rejected:
-        with pytest.raises(ConflictError) as caught:
-            tx.commit(stats, schema=wider)
-        assert caught.value.conflict.rule is ConflictRule.METADATA
-        return
-    tx.commit(stats, schema=wider if mine == "wider" else None)
-    names = writer(storage).schema().arrow.names
-    assert ("extra" in names) == ("wider" in (mine, theirs))
 
 
 def test_the_time_that_a_peer_has_requested_for_something_else_is_left_to_it(storage, peer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from lakelock.errors import RolledBackError, StorageUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
+from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.settings import HeartbeatSettings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
@@ -132,7 +134,7 @@ def test_a_paused_writer_is_dead_for_good(runtime: ManualRuntime, storage: Count
     paused.advance(1000)
     assert not heartbeat.alive()
     assert storage.total == 0
-    with pytest.raises(RolledBackError, match="no heartbeat for 1120 s"):
+    with pytest.raises(RolledBackError, match="no heartbeat for 1120.0 s"):
         heartbeat.ensure_alive()
 
 
@@ -355,3 +357,163 @@ def test_two_processes_that_resume_at_once_both_go_on(runtime: ManualRuntime, st
     assert found is not None
     beat_in_between = Rule(op="put_if_match", fault=None, meanwhile=lambda: storage.put(first.key, found.data))
     assert Heartbeat.resume(FaultyStorage(storage, [beat_in_between]), first.record, runtime) is not None
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_commit_goes_on_beating_where_a_task_beats_at_the_same_moment(runtime: ManualRuntime, fault: Fault) -> None:
+    storage = FaultyStorage(MemoryStorage(), [Rule(op="put_if_match", nth=nth, fault=fault) for nth in (1, 2)])
+    first = started(storage, runtime)
+    resumed = Heartbeat.resume(storage, first.record, runtime)
+    assert resumed is not None and resumed.alive()
+
+
+@dataclass
+class Job:
+    """The tasks of one job, each in a process with a clock of its own, and its heartbeat file."""
+
+    storage: Storage
+    runtime: ManualRuntime
+    record: HeartbeatRecord
+
+    def task(self) -> SharedHeartbeat:
+        joined = SharedHeartbeat.join(self.storage, self.record, self.runtime)
+        assert joined is not None
+        return joined
+
+    def judged(self) -> LivenessState:
+        return judge_all(self.storage, SETTINGS, self.runtime, [])[INSTANT].state
+
+
+@pytest.fixture
+def job(runtime: ManualRuntime, storage: CountingStorage) -> Job:
+    begun = started(storage, runtime)
+    begun.stop(delete=False)
+    storage.reset()
+    return Job(storage, runtime, begun.record)
+
+
+def writes(storage: CountingStorage) -> int:
+    return sum(count for op, count in storage.requests.items() if op.startswith("put"))
+
+
+def test_two_hundred_tasks_do_not_all_write_the_heartbeat(runtime: ManualRuntime, storage: CountingStorage, job: Job) -> None:
+    tasks = [job.task() for _ in range(200)]
+    assert dict(storage.requests) == {"get": 200}
+    for minute in range(1, 11):
+        runtime.advance(60)
+        assert all(task.alive() for task in tasks)
+        assert writes(storage) <= 4 * minute and storage.requests["get"] <= 200 * (2 * minute + 4)
+    assert job.judged() is LivenessState.ALIVE
+
+
+def test_tasks_that_begin_at_one_moment_on_a_slow_storage_write_little(tmp_path: Path) -> None:
+    """With real threads: what counts is how many look before the first beat is there."""
+    counting = CountingStorage(LocalStorage(tmp_path))
+    slow = FaultyStorage(counting, [Rule(fault=None, nth=None, meanwhile=lambda: SystemRuntime().sleep(0.01))])
+    begun = started(counting, SystemRuntime(), interval_s=32, misses=1)
+    begun.stop(delete=False)
+    SystemRuntime().sleep(0.02)
+    counting.reset()
+    tasks = [SharedHeartbeat.join(slow, begun.record, SystemRuntime()) for _ in range(40)]
+    deadline_s = SystemRuntime().monotonic_s() + 30
+    while counting.requests["get"] < 80 and SystemRuntime().monotonic_s() < deadline_s:
+        SystemRuntime().sleep(0.05)
+    for task in tasks:
+        assert task is not None
+        task.ensure_alive()
+        task.stop(delete=False)
+    assert counting.requests["get"] >= 80
+    assert 1 <= writes(counting) <= 10
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_an_answer_that_others_write_too_fails_no_task(
+    runtime: ManualRuntime, storage: CountingStorage, job: Job, fault: Fault
+) -> None:
+    """409 and 503 come as no definite answer, 412 as None."""
+    lost = [Rule(op="put_if_match", nth=nth, fault=fault) for nth in range(1, 100, 2)]
+    job.storage = FaultyStorage(storage, lost)
+    tasks = [job.task() for _ in range(20)]
+    for _ in range(100):
+        runtime.advance(30)
+        for task in tasks:
+            task.ensure_alive()
+        assert job.judged() is LivenessState.ALIVE
+
+
+def test_a_task_that_never_may_write_lives_on_the_beats_of_the_others(
+    runtime: ManualRuntime, storage: CountingStorage, job: Job
+) -> None:
+    refused = [Rule(op="put_if_match", nth=None)]
+    throttled = SharedHeartbeat.join(FaultyStorage(storage, refused), job.record, runtime)
+    assert throttled is not None
+    other = job.task()
+    runtime.advance(3600)
+    assert throttled.alive()
+    other.stop(delete=False)
+    runtime.advance(121)
+    with pytest.raises(RolledBackError, match="no reply to put_if_match"):
+        throttled.ensure_alive()
+
+
+def test_whichever_tasks_come_and_go_the_job_lives_until_the_last_has_gone(
+    runtime: ManualRuntime, storage: CountingStorage, job: Job
+) -> None:
+    running: list[SharedHeartbeat] = []
+    for _ in range(600):
+        running += [job.task() for _ in range(runtime_choice(runtime, 4))]
+        runtime.advance(1 + 20 * runtime.random())
+        assert all(task.alive() for task in running)
+        assert job.judged() is LivenessState.ALIVE
+        while len(running) > 1 + runtime_choice(runtime, 6):
+            running.pop(runtime_choice(runtime, len(running))).stop(delete=False)
+    for task in running:
+        task.stop(delete=False)
+    runtime.advance(125)
+    assert job.judged() is LivenessState.DEAD
+
+
+def runtime_choice(runtime: ManualRuntime, below: int) -> int:
+    return int(runtime.random() * below)
+
+
+def test_tasks_too_short_for_a_look_keep_the_job_alive_by_what_they_write(
+    runtime: ManualRuntime, storage: CountingStorage, job: Job
+) -> None:
+    for number in range(100):
+        task = job.task()
+        storage.put(f"marker-{number}", b"")
+        marker, beat = storage.get(f"marker-{number}"), storage.get(layout.heartbeat(INSTANT))
+        assert marker is not None and beat is not None
+        task.wrote(beat, marker.modified_ms)
+        task.stop(delete=False)
+        runtime.advance(70)
+        assert job.judged() is LivenessState.ALIVE
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_beat_at_the_end_of_a_task_may_fail(runtime: ManualRuntime, storage: CountingStorage, job: Job, fault: Fault) -> None:
+    job.storage = FaultyStorage(storage, [Rule(op="put_if_match", nth=None, fault=fault)])
+    beat = storage.get(layout.heartbeat(INSTANT))
+    assert beat is not None
+    job.task().wrote(beat, beat.modified_ms + 60_000)
+
+
+def test_a_shared_heartbeat_that_was_removed_stays_so(runtime: ManualRuntime, storage: CountingStorage, job: Job) -> None:
+    task = job.task()
+    storage.delete([layout.heartbeat(INSTANT)])
+    runtime.advance(60)
+    with pytest.raises(RolledBackError, match="it was removed"):
+        task.ensure_alive()
+    assert storage.get(layout.heartbeat(INSTANT)) is None
+    assert SharedHeartbeat.join(storage, job.record, runtime) is None
+
+
+def test_tasks_do_not_revive_a_job_that_others_may_have_taken_for_dead(
+    runtime: ManualRuntime, storage: CountingStorage, job: Job
+) -> None:
+    runtime.advance(119)
+    task = job.task()
+    runtime.advance(4)
+    with pytest.raises(RolledBackError, match="nobody has beaten for too long"):
+        task.ensure_alive()

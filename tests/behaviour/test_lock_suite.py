@@ -12,6 +12,8 @@ import pytest
 
 from lakelock.testing.lock_processes import Worker
 
+pytestmark = pytest.mark.waits
+
 BROKEN = """
 from dataclasses import replace
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakelock.errors import LockTimeout
+from lakelock.errors import LockError, LockTimeout
 from lakelock.providers import renewing
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
@@ -86,3 +86,18 @@ def test_a_storage_clock_that_jumps_ahead_does_not_rob_a_holder_that_renews() ->
     with renewing(holder, lease, runtime, 5.0), pytest.raises(LockTimeout):
         take(world.writer("rival"), wait_s=3 * LEASE_S)
     lease.ensure_active()
+
+
+@pytest.mark.parametrize("uri", ["memory:", "storage:"])
+def test_a_lock_that_is_refused_because_its_lease_runs_never_runs_for_0_s_more(uri: str) -> None:
+    runtime = ManualRuntime()
+    world = World(MemoryStorage(runtime.now_ms, name=uri), runtime, uri)
+    lease = take(world.writer("dead"))
+    operator = world.writer("operator")
+    runtime.advance(LEASE_S - 4.25)
+    for left_s, said in ((4.25, 5), (0.25, 1)):
+        holder = operator.inspect().holder
+        assert holder is not None and holder.left_s == left_s
+        with pytest.raises(LockError, match=f"whose lease runs for up to {said} s more\n"):
+            operator.break_lock(lease.token)
+        runtime.advance(4)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
 from lakelock.conflict import ConflictRule
@@ -14,8 +17,10 @@ from lakelock.errors import (
 )
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import ReadKind, WholeTable
+from lakelock.occ.conflicts.rules import PROFILES
 from lakelock.occ.history import Outcome
 from lakelock.occ.retrying import with_retries
+from lakelock.settings import ConcurrencySettings, RetrySettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
@@ -183,26 +188,46 @@ def test_the_hudi_profile_compares_file_groups_only(storage):
     tx.commit([])
 
 
-@pytest.mark.parametrize("overwrite_first", [True, False])
-def test_an_insert_and_a_concurrent_overwrite_of_its_partition_cannot_both_commit(storage, overwrite_first):
+def adding_and_overwriting(storage):
+    """Two transactions of one partition, both with their files written; and what commits each of them."""
     insert(writer(storage), storage, "month=1", "a")
-    adding, replacing = writer(storage).begin("INSERT"), writer(storage).begin("INSERT_OVERWRITE")
+    adding, replacing = writer(storage).begin("UPSERT"), writer(storage).begin("INSERT_OVERWRITE")
     added = put_file(adding, storage, "month=1", "b")
     replacing.overwrites(["month=1"])
     fresh = put_file(replacing, storage, "month=1", "c")
+    return adding, lambda: adding.commit([added]), lambda: replacing.commit([fresh], replaced={"month=1": ["a"]})
 
-    def overwrite():
-        replacing.commit([fresh], replaced={"month=1": ["a"]})
 
-    def add():
-        adding.commit([added])
-
-    first, second = (overwrite, add) if overwrite_first else (add, overwrite)
-    first()
+def test_an_overwrite_is_rejected_when_somebody_added_to_its_partition_meanwhile(storage):
+    _, add, overwrite = adding_and_overwriting(storage)
+    add()
     with pytest.raises(ConflictError) as caught:
-        second()
+        overwrite()
     assert caught.value.conflict.rule is ConflictRule.PARTITION_OVERWRITE
-    assert groups(storage) == (["month=1/c"] if overwrite_first else ["month=1/a", "month=1/b"])
+    assert groups(storage) == ["month=1/a", "month=1/b"]
+
+
+def test_rows_that_are_added_blindly_after_an_overwrite_of_their_partition_stand_beside_what_it_left(storage):
+    _, add, overwrite = adding_and_overwriting(storage)
+    overwrite()
+    add()
+    assert groups(storage) == ["month=1/b", "month=1/c"]
+
+
+@pytest.mark.parametrize(
+    ("sees", "rule"), [("a", ConflictRule.KEY), ("c", ConflictRule.KEY), ("neither", None)], ids=["before", "after", "never"]
+)
+def test_an_upsert_of_new_keys_after_an_overwrite_is_rejected_only_if_one_of_them_was_or_is_there(storage, sees, rule):
+    adding, add, overwrite = adding_and_overwriting(storage)
+    adding.reads(ScriptedRead({sees}, {"month=1"}, ReadKind.KEYS))
+    overwrite()
+    if rule is None:
+        add()
+        assert groups(storage) == ["month=1/b", "month=1/c"]
+        return
+    with pytest.raises(ConflictError) as caught:
+        add()
+    assert caught.value.conflict.rule is rule and groups(storage) == ["month=1/c"]
 
 
 def test_a_retry_runs_the_work_again_on_the_new_state(storage):
@@ -245,6 +270,53 @@ def test_of_two_live_runs_of_one_application_version_only_one_commits(storage):
     assert caught.value.conflict.rule is ConflictRule.APPLICATION_TRANSACTION
 
 
+def test_a_version_that_is_applied_cannot_be_begun_again_whoever_asks(storage):
+    insert_as = partial(writer(storage).begin, "INSERT")
+    with insert_as(application=AppTransaction("job", 7)) as tx:
+        done = tx.commit([put_file(tx, storage, "month=1", "a")])
+    insert(writer(storage), storage, "month=1", "b")
+    for applied in (7, 6):
+        with pytest.raises(ConflictError) as caught:
+            writer(storage).begin("DELETE", application=AppTransaction("job", applied))
+        conflict = caught.value.conflict
+        assert conflict.rule is ConflictRule.APPLICATION_TRANSACTION and conflict.other.instant == done.instant
+        assert not conflict.retry_helps
+    assert leftovers(storage) == []
+    insert_as(application=AppTransaction("job", 8)).abort()
+    insert_as(application=AppTransaction("another", 7)).abort()
+
+
+def test_a_version_that_only_the_committing_process_knows_is_applied_once(storage):
+    def relayed(group):
+        begun = writer(storage).begin("INSERT")
+        return put_file(begun, storage, "month=1", group), begun.detach()
+
+    def commit(stat, begun):
+        with writer(storage).adopt(replace(begun, application=AppTransaction("query", 3))) as tx:
+            tx.commit([stat])
+
+    commit(*relayed("a"))
+    with pytest.raises(ConflictError, match="application-transaction"):
+        commit(*relayed("b"))
+    assert groups(storage) == ["month=1/a"] and leftovers(storage) == []
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_in_every_profile_the_slower_of_two_runs_of_a_version_does_nothing(storage, profile):
+    settings = Settings(concurrency=ConcurrencySettings(profile=profile), retry=RetrySettings(attempts=1))
+    mine, job = writer(storage, settings=settings), AppTransaction("job", 1)
+    faster = []
+
+    def work(tx):
+        with writer(storage).begin("INSERT", application=job) as other:
+            faster.append(other.commit([put_file(other, storage, "month=1", "a")]))
+        return tx.commit([put_file(tx, storage, "month=1", "b")])
+
+    result = with_retries(mine, "INSERT", work, application=job)
+    assert result.already_applied and (result.instant, result.completion) == (faster[0].instant, faster[0].completion)
+    assert groups(storage) == ["month=1/a"] and leftovers(storage) == []
+
+
 def test_files_of_failed_attempts_are_gone_before_the_commit_is_visible(storage):
     with writer(storage).begin("INSERT") as tx:
         put_file(tx, storage, "month=1", "a", token="0-1-0")
@@ -253,6 +325,7 @@ def test_files_of_failed_attempts_are_gone_before_the_commit_is_visible(storage)
     assert [i.key for i in storage.list("month=1") if i.key.endswith(".parquet")] == [good.path]
 
 
+@pytest.mark.waits
 def test_a_writer_that_stopped_beating_is_rolled_back_by_the_next_and_cannot_commit(storage):
     sleeper = writer(storage, name="sleeper").begin("INSERT")
     stat = put_file(sleeper, storage, "month=1", "a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import sys
 import time
@@ -116,6 +117,31 @@ def test_an_attempt_that_wakes_up_between_reconciling_and_the_commit_takes_its_f
         tx.commit(stats)
     assert told == ["write-failed"]
     check(path, "new")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_attempt_that_begins_after_reconciling_and_is_killed_with_its_file_complete_leaves_nothing(path, tmp_path, kind):
+    """Nobody knows of it but its marker: the commit has looked, and the attempt could not look any more."""
+    with driver(path).begin("UPSERT") as tx, Executor(tx, kind, tmp_path) as counting:
+        stats = counting.stats()
+        commit, died = tx.check_alive, []
+
+        def straggle() -> None:
+            """Called under the lock, right before the decision."""
+            if hasattr(tx, "_markers") and not died:
+                with Executor(tx, kind, tmp_path, crash_at="file-written") as late:
+                    died.append(late.died())
+            commit()
+
+        tx.check_alive = straggle  # type: ignore[method-assign]
+        tx.commit(stats)
+    assert died == [True]
+    slices = files_by_group_and_instant(path)
+    assert len(slices) == 4 and len(set(slices)) == (4 if kind == "new" else 3)
+    for marker in Path(path).glob(".hoodie/.temp/**/*.marker.*"):
+        os.utime(marker, (1_700_000_000, 1_700_000_000))  # whoever placed it is dead by now
+    driver(path).reap()
+    check(path, kind)
 
 
 def test_an_attempt_that_wakes_up_after_the_transaction_was_given_up_takes_its_file_back(path, tmp_path):

@@ -32,6 +32,25 @@ theirs = import_module("kazoo.tests.test_lock")
 for _name in _UNUSED:
     del sys.modules[_name]
 
+
+class StaysOpen:
+    """In the place of kazoo's barrier, which closes again: theirs counts who is inside now, so a thread that gets no processor
+    between the arrival of the last one and the departure of the first waits for ever."""
+
+    def __init__(self, wait_for: int, _: Callable[[float], object]) -> None:
+        self._barrier = threading.Barrier(wait_for)
+
+    def __enter__(self) -> StaysOpen:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def wait(self) -> None:
+        self._barrier.wait(_FOR_EVER_S)
+
+
+theirs.SleepBarrier = StaysOpen
+
 _FOR_EVER_S = 60.0
 _LEASE_S = 10.0
 
@@ -206,3 +225,21 @@ class TestKazooLocksOnAPartition(TestKazooLocksOnATable):
     """A request has nodes in the queues of all resources above, too."""
 
     resource = Resource.of("year=1/month=1")
+
+
+def test_a_thread_that_looks_late_at_the_barrier_passes_it_all_the_same() -> None:
+    entered, look_again, gone = threading.Event(), threading.Event(), threading.Event()
+    barrier = theirs.SleepBarrier(2, lambda _: look_again.wait(10))
+
+    def slowly() -> None:
+        with barrier:
+            entered.set()
+            barrier.wait()
+        gone.set()
+
+    threading.Thread(target=slowly, daemon=True).start()
+    entered.wait(10)
+    with barrier:
+        barrier.wait()
+    look_again.set()
+    assert gone.wait(10)

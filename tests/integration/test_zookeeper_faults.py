@@ -19,6 +19,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider, renewing
 from lakelock.providers.zookeeper.lease import ZooKeeperLease
 from lakelock.providers.zookeeper.place import parse_place
+from lakelock.providers.zookeeper.waiter import Waiter, Within
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.proxy import Proxy
@@ -156,6 +157,28 @@ def test_a_waiter_whose_session_ends_or_whose_node_is_removed_enters_the_queue_a
         taken = taking.result(10)
     assert taken.grant != first_place and nodes(holder) == [taken.grant]
     taken.ensure_active()
+
+
+def test_a_waiter_whose_session_ends_while_it_sets_its_watch_enters_the_queue_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, waiter = world.writer("holder", lease_s=30.0), world.writer("waiter", lease_s=30.0)
+    lease, watch = take(holder), Waiter._watch
+
+    def in_the_next_session(self: Waiter, within: Within, order: list[str]) -> bool:
+        monkeypatch.setattr(Waiter, "_watch", watch)
+        expire(waiter)
+        return watch(self, within, order)
+
+    monkeypatch.setattr(Waiter, "_watch", in_the_next_session)
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(take, waiter, 60)
+        try:
+            eventually(lambda: waiter._session and waiter._session.epoch)
+            eventually(lambda: len(nodes(holder)) == 2, 20, saying="it waits in the queue, and not only for the holder to go")
+        finally:
+            holder.release(lease)
+        taking.result(60).ensure_active()
 
 
 def test_publishing_pauses_while_the_connection_is_interrupted_and_goes_on_once_verified(world: World, proxy: Proxy) -> None:

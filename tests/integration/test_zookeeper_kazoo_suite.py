@@ -23,7 +23,9 @@ def test_kazoos_own_lock_tests_pass_and_each_that_is_left_out_has_a_reason(zooke
         (theirs / name).write_text(source_file("kazoo", f"kazoo/tests/{name}", tmp_path))
     server = zookeeper.url("kazoos-own-tests").partition("://")[2]
     env = {**os.environ, ENVIRONMENT: server, "KAZOO_SOURCES": str(theirs.parent)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={tmp_path}/results.xml", _ADAPTER]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={tmp_path}/results.xml"]
+    # One that stands still fails before the whole of it is given up, and shows where each thread is.
+    command += ["--timeout=100", str(_ADAPTER)]
     done = subprocess.run(command, cwd=_ADAPTER.parents[2], env=env, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stdout
     cases = list(ElementTree.parse(tmp_path / "results.xml").iter("testcase"))

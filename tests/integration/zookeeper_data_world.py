@@ -11,6 +11,7 @@ from lakelock.data_locks import DataLocks
 from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
 from lakelock.testing.servers.service import Service
 from tests.integration.test_data_locks import open_one, tables
+from tests.integration.zookeeper_world import end_session
 
 
 @dataclass
@@ -58,11 +59,5 @@ def queues_in(zookeeper: Service) -> Iterator[Queues]:
 
 def expire(locks: ZooKeeperDataLocks) -> None:
     """End the session behind its back, as the server does with one that is silent."""
-    from kazoo.client import KazooClient
-
     assert locks._session is not None
-    victim = locks._session._client
-    twin = KazooClient(",".join(f"{host}:{port}" for host, port in victim.hosts), client_id=victim.client_id)
-    twin.start(10)
-    twin.stop()
-    twin.close()
+    end_session(locks._session)

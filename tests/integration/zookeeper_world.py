@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,27 +20,49 @@ from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.providers.zookeeper.lock import ZooKeeperLockProvider
+from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.settings import LockSettings, Settings
 from lakelock.settings.zookeeper import ZooKeeperSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import JVM, jars
+from tests.waiting import eventually
 
 LEASE_S = 1.5
 _numbers = count()
+_TOLD_WITHIN_S = 1.0
+"""Longer than a client pauses before it connects again, and is told then that its session is over."""
 
 
 def expire(provider: ZooKeeperLockProvider) -> None:
     """End the provider's session behind its back, as the server does with one that is silent."""
+    assert provider._session is not None
+    end_session(provider._session)
+
+
+def end_session(session: ZooKeeperSession) -> None:
+    """On return the session has ended, and its owner knows.
+
+    A twin takes the session over and closes it. The owner, who lost its connection by that, comes back within some 20 ms and
+    takes the session over in turn; a twin that was not faster has ended nothing, and another one follows.
+    """
     from kazoo.client import KazooClient
 
-    assert provider._session is not None
-    victim = provider._session._client
+    epoch, victim = session.epoch, session._client
     hosts = ",".join(f"{host}:{port}" for host, port in victim.hosts)
-    twin = KazooClient(hosts, client_id=victim.client_id)
-    twin.start(5)
-    twin.stop()
-    twin.close()
+    identity = eventually(lambda: victim.client_id, saying="the session is connected")
+
+    def is_over() -> bool:
+        twin = KazooClient(hosts, client_id=identity, connection_retry={"max_tries": -1})
+        twin.start(30)
+        twin.stop()
+        twin.close()
+        until_s = time.monotonic() + _TOLD_WITHIN_S
+        while session.epoch == epoch and time.monotonic() < until_s:
+            time.sleep(0.01)
+        return session.epoch != epoch
+
+    eventually(is_over, saying="the session ends")
 
 
 @dataclass

@@ -44,7 +44,14 @@ def session(jars):
 
 
 def rows_of(spark, command):
-    """The rows to write. With `gate` no task gets them before that file exists, or with `half` none gets the second half."""
+    """The rows to write: from a file, of a `query`, whose columns may be not null, or of another Hudi `table`.
+
+    With `gate` no task gets them before that file exists, or with `half` none gets the second half.
+    """
+    if "query" in command:
+        return spark.sql(command["query"])
+    if "table" in command:
+        return spark.read.format("hudi").load(command["table"]).drop(*META)
     found = spark.read.parquet(command["rows"])
     if command.get("gate"):
         gate = command["gate"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from tests.interop.shared import Shared
 
 Share = Callable[..., Shared]
@@ -46,3 +48,24 @@ def test_java_cleans_and_archives_beside_a_transaction_of_lakelock_and_both_writ
     assert set(decisions) <= set((Path(table.path) / ".hoodie" / ".lakelock" / "decisions").iterdir())
     assert coordinator.outcome(first.instant).value == "committed"
     assert coordinator.reap() == []
+
+
+def test_an_erased_row_stays_in_old_files_until_java_cleans_them(share: Share) -> None:
+    table = share()
+    engine = table.engine()
+    engine.insert(table.rows(("a", 0, "eu"), ("b", 0, "eu")))
+    engine.delete(table.rows(("b", 0, "eu")).select(["id", "region"]))
+    table.put(("a", 0, "eu"))
+    table.agree()
+    assert "b" in in_any_file(table), "no reader sees it, and it is still there"
+    for number in range(3):
+        table.java_write("upsert", ("c", number, "us"), **{"hoodie.clean.commits.retained": "1"})
+    table.put(("c", 2, "us"))
+    table.agree()
+    assert in_any_file(table) == {"a", "c"}
+
+
+def in_any_file(table: Shared) -> set[str]:
+    """The keys of all rows in all data files of the table, whether readers see them or not."""
+    files = [pq.read_table(file, columns=["id"], partitioning=None) for file in Path(table.path).rglob("*.parquet")]
+    return {key for file in files for key in file.column("id").to_pylist()}

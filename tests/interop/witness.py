@@ -106,6 +106,14 @@ class Witness:
     def write(self, path: str, rows: pa.Table, options: Mapping[str, str], **more: object) -> None:
         self.begin_write(path, rows, options, **more).result()
 
+    def write_query(self, path: str, query: str, options: Mapping[str, str]) -> None:
+        """Write the rows of a SQL query, with columns that are not null where Spark says so."""
+        self.send("write", path=path, query=query, options=dict(options)).result()
+
+    def copy(self, table: str, path: str, options: Mapping[str, str]) -> None:
+        """Write the rows of one Hudi table into another."""
+        self.send("write", path=path, table=table, options=dict(options)).result()
+
     def read(self, path: str = "", **what: object) -> pa.Table:
         """The rows without Hudi's own columns: of the table at `path`, or of a SQL `query`."""
         folder = self._folder / f"read-{next(self._numbers)}"

@@ -3,56 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-HOMES = {
-    folder: package.replace(".", "/")
-    for package, folder in re.findall(r'^"?([\w.]+)"? = "([\w/]+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    if package.startswith(("lakelock", "pyspark_lakelock"))
-}
-"""Each folder and its place in the wheel, as the map of packages says it."""
+from tests.packaging.environments import HOMES, ROOT, run
+
 # What needs an extra, and what is a program and would run.
 _NOT_ALONE = re.compile(r"lakelock.(spark_plugin|demo|simulator|testing)|pyspark_lakelock|.*__main__")
 _IMPORT = (
     "import importlib, sys, lakelock; [importlib.import_module(name) for name in sys.argv[1:]]; print(lakelock.__version__)"
 )
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy so that nothing of an earlier build gets in and nothing is left in the tree."""
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
-    for folder in HOMES:
-        if "/" not in folder:
-            shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, tree, cwd=out)
-    (built,) = out.glob("lakelock-*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
-def clean_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment that holds the wheel and what it depends on, without any extra."""
-    environment = tmp_path_factory.mktemp("clean")
-    run(sys.executable, "-m", "venv", environment, cwd=environment)
-    python = environment / "bin" / "python"
-    run(python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", wheel, cwd=environment)
-    return python
 
 
 def expected_files() -> set[str]:

@@ -25,7 +25,7 @@ COLLECTOR, REAPERS = 2, 3
 
 @dataclass(frozen=True)
 class Rules:
-    """Which rules of DESIGN.md 4.4 are kept."""
+    """Which rules of the commit protocol are kept."""
 
     finish_at_begin: bool = True
     first_before_requested: bool = True

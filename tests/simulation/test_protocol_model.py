@@ -1,4 +1,4 @@
-"""The claim at the end of DESIGN.md 4.4: every interleaving keeps the promises, and none of its rules can be left out."""
+"""The claim of docs/robustness.md: every interleaving keeps the promises, and none of its rules can be left out."""
 
 from __future__ import annotations
 

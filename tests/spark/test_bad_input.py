@@ -56,6 +56,14 @@ def test_a_table_is_not_made_twice(spark: SparkSession, table: LakeTable) -> Non
         LakeTable.create(spark, table.path, schema=rows(spark), key="id")
 
 
+def test_a_table_that_is_there_is_opened_on_demand_unless_it_is_another(spark: SparkSession, table: LakeTable) -> None:
+    same = {"schema": rows(spark), "partition_by": "p", "order_by": "ts", "if_not_exists": True}
+    with LakeTable.create(spark, table.path, key="id", **same) as again:  # type: ignore[arg-type]
+        assert [tuple(row) for row in again.read().collect()] == [(1, "a", 10, 5)]
+    with pytest.raises(TableError, match="key: id, p was given, the table has id"):
+        LakeTable.create(spark, table.path, key=["id", "p"], **same)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import SettingsError
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin import LakelockDataSource, LakeTable, register
 from lakelock.spark_plugin.data_source.options import SourceOptions
+from lakelock.spark_plugin.data_source.sink import BatchSink
+from lakelock.table import layout
 
 COLUMNS = "id long, p string, v long"
 
@@ -110,3 +115,111 @@ def test_the_shim_imports_without_optional_drivers_and_without_arrow() -> None:
     program += "import pyspark_lakelock; print(pyspark_lakelock.DefaultSource.name())"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "lakelock", done.stderr
+
+
+@pytest.mark.parametrize("spelling", [("txn_app_id", "txn_version"), ("txnAppId", "txnVersion")])
+def test_a_numbered_batch_is_written_once_in_every_mode(
+    spark: SparkSession, table: LakeTable, path: str, spelling: tuple[str, str]
+) -> None:
+    def write(version: int, mode: str, *values: tuple[object, ...]) -> None:
+        numbered = dict(zip(spelling, ("nightly", str(version)), strict=True))
+        rows(spark, *values).write.format("lakelock").options(**numbered).mode(mode).save(path)
+
+    for _ in range(2):
+        write(7, "append", (1, "a", 1))
+    assert content(table.read()) == [(1, "a", 1)]
+    table.insert(rows(spark, (2, "b", 2)))
+    write(6, "overwrite", (5, "e", 5))
+    write(7, "overwrite", (5, "e", 5))
+    assert content(table.read()) == [(1, "a", 1), (2, "b", 2)]
+    assert table.insert(rows(spark, (6, "f", 6)), txn_app_id="nightly", txn_version=7).already_applied
+    for _ in range(2):
+        write(8, "overwrite", (3, "c", 3))
+        table.insert(rows(spark, (4, "d", 4)))
+    assert content(table.read()) == [(3, "c", 3), (4, "d", 4), (4, "d", 4)]
+    assert list(Path(path).glob(".hoodie/.heartbeat/[!.]*")) == []
+
+
+def test_of_two_numbered_batches_at_once_one_is_written(spark: SparkSession, table: LakeTable, path: str) -> None:
+    frames = [rows(spark, (1, "a", 1)), rows(spark, (1, "a", 2))]
+    options = {"path": path, "txn_app_id": "nightly", "txn_version": "7"}
+    sinks = [pickle.loads(pickle.dumps(BatchSink(options, frame.schema, False))) for frame in frames]
+    messages = [sink.write(iter(frame.toArrow().to_batches())) for sink, frame in zip(sinks, frames, strict=True)]
+    for sink, message in zip(sinks, messages, strict=True):
+        sink.commit([message])
+    assert content(table.read()) == [(1, "a", 1)]
+    assert list(Path(path).glob(".hoodie/.heartbeat/[!.]*")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"txn_app_id": "nightly"}, "txn_app_id is given without txn_version"),
+        ({"txnVersion": "1"}, "txn_version is given without txn_app_id"),
+        ({"txn_app_id": "nightly", "txn_version": "1.5"}, "txn_version is '1.5', not a whole number"),
+        ({"txn_app_id": "nightly", "txn_version": "1", "txnVersion": "1"}, "are the same option"),
+    ],
+)
+def test_half_a_number_is_refused_before_any_work(
+    spark: SparkSession, table: LakeTable, path: str, options: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(AnalysisException, match=problem):
+        rows(spark, (1, "a", 1)).write.format("lakelock").mode("append").options(**options).save(path)
+    assert list(Path(path).glob(".hoodie/timeline/*")) == []
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session of its own, whose confs and data sources nobody else sees."""
+    yield spark.newSession()
+    spark.dataSource.register(LakelockDataSource)
+
+
+def recorded_lock(path: str) -> str:
+    file = Path(path, layout.LOCK_IDENTITY)
+    return str(json.loads(file.read_text())["provider"]) if file.exists() else ""
+
+
+@pytest.mark.parametrize("key", ["lock.provider", "write.bloom_fpp", "config", "storage.timeout", "lock.provyder"])
+def test_confs_of_the_session_that_do_not_reach_a_write_stop_it(
+    session: SparkSession, table: LakeTable, path: str, key: str
+) -> None:
+    session.conf.set(f"spark.lakelock.{key}", "memory:")
+    with pytest.raises(PySparkException, match=r"(?s)spark\.lakelock\." + key + r".*lakelock\.spark_plugin\.register\(spark\)"):
+        rows(session, (1, "a", 1)).write.format("lakelock").mode("append").save(path)
+    assert content(table.read()) == [] and recorded_lock(path) == ""
+    assert list(Path(path).glob("**/*.parquet")) == [] and list(Path(path).glob(".hoodie/.heartbeat/[!.]*")) == []
+
+
+def test_an_option_goes_before_a_conf_of_the_session(session: SparkSession, table: LakeTable, path: str) -> None:
+    session.conf.set("spark.lakelock.lock.provider", "memory:")
+    rows(session, (1, "a", 1)).write.format("lakelock").option("lock_provider", "storage:").mode("append").save(path)
+    assert content(table.read()) == [(1, "a", 1)] and recorded_lock(path).startswith("storage:")
+
+
+def test_registered_confs_reach_every_process_of_a_write(session: SparkSession, table: LakeTable, path: str) -> None:
+    session.conf.set("spark.lakelock.lock.provider", "memory:")
+    session.conf.set("spark.lakelock.write.target_file_rows", "10")
+    register(session)
+    session.range(35).selectExpr("id", "'a' p", "id v").coalesce(1).write.format("lakelock").mode("append").save(path)
+    assert len(list(Path(path).glob("p=*/*.parquet"))) == 4
+    assert recorded_lock(path) == "memory:"
+    assert session.read.format("lakelock").load(path).count() == 35
+    session.conf.set("spark.lakelock.write.target_file_rows", "20")
+    with pytest.raises(PySparkException, match=r"spark\.lakelock\.write\.target_file_rows otherwise than"):
+        rows(session, (99, "a", 1)).write.format("lakelock").mode("append").save(path)
+    session.conf.unset("spark.lakelock.write.target_file_rows")
+    with pytest.raises(PySparkException, match=r"spark\.lakelock\.write\.target_file_rows otherwise than"):
+        rows(session, (99, "a", 1)).write.format("lakelock").mode("append").save(path)
+    register(session)
+    rows(session, (99, "a", 1)).write.format("lakelock").mode("append").save(path)
+    assert session.read.format("lakelock").load(path).count() == 36
+
+
+def test_reads_need_the_confs_of_storage_only(session: SparkSession, table: LakeTable, path: str) -> None:
+    table.insert(rows(session, (1, "a", 1)))
+    session.conf.set("spark.lakelock.lock.provider", "memory:")
+    assert session.read.format("lakelock").load(path).count() == 1
+    session.conf.set("spark.lakelock.storage.timeout", "30s")
+    with pytest.raises(PySparkException, match=r"spark\.lakelock\.storage\.timeout"):
+        session.read.format("lakelock").load(path).collect()

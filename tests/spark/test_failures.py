@@ -155,7 +155,8 @@ def test_executors_without_the_package_are_told_of(
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
     with pytest.raises(WriteFailed, match="executors cannot import 'lakelock") as caught:
         table.insert(rows(spark, (4, "a", 1)))
-    assert "pip install lakelock" in caught.value.hint and "--py-files" in caught.value.hint
+    assert "install lakelock for the Python that runs on every worker" in caught.value.hint
+    assert "PYSPARK_PYTHON" in caught.value.hint
     monkeypatch.undo()
     assert len(content(table)) == 3
 

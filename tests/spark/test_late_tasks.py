@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,21 @@ def test_files_that_are_wanted_stay(path: str) -> None:
         context, base = tx.write_context(), tx.snapshot().in_partition("month=1")[0]
         tx.commit(list(while_wanted(context, iter(written(context, base, 1)))))
     assert read_by_all(path) == sorted([("a", 10, "1"), ("n", 7, "1"), *BEFORE[1:]])
+
+
+def test_files_of_an_attempt_that_was_killed_after_the_commit_are_removed_by_the_next_sweep(path: str) -> None:
+    """It was killed before it could take them back."""
+    with begin(path) as tx:
+        context, base = tx.write_context(), tx.snapshot().in_partition("month=1")[0]
+        tx.commit(list(while_wanted(context, iter(written(context, base, 1)))))
+    late = written(context, base, 2)
+    for stat in late:
+        kind = "CREATE" if stat.is_new_group else "MERGE"
+        os.utime(Path(path) / f".hoodie/.temp/{tx.instant}/{stat.path}.marker.{kind}", (1_700_000_000, 1_700_000_000))
+    open_engine(path, PERSISTENT, "sweeper")._coordinator.reap()
+    assert not any((Path(path) / str(stat.path)).exists() for stat in late)
+    assert read_by_all(path) == sorted([("a", 10, "1"), ("n", 7, "1"), *BEFORE[1:]])
+    assert leftovers(LocalStorage(path)) == []
 
 
 @pytest.mark.parametrize("begun", ["before", "after"])

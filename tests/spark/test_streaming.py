@@ -125,3 +125,39 @@ def test_a_new_query_with_a_new_checkpoint_is_another_application(
     shutil.rmtree(source.checkpoint)
     source.run(lambda writer: writer.foreachBatch(table.insert_batch).start())  # type: ignore[attr-defined]
     assert table.read().count() == 6
+
+
+def test_a_new_checkpoint_goes_on_where_the_application_has_a_name(
+    spark: SparkSession, table: LakeTable, source: Source, path: str
+) -> None:
+    spark.dataSource.register(LakelockDataSource)
+    source.add(0, 3)
+    for _ in range(2):
+        source.run(lambda writer: writer.format("lakelock").option("txnAppId", "orders").start(path))  # type: ignore[attr-defined]
+        shutil.rmtree(source.checkpoint)
+    assert table.read().count() == 3
+
+
+def test_a_stream_takes_no_version(spark: SparkSession, table: LakeTable, source: Source, path: str) -> None:
+    spark.dataSource.register(LakelockDataSource)
+    source.add(0, 3)
+    with pytest.raises(Exception, match="a stream has no txn_version"):
+        source.run(
+            lambda writer: writer.format("lakelock").option("txn_app_id", "a").option("txn_version", "1").start(path)  # type: ignore[attr-defined]
+        )
+
+
+def test_a_batch_in_foreach_batch_is_numbered_by_the_query_itself(
+    spark: SparkSession, table: LakeTable, source: Source, path: str
+) -> None:
+    spark.dataSource.register(LakelockDataSource)
+
+    def write(df: DataFrame, batch: int) -> None:
+        numbered = {"txnAppId": "orders", "txnVersion": str(batch)}
+        df.write.format("lakelock").options(**numbered).mode("append").save(path)
+
+    source.add(0, 3)
+    for _ in range(2):
+        source.run(lambda writer: writer.foreachBatch(write).start())  # type: ignore[attr-defined]
+        source.forget_last_commit()
+    assert table.read().count() == 3

@@ -208,3 +208,27 @@ def test_two_files_of_one_file_group_are_never_committed(spark: SparkSession, ta
     with pytest.raises(WriteFailed, match="persist or checkpoint"), table.transaction() as tx:
         tx._open().written(twice, "nothing")
     assert len(content(table)) == 3
+
+
+def test_a_numbered_transaction_is_applied_once_as_a_whole(spark: SparkSession, table: LakeTable) -> None:
+    for run in range(2):
+        with table.transaction(txn_app_id="rebalance", txn_version=4) as tx:
+            assert tx.already_applied == (run == 1)
+            seen = tx.read("p = 'b'").collect()
+            tx.upsert(rows(spark, (seen[0]["id"], "b", seen[0]["v"] + 1)))
+            tx.insert(rows(spark, (9, "z", 9)))
+    assert tx.result is not None and tx.result.already_applied
+    assert content(table) == [(1, "a", 10), (2, "a", 20), (3, "b", 31), (9, "z", 9)]
+    with table.transaction(txn_app_id="rebalance", txn_version=5) as tx:
+        tx.insert(rows(spark, (10, "z", 9)))
+    assert tx.result is not None and not tx.result.already_applied
+
+
+def test_of_two_transactions_with_one_number_the_slower_one_does_nothing(
+    spark: SparkSession, table: LakeTable, other: LakeTable
+) -> None:
+    with table.transaction(txn_app_id="load", txn_version=1) as tx:
+        tx.insert(rows(spark, (9, "z", 1)))
+        faster = other.insert(rows(spark, (9, "z", 2)), txn_app_id="load", txn_version=1)
+    assert tx.result is not None and tx.result.already_applied and tx.result.instant == faster.instant
+    assert [row for row in content(table) if row[1] == "z"] == [(9, "z", 2)]

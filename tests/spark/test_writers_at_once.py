@@ -132,14 +132,24 @@ def test_an_erasure_by_condition_meets_an_append_only_if_a_row_matches(spark, ta
         check(table, [*rest, tuple(appended)])
 
 
-def test_of_an_insert_and_an_overwrite_of_its_partition_one_is_rejected(spark, table, path):
+def test_an_insert_that_commits_after_an_overwrite_of_its_partition_adds_to_what_it_left(spark, table, path):
     with WriterProcess(path, "insert", [["x", 1, "1"]], options=PATIENT, stop_at="reconciled") as insert:
         insert.wait_until_stopped()
         table.overwrite_partitions(frame(spark, [["only", 7, "1"]]))
         insert.go_on()
         answer = insert.answer()
+    assert answer["outcome"] == "committed" and answer["attempts"] == 1
+    check(table, [("only", 7, "1"), ("x", 1, "1"), ("c", 3, "2"), ("d", 4, "3")])
+
+
+def test_an_overwrite_that_commits_after_an_insert_into_its_partition_is_rejected(spark, table, path):
+    with WriterProcess(path, "overwrite", [["only", 7, "1"]], options=PATIENT, stop_at="reconciled") as overwrite:
+        overwrite.wait_until_stopped()
+        table.insert(frame(spark, [["x", 1, "1"]]))
+        overwrite.go_on()
+        answer = overwrite.answer()
     assert answer["outcome"] == "conflict" and answer["conflict"]["rule"] == "partition-overwrite"
-    check(table, [("only", 7, "1"), ("c", 3, "2"), ("d", 4, "3")])
+    check(table, with_rows(("x", 1, "1")))
 
 
 def test_a_transaction_that_read_what_another_changed_is_rejected(spark, table, path):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.errors import DuplicateKeyError, SchemaError
-from lakelock.spark_plugin import LakeTable
+from lakelock.errors import DuplicateKeyError, InputError, SchemaError
+from lakelock.spark_plugin import LakeTable, WriteResult
 
 COLUMNS = "id long, p string, v long, ts long"
 
@@ -154,3 +158,58 @@ def test_big_inserts_are_split_into_files_of_the_target_size(spark: SparkSession
     assert table.upsert(frame.withColumn("v", F.lit("y"))).rows_updated == 1000
     assert table.upsert(spark.range(1000, 2000).withColumn("v", F.lit("n"))).files >= 3
     assert table.read().groupBy("v").count().collect() in ([("y", 1000), ("n", 1000)], [("n", 1000), ("y", 1000)])
+
+
+def test_a_write_with_a_number_of_its_job_is_applied_once_whatever_it_is(spark: SparkSession, table: LakeTable) -> None:
+    one = rows(spark, (1, "a", 11, 9))
+    writes: list[Callable[..., WriteResult]] = [
+        partial(table.insert, one),
+        partial(table.upsert, one),
+        partial(table.delete, "id = 2"),
+        partial(table.delete, rows(spark, (3, "b", 0, 0))),
+        partial(table.overwrite_partitions, one),
+        partial(table.overwrite, one, "id = 1"),
+        partial(table.overwrite, one),
+    ]
+    for version, write in enumerate(writes):
+        done = write(txn_app_id="nightly", txn_version=version)
+        assert not done.already_applied
+        table.upsert(rows(spark, (7, "z", version, version)))
+        before = content(table)
+        for again in (version, version - 1):
+            repeated = write(txn_app_id="nightly", txn_version=again)
+            assert repeated.already_applied and repeated.instant == done.instant
+            assert repr(repeated).endswith("applied before, nothing changed")
+        assert content(table) == before
+    assert not table.delete("id = 7", txn_app_id="weekly", txn_version=0).already_applied
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"txn_app_id": "nightly"}, "txn_app_id is given without txn_version"),
+        ({"txn_version": 1}, "txn_version is given without txn_app_id"),
+        ({"txn_app_id": "nightly", "txn_version": "1"}, "txn_version is '1', not a whole number"),
+        ({"txn_app_id": "nightly", "txn_version": 1.0}, "not a whole number"),
+        ({"txn_app_id": "nightly", "txn_version": True}, "not a whole number"),
+        ({"txn_app_id": "nightly", "txn_version": 2**63}, "not a whole number of 64 bits"),
+        ({"txn_app_id": "", "txn_version": 1}, "txn_app_id is ''"),
+    ],
+)
+def test_a_number_that_is_none_is_refused_before_any_work(
+    spark: SparkSession, table: LakeTable, given: dict[str, Any], problem: str
+) -> None:
+    before = table.history().count()
+    one = rows(spark, (1, "a", 11, 9))
+    calls = [
+        partial(table.insert, one),
+        partial(table.upsert, one),
+        partial(table.delete, "id = 2"),
+        partial(table.overwrite_partitions, one),
+        partial(table.overwrite, one),
+        table.transaction,
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=problem):
+            call(**given)
+    assert table.history().count() == before

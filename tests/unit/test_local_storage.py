@@ -198,6 +198,56 @@ def test_a_replacement_that_somebody_blocks_is_given_up_in_bounded_time_and_name
     assert sorted(os.listdir(tmp_path)) == [".k.lock", "k"]
 
 
+def test_an_object_takes_its_lock_file_along_when_it_is_deleted_and_leaves_no_folder(storage: LocalStorage) -> None:
+    etag = storage.put_if_absent(".hoodie/a/b/k", b"1") or ""
+    assert storage.put_if_match(".hoodie/a/b/k", b"2", etag) is not None
+    storage.delete([".hoodie/a/b/k"])
+    assert storage.put_if_match(".hoodie/a/b/k", b"3", etag) is None
+    assert [path for path in Path(storage.root).rglob("*") if path.is_file() or path.name == "b"] == []
+    storage.put(".hoodie/a/b/other", b"")
+    assert storage.put_if_match(".hoodie/a/b/k", b"3", etag) is None
+    assert os.listdir(f"{storage.root}/.hoodie/a/b") == ["other"]
+
+
+def test_no_two_replace_an_object_at_once_though_it_is_deleted_and_made_anew_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock file that the one has opened is gone when it locks it, and the other holds that which took its place."""
+    path, others = f"{tmp_path}/k", LocalStorage(tmp_path)
+    others.put_if_match("k", b"2", others.put_if_absent("k", b"1") or "")
+    other, held = others._swapping(path), []
+    open_sidecar = storage_local._open_sidecar
+
+    def open_too_early(sidecar: str) -> int:
+        monkeypatch.setattr(storage_local, "_open_sidecar", open_sidecar)
+        lock = open_sidecar(sidecar)
+        others.delete(["k"])
+        others.put_if_absent("k", b"3")
+        other.__enter__()
+        held.append("other")
+        return lock
+
+    class Meanwhile(ManualRuntime):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if len(self.slept_s) == 3:
+                held.remove("other")
+                other.__exit__(None, None, None)
+
+    monkeypatch.setattr(storage_local, "_open_sidecar", open_too_early)
+    with LocalStorage(tmp_path, runtime=Meanwhile())._swapping(path):
+        assert held == []
+    assert sorted(os.listdir(tmp_path)) == [".k.lock", "k"]
+
+
+def test_a_lock_file_that_somebody_holds_stays(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put_if_absent("k", b"1")
+    with LocalStorage(tmp_path)._swapping(f"{tmp_path}/k"):
+        storage.delete(["k"])
+        assert os.listdir(tmp_path) == [".k.lock"]
+
+
 def test_a_replacement_drops_the_checksum_that_hadoop_keeps_beside_the_file(storage: LocalStorage) -> None:
     etag = storage.put_if_absent("k", b"1")
     twin = Path(storage.root) / ".k.crc"

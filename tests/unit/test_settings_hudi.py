@@ -172,6 +172,19 @@ def test_a_value_that_is_no_number_is_refused_with_its_hudi_key(tmp_path: Path) 
         resolved(tmp_path, "hoodie.write.lock.wait_time_ms=long")
 
 
+@pytest.mark.parametrize(("java", "ours"), [("true", "null"), ("TRUE", "null"), ("false", "error")])
+def test_hudis_switch_for_missing_columns_chooses_between_null_and_an_error(tmp_path: Path, java: str, ours: str) -> None:
+    found = resolved(tmp_path, f"hoodie.write.set.null.for.missing.columns={java}")
+    assert found.settings.write.missing_columns == ours
+    assert found.origins["write.missing_columns"].origin.endswith("hoodie.write.set.null.for.missing.columns")
+    assert found.warnings == ()
+
+
+def test_a_switch_for_missing_columns_that_is_neither_is_refused_with_its_hudi_key(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"hoodie\.write\.set\.null\.for\.missing\.columns"):
+        resolved(tmp_path, "hoodie.write.set.null.for.missing.columns=maybe")
+
+
 def test_java_properties_are_read_as_java_reads_them() -> None:
     text = "# c\n! c\n a = b \nk:v\nsp ace value\nempty\nlong=1,\\\n   2\ntab\\:k=\\u00e9\\t|\\\\\nlast=1\r\nlast=2\nodd=\\#\n"
     assert parse_java_properties(text.encode(), "test") == {

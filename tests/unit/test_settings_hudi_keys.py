@@ -57,6 +57,7 @@ HONOURED = [
     ("storage", "hoodie.client.heartbeat.interval_in_ms", "61000", "heartbeat.interval_s", 61.0),
     ("storage", "hoodie.client.heartbeat.tolerable.misses", "3", "heartbeat.tolerable_misses", 3),
     ("storage", "hoodie.write.num.retries.on.conflict.failures", "2", "retry.attempts", 3),
+    ("storage", "hoodie.write.set.null.for.missing.columns", "true", "write.missing_columns", "null"),
 ]
 
 NAMED = [

@@ -186,7 +186,7 @@ def test_the_properties_are_understood_and_the_table_may_be_written(name: str) -
     assert (properties.name, properties.version, properties.layout) == ("t", 9, 2)
     assert (properties.record_keys, properties.partition_fields) == (("id",), ("region",))
     assert properties.key_generator == "SIMPLE"
-    assert why_not_writable(properties) is None
+    assert why_not_writable(properties) == ()
     data = (golden_table(name) / PROPERTIES).read_bytes()
     again = TableProperties.parse(properties.serialize(0))
     assert again == properties and set(again.serialize(0).splitlines()[2:]) == set(data.splitlines()[2:])

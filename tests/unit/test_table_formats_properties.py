@@ -182,35 +182,46 @@ def test_differences_ignore_what_means_the_same_and_what_is_not_hudis() -> None:
     }
 
 
+READ = "it can be read meanwhile"
+NEW = "copy its rows into a new table that Java makes with hoodie.metadata.enable=false, hoodie.table.timeline.timezone=UTC"
+UPGRADE = "let a Hudi 1.1 or 1.2 writer upgrade it, with hoodie.write.table.version=9"
 REFUSED_TO_WRITE = [
-    ({"table__version": "8"}, "table version 8", "hoodie.write.table.version=9"),
-    ({"table__metadata__partitions": "files,column_stats"}, "metadata table is on", "hoodie.metadata.enable=false"),
-    ({"table__metadata__partitions__inflight": "files"}, "metadata table is on", "hoodie.metadata.enable=false"),
-    ({"table__timeline__timezone": None}, "zone LOCAL", "hoodie.table.timeline.timezone=UTC"),
-    ({"table__timeline__timezone": "local"}, "zone LOCAL", "hoodie.table.timeline.timezone=UTC"),
-    ({"populate__meta__fields": "false"}, "no record keys", "hoodie.populate.meta.fields=true"),
-    ({"table__recordkey__fields": ""}, "recordkey.fields", "recordkey.field"),
-    ({"table__keygenerator__type": "TIMESTAMP"}, "TIMESTAMP", "SIMPLE"),
-    ({"table__keygenerator__type": "CUSTOM"}, "CUSTOM", "SIMPLE"),
-    ({"record__merge__mode": "CUSTOM"}, "own way", "EVENT_TIME_ORDERING"),
-    ({"table__partial__update__mode": "IGNORE_DEFAULTS"}, "own way", "partial"),
-    ({"table__ordering__fields": "a,b"}, "several columns", "one ordering column"),
-    ({"table__cdc__enabled": "true"}, "change logs", "cdc.enabled=false"),
-    ({"index__type": "BUCKET"}, "bucket", "default index"),
-    ({"bucket__index__num__buckets": "8"}, "bucket", "default index"),
-    ({"datasource__write__slash__separated__date__partitioning": "true"}, "nested folders", "=false"),
+    ({"table__version": "8"}, "table version 8", UPGRADE),
+    (
+        {"table__metadata__partitions": "files,column_stats"},
+        "metadata table is on",
+        "set hoodie.metadata.enable=false in every",
+    ),
+    ({"table__metadata__partitions__inflight": "files"}, "metadata table is on", "set hoodie.metadata.enable=false"),
+    ({"table__timeline__timezone": None}, "zone LOCAL", NEW),
+    ({"table__timeline__timezone": "local"}, "zone LOCAL", NEW),
+    ({"populate__meta__fields": "false"}, "no record keys", f"{NEW}, hoodie.populate.meta.fields=true"),
+    ({"table__recordkey__fields": ""}, "recordkey.fields", f"{NEW}, hoodie.datasource.write.recordkey.field"),
+    ({"table__keygenerator__type": "TIMESTAMP"}, "TIMESTAMP", READ),
+    ({"table__keygenerator__type": "CUSTOM"}, "CUSTOM", READ),
+    ({"record__merge__mode": "CUSTOM"}, "own way", READ),
+    ({"table__partial__update__mode": "IGNORE_DEFAULTS"}, "own way", READ),
+    ({"table__ordering__fields": "a,b"}, "several columns", READ),
+    ({"table__cdc__enabled": "true"}, "change logs", f"{NEW}, hoodie.table.cdc.enabled=false"),
+    ({"index__type": "BUCKET"}, "bucket", f"{NEW}, hoodie.index.type=SIMPLE"),
+    ({"bucket__index__num__buckets": "8"}, "bucket", f"{NEW}, hoodie.index.type=SIMPLE"),
+    ({"datasource__write__slash__separated__date__partitioning": "true"}, "nested folders", READ),
 ]
 REFUSED_AT_ALL = [
-    ({"table__version": "6", "timeline__layout__version": "1"}, "table version 6", "hoodie.write.table.version=9"),
-    ({"table__version": None}, "table version unknown", "upgrade"),
-    ({"table__version": "10"}, "table version 10", "newer lakelock"),
-    ({"timeline__layout__version": "1"}, "layout 1", "upgrade"),
-    ({"table__type": "MERGE_ON_READ"}, "MERGE_ON_READ", "COPY_ON_WRITE"),
-    ({"table__base__file__format": "ORC"}, "not all Parquet", "PARQUET"),
-    ({"datasource__write__drop__partition__columns": "true"}, "partition columns", "drop.partition.columns=false"),
-    ({"timeline__path": "elsewhere"}, "hoodie.timeline.path", "default folder"),
-    ({"timeline__history__path": "elsewhere"}, "hoodie.timeline.history.path", "default folder"),
-    ({"bootstrap__base__path": "s3://x"}, "bootstrapped", "FULL_RECORD"),
+    ({"table__version": "6", "timeline__layout__version": "1"}, "table version 6", UPGRADE),
+    ({"table__version": None}, "table version unknown", ""),
+    ({"table__version": "10"}, "table version 10", ""),
+    ({"timeline__layout__version": "1"}, "layout 1", UPGRADE),
+    ({"table__type": "MERGE_ON_READ"}, "MERGE_ON_READ", f"{NEW}, hoodie.datasource.write.table.type=COPY_ON_WRITE"),
+    ({"table__base__file__format": "ORC"}, "not all Parquet", ""),
+    (
+        {"datasource__write__drop__partition__columns": "true"},
+        "partition columns",
+        f"{NEW}, hoodie.datasource.write.drop.partition.columns=false",
+    ),
+    ({"timeline__path": "elsewhere"}, "hoodie.timeline.path", ""),
+    ({"timeline__history__path": "elsewhere"}, "hoodie.timeline.history.path", ""),
+    ({"bootstrap__base__path": "s3://x"}, "bootstrapped", ""),
 ]
 
 
@@ -219,7 +230,7 @@ def test_a_table_that_must_not_be_written_says_why_and_is_still_read(changes: di
     check_readable(table(**changes))
     with pytest.raises(TableError, match=reason) as caught:
         check_writable(table(**changes))
-    assert hint in caught.value.hint
+    assert caught.value.hint.startswith(hint) and caught.value.hint.endswith(READ)
 
 
 @pytest.mark.parametrize(("changes", "reason", "hint"), REFUSED_AT_ALL)
@@ -227,12 +238,41 @@ def test_a_table_that_cannot_be_read_says_why(changes: dict[str, str], reason: s
     for check in (check_readable, check_writable):
         with pytest.raises(TableError, match=reason) as caught:
             check(table(**changes))
-        assert hint in caught.value.hint
+        assert caught.value.hint.startswith(hint) and bool(caught.value.hint) == bool(hint)
+
+
+def test_every_reason_is_named_at_once_and_the_advice_helps_against_all_of_them() -> None:
+    java_default = {"table__metadata__partitions": "files", "table__timeline__timezone": "LOCAL"}
+    with pytest.raises(TableError) as caught:
+        check_writable(table(**java_default))
+    assert caught.value.message == (
+        "lakelock does not write the table t, for 2 reasons:\n"
+        "  1. its metadata table is on (hoodie.table.metadata.partitions or hoodie.table.metadata.partitions.inflight): "
+        "readers would not see our files\n"
+        "  2. its instant times are in the zone LOCAL of whoever wrote them, not in UTC"
+    )
+    assert caught.value.hint == f"{NEW}; {READ}"
+    every = {key: value for changes, _, _ in (*REFUSED_TO_WRITE, *REFUSED_AT_ALL) for key, value in changes.items()}
+    reasons = why_not_writable(table(**every))
+    assert set(why_not_readable(table(**every))) < set(reasons) and len(reasons) >= 15
+
+
+def test_nothing_is_advised_where_one_of_the_reasons_cannot_be_helped() -> None:
+    with pytest.raises(TableError) as caught:
+        check_writable(table(table__metadata__partitions="files", table__keygenerator__type="CUSTOM"))
+    assert caught.value.hint == READ
+
+
+def test_two_reasons_that_one_step_each_mends_are_mended_one_after_the_other() -> None:
+    with pytest.raises(TableError) as caught:
+        check_writable(table(table__version="8", table__metadata__partitions="files"))
+    first, second, last = caught.value.hint.replace("; then ", "; ").split("; ")
+    assert first.startswith("let a Hudi") and second.startswith("set hoodie.metadata.enable=false") and last == READ
 
 
 def test_a_metadata_table_that_was_switched_off_counts_as_off() -> None:
     off = table(table__metadata__partitions="", table__metadata__partitions__inflight="")
-    assert why_not_writable(off) is None and why_not_readable(off) is None and off.metadata_partitions == ()
+    assert why_not_writable(off) == why_not_readable(off) == () and off.metadata_partitions == ()
 
 
 def test_buckets_are_recognised_by_their_file_ids() -> None:

@@ -40,7 +40,7 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if made is Created.UNKNOWN:",
         "if made is Created.UNKNOWN:\n            return RollbackOutcome.ROLLED_BACK\n        if False:",
-        seed=32,
+        seed=87,
     ),
     Planted(
         "rollback of a collected number",
@@ -84,7 +84,7 @@ _OTHERS = (
         "if not may_be_decided:",
         "if True:",
         within=2000,
-        seed=183,
+        seed=759,
     ),
     Planted(
         "doubt told as an error",
@@ -191,11 +191,20 @@ _OTHERS = (
     Planted(
         "batch applied by a twin",
         "a replayed batch is not looked for in the baseline",
-        "occ.retrying:_attempts",
-        "if application is not None and coordinator.already_applied(application, tx.baseline.timeline):",
-        "if False:",
+        "occ.coordinator:Coordinator.begin",
+        "self._applied.ensure_new(application, baseline.timeline, mine)",
+        "pass",
         within=2000,
-        seed=80,
+        seed=7,
+    ),
+    Planted(
+        "batch applied by another process",
+        "an adopted batch is not looked for in the baseline",
+        "occ.coordinator:Coordinator.adopt",
+        "self._applied.ensure_new(detached.application, detached.baseline.timeline, tx.party)",
+        "pass",
+        within=2000,
+        seed=63,
     ),
     Planted(
         "application rule",
@@ -203,7 +212,23 @@ _OTHERS = (
         "occ.conflicts.rules:application_transaction",
         "if ours is None or theirs is None",
         "if True or ours is None or theirs is None",
-        seed=63,
+        seed=159,
+    ),
+    Planted(
+        "null over missing columns",
+        "an upsert writes null over the stored values of columns that its rows lack",
+        "table.schema:columns_of_upserts",
+        'TableSchema(narrowed(after.arrow, incoming)) if missing == "keep" else after',
+        "after",
+        seed=9,
+    ),
+    Planted(
+        "a partial update that changes nothing",
+        "an upsert whose rows lack columns leaves the stored rows as they are",
+        "table.merge:_Changes._replaced",
+        "if field.name in self._rows.column_names:",
+        "if len(self._rows.column_names) == len(columns):",
+        seed=9,
     ),
     Planted(
         "file group rule",
@@ -237,8 +262,48 @@ _OTHERS = (
         "        if False:",
         seed=4,
     ),
+    Planted(
+        "stray files forgotten",
+        "a sweep forgets the marker of a file that its commit does not name, and leaves the file",
+        "occ.recovery.reaper:tidy_up",
+        "remove_strays(table, instant) if committed and left.markers else frozenset()",
+        "frozenset()",
+        seed=18,
+    ),
+    Planted(
+        "stray files forgotten too soon",
+        "a sweep forgets the marker of a stray file that is still to come",
+        "occ.strays:_settled",
+        "frozenset(item.key for item in placed if item.modified_ms >= oldest_ms)",
+        "frozenset()",
+        seed=332,
+    ),
+    Planted(
+        "files of the commit for strays",
+        "a sweep that finds markers of a committed instant deletes all files that they announce",
+        "occ.strays:remove_strays",
+        " - named)",
+        ")",
+        seed=7,
+    ),
+    Planted(
+        "two slices of one instant",
+        "a reader that finds two slices of one instant does not ask which of them the commit names",
+        "table.snapshot:_named_twin",
+        "if len(counting) == 1:",
+        "if False:",
+        seed=18,
+    ),
+    Planted(
+        "what a clustering replaced",
+        "file groups that another engine's clustering replaced may be rewritten",
+        "occ.conflicts.rules:file_group",
+        "both = mine.touched & other.touched",
+        "both = frozenset() if other.changes_no_row else mine.touched & other.touched",
+        seed=64,
+    ),
 )
-"""Planted bugs of rolling back, cleaning up, and of the rules of conflict."""
+"""Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""
 
 PLANTED = (*BUGS_OF_COMMITS, *_OTHERS)
 

@@ -28,7 +28,7 @@ BUGS_OF_COMMITS = (
         "occ.foreign.late_starters:late_starters",
         "if not unknown:",
         "if True:",
-        seed=4,
+        seed=52,
     ),
     Planted(
         "head noted after the baseline",
@@ -70,7 +70,7 @@ BUGS_OF_COMMITS = (
         "occ.commit:Commit._under_lock",
         "timeline = table.timeline()",
         "timeline = baseline.timeline",
-        seed=2,
+        seed=7,
     ),
     Planted(
         "a decision that overwrites",
@@ -134,7 +134,7 @@ BUGS_OF_COMMITS = (
         "occ.commit:Commit._decide",
         "if table.log.boundary() >= number:",
         "if False:",
-        seed=122,
+        seed=127,
     ),
     Planted(
         "window with a hole",

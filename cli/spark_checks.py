@@ -1,0 +1,127 @@
+"""What `lakelock doctor` says of Spark on this machine, without starting it: its version, its pandas, its connector, its Java.
+
+Spark's own settings (`spark.jars`, `--packages`) are not known here; what is missing may come by them, so it is a warning.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import shutil
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from lakelock.cli.doctor_context import Check, DoctorContext
+
+OLDEST_PYSPARK = (4, 0)
+OLDEST_PANDAS, NEWEST_PANDAS = (2, 2), 2
+_INSTALL = "pip install 'lakelock[spark]'"
+_HADOOP = "hadoop-client-api-"
+_CONNECTORS = {
+    "s3": ("hadoop-aws", "org.apache.hadoop:hadoop-aws"),
+    "gs": ("gcs-connector", "com.google.cloud.bigdataoss:gcs-connector"),
+    "abfs": ("hadoop-azure", "org.apache.hadoop:hadoop-azure"),
+    "az": ("hadoop-azure", "org.apache.hadoop:hadoop-azure"),
+}
+
+
+def check_spark(patient: DoctorContext) -> Iterator[Check]:
+    """Whether Spark can write this table from here; nothing is said where PySpark is not installed."""
+    pyspark = _installed("pyspark")
+    if pyspark is None:
+        yield Check("spark", "ok", "PySpark is not installed here: jobs that write run elsewhere")
+        return
+    yield judge_pyspark(pyspark)
+    yield judge_pandas(_installed("pandas"))
+    java = shutil.which("java", path=_java_path())
+    if java is None:
+        yield Check(
+            "spark", "warning", "no Java is found: Spark cannot start here", "install Java 17 or newer, or set JAVA_HOME"
+        )
+    yield from judge_connector(patient.storage.uri.partition(":")[0], _jars())
+    for name, error in broken_neighbours():
+        hint = f"Spark then registers no Python data source at all, lakelock's included: repair or remove {name}"
+        yield Check("spark", "warning", f"{name} cannot be imported: {error}", hint)
+
+
+def judge_pyspark(found: str) -> Check:
+    if _numbers(found) < OLDEST_PYSPARK:
+        return Check("spark", "failed", f"PySpark {found} is too old: lakelock needs 4.0 or newer", _INSTALL)
+    return Check("spark", "ok", f"PySpark {found}")
+
+
+def judge_pandas(found: str | None) -> Check:
+    """Spark hands rows to Python as Arrow only where pandas is."""
+    if found is None:
+        return Check("spark", "failed", "pandas is not installed: Spark then hands no rows to Python as Arrow", _INSTALL)
+    if _numbers(found) < OLDEST_PANDAS:
+        return Check("spark", "failed", f"pandas {found} is too old for Spark: it needs 2.2 or newer", _INSTALL)
+    if _numbers(found)[0] > NEWEST_PANDAS:
+        said = f"pandas {found}: PySpark is made for pandas 2 and warns of this one on every call"
+        return Check("spark", "warning", said, _INSTALL)
+    return Check("spark", "ok", f"pandas {found}")
+
+
+def judge_connector(scheme: str, jars: Sequence[str] | None) -> Iterator[Check]:
+    """Whether Spark's own jars hold the Hadoop connector for tables of that scheme; None: they are not known."""
+    if scheme not in _CONNECTORS:
+        return
+    jar, artifact = _CONNECTORS[scheme]
+    if jars is None:
+        yield Check("spark", "warning", f"no Spark is found that belongs to this PySpark, so {jar} cannot be looked for")
+        return
+    if any(name.startswith(f"{jar}-") for name in jars):
+        yield Check("spark", "ok", f"{jar} is among Spark's jars")
+        return
+    releases = [name[len(_HADOOP) : -len(".jar")] for name in jars if name.startswith(_HADOOP)]
+    release = releases[0] if releases and artifact.startswith("org.apache.hadoop:") else "VERSION"
+    yield Check(
+        "spark",
+        "warning",
+        f"{jar} is not among Spark's jars; unless the session brings it, Spark cannot read {scheme}:// tables",
+        f'set spark.jars.packages to "{artifact}:{release}" in the session, or add the jar to spark.jars',
+    )
+
+
+def broken_neighbours() -> list[tuple[str, str]]:
+    """Installed `pyspark_*` modules that fail to import: one is enough to switch off all automatic registration."""
+    broken = []
+    for module in pkgutil.iter_modules():
+        if module.name.startswith("pyspark_"):
+            try:
+                importlib.import_module(module.name)
+            except Exception as error:  # noqa: BLE001 whatever it raises, Spark stumbles over it
+                broken.append((module.name, f"{type(error).__name__}: {error}"))
+    return broken
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(found: str) -> tuple[int, ...]:
+    """`2.3.0.dev1` as (2, 3)."""
+    return tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in found.split(".")[:2])
+
+
+def _java_path() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin") if home else None
+
+
+def _jars() -> list[str] | None:
+    """The names of Spark's jars: of SPARK_HOME, else of the PySpark that is installed; nothing of PySpark is imported."""
+    home = os.environ.get("SPARK_HOME")
+    if home is None:
+        spec = find_spec("pyspark")
+        home = os.path.dirname(spec.origin) if spec is not None and spec.origin else ""
+    try:
+        return sorted(path.name for path in (Path(home) / "jars").glob("*.jar")) or None
+    except OSError:
+        return None

@@ -1,0 +1,87 @@
+"""Attempts of tasks that go on when their commit no longer looks for them, and are killed with their files complete.
+
+Spark makes a second attempt of a task that is slow or whose executor it takes for lost, and tells nobody that one has ended. An
+attempt that lives looks in the end whether it is late (`spark_plugin/writing/late_tasks.py`); these are killed before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from lakelock.errors import LakelockError
+from lakelock.simulator.faults import FaultKind, Weather
+from lakelock.simulator.operations import Insert, Look, Operation, Reap, Upsert
+from lakelock.simulator.rows import Row
+from lakelock.simulator.runtime import SimRuntime
+from lakelock.simulator.scenario import BUSIEST, HOT, ActorPlan, Scenario
+
+if TYPE_CHECKING:
+    from lakelock.simulator.world import World
+
+OFTEN = 0.3
+"""How often a task has such an attempt."""
+_LATE_S = 3.0
+_LOOK_S, _LOOKS = 0.05, 400
+
+Attempt = Callable[..., object]
+"""Writes a task's files once more; takes the `storage` and the `runtime` of its process."""
+
+
+class Stragglers:
+    """Starts them, each in a process of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._number = 0
+
+    def follow(self, instant: str, attempt: Attempt) -> None:
+        """Now and then make this attempt, once the instant is decided."""
+        hub = self._world.hub
+        if hub.current.random.random() >= OFTEN:
+            return
+        self._number += 1
+        process = self._world.process(f"straggler-{self._number}")
+        hub.spawn(process, lambda: self._run(instant, attempt, SimRuntime(hub, process)), process.name)
+
+    def _run(self, instant: str, attempt: Attempt, runtime: SimRuntime) -> None:
+        hub = self._world.hub
+        for _ in range(_LOOKS):
+            if self._world.checker.is_decided(instant):
+                hub.wait(_LATE_S * hub.current.random.random() ** 2)
+                with suppress(LakelockError):
+                    attempt(storage=self._world.storage(hub.current.process), runtime=runtime)
+                return
+            hub.wait(_LOOK_S)
+
+
+def straggling(scenario: Scenario, random: Random) -> Scenario:
+    """Rows that nobody looks up and rows that are rewritten all the time, with stragglers, readers, and somebody who sweeps.
+
+    Nobody reads rows to write what follows from them, which would make rows for good that show for a while only.
+    """
+    rates = {FaultKind.SLOW: random.choice([0.01, 0.04]), FaultKind.PAUSE: random.choice([0.0, 0.002])}
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=2.0, hot="upload ")
+    adding = tuple(_insert(random, BUSIEST + number) for number in range(random.randint(3, 8)))
+    changing = tuple(_upsert(random, BUSIEST + 100 + number) for number in range(random.randint(3, 8)))
+    looks = tuple(Look(BUSIEST + 200 + number) for number in range(20))
+    sweeps: tuple[Operation, ...] = tuple(Reap(BUSIEST + 300 + number) for number in range(random.randint(10, 40)))
+    actors = (
+        ActorPlan("adding", adding, think_s=0.3),
+        ActorPlan("changing", changing, think_s=0.3),
+        ActorPlan("reader", looks, think_s=0.5),
+        ActorPlan("sweeper", sweeps, think_s=random.choice([0.03, 0.3])),
+    )
+    return replace(scenario, actors=actors, weather=weather, profile="strict", lease_s=30.0, stragglers=True)
+
+
+def _insert(random: Random, number: int) -> Operation:
+    parts = random.sample("012", random.randint(1, 2))
+    return Insert(number, tuple(Row(part, f"s{number}", random.randrange(100), (number,)) for part in parts))
+
+
+def _upsert(random: Random, number: int) -> Operation:
+    return Upsert(number, tuple(Row(*place, random.randrange(100), (number,)) for place in random.sample(HOT, 2)))

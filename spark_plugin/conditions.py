@@ -1,0 +1,82 @@
+"""A condition on rows that says the same of a row however often it is asked.
+
+A delete or an overwrite asks several times: which rows go, whether the new rows fit, whether rows that others added meanwhile
+are concerned; and so does each attempt. Spark holds `current_timestamp()` still within one query only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakelock.errors import InputError
+
+SHOWN_CHARACTERS = 200
+_CATALYST = "org.apache.spark.sql.catalyst"
+_TIME_RULES = ("optimizer.SpecialDatetimeValues$", "optimizer.ComputeCurrentTime$")
+# A literal such as TIMESTAMP 'now' gets its value each time the text is parsed.
+_TIME_LITERAL = re.compile(r"'\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A condition as its user gave it and, if it asks for the time, as Spark's analysed filter with the time filled in."""
+
+    given: str | Column
+    filled: Any = None
+
+    @classmethod
+    def of(cls, spark: SparkSession, schema: StructType, given: str | Column) -> Condition:
+        """The condition on rows of `schema`, at this moment. `InputError` if its answers are not certain, as with `rand()`."""
+        analysed = spark.createDataFrame([], schema).where(given)._jdf.queryExecution().analyzed()
+        if not analysed.deterministic():
+            raise InputError(
+                f"the condition {condition_text(given)} may answer differently each time that it is asked about a row",
+                hint="choose the rows first, and delete them by key: table.delete(table.read().where(...)) asks once; "
+                "a UDF that always answers the same must not be declared asNondeterministic()",
+            )
+        filled = analysed
+        for rule in _TIME_RULES:
+            filled = _object(spark, f"{_CATALYST}.{rule}").apply(filled)
+        asks_for_time = not filled.equals(analysed) or _TIME_LITERAL.search(str(given)) is not None
+        return cls(given, filled if asks_for_time else None)
+
+    def on(self, frame: DataFrame) -> Column:
+        """The condition on the rows of `frame`, which has the columns that it needs."""
+        if self.filled is None:
+            return F.expr(self.given) if isinstance(self.given, str) else self.given
+        spark = frame.sparkSession
+        jvm: Any = spark._jvm
+        own, theirs = (_attributes(plan) for plan in (self.filled, frame._jdf.queryExecution().analyzed()))
+        pairs = [jvm.scala.Tuple2(attribute, theirs[name]) for name, attribute in own.items() if name in theirs]
+        renamed = _object(spark, f"{_CATALYST}.expressions.AttributeMap$").apply(jvm.PythonUtils.toSeq(pairs))
+        condition = self.filled.rewriteAttrs(renamed).condition()
+        return Column(_object(spark, "org.apache.spark.sql.classic.ExpressionUtils$").column(condition))
+
+    def __str__(self) -> str:
+        return condition_text(self.given)
+
+
+def condition_text(condition: str | Column) -> str:
+    """A condition for people; Spark shows a Column as `Column<'(a > 1)'>`."""
+    text = str(condition)
+    if not isinstance(condition, str) and text.startswith("Column<'"):
+        text = text.removeprefix("Column<'").removesuffix("'>")
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def _object(spark: SparkSession, name: str) -> Any:
+    """A Scala object by its class."""
+    return getattr(getattr(spark._jvm, name), "MODULE$")
+
+
+def _attributes(plan: Any) -> dict[str, Any]:
+    """The columns that a plan puts out, by name."""
+    output = plan.output()
+    found = [output.apply(number) for number in range(output.size())]
+    return {attribute.name(): attribute for attribute in found}

@@ -1,0 +1,74 @@
+"""How `format("lakelock")` gets to know what the session sets under `spark.lakelock.`, and never goes on without.
+
+Spark gives a data source in Python its options only: neither the process that plans a write nor the one that commits it can
+ask the session. So the driver registers a data source that carries the session's confs. Whether that was done, and whether
+it still is the truth, the tasks know: Spark sends them every conf of the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+
+from lakelock.errors import SettingsError
+from lakelock.settings.resolver import SPARK_PREFIX, Resolved, setting_of
+from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FILE = "config"
+OF_READS = ("storage.", "listing.", _FILE)
+"""What of the settings a read depends on: it takes no lock."""
+
+
+def register(spark: SparkSession) -> None:
+    """Register `format("lakelock")` with what the session sets under `spark.lakelock.` now. Once is enough for each session.
+
+    After a change of these confs call it again: until then writes fail, they do not go on with the old ones.
+    """
+    from lakelock.spark_plugin.frames import spark_conf
+
+    # Of its own module it is not an attribute, so that it is sent to Spark's Python processes by value, with the confs.
+    known = type(LakelockDataSource.__name__, (LakelockDataSource,), {"conf": spark_conf(spark)})
+    spark.dataSource.register(known)
+
+
+def conf_in_task() -> dict[str, str]:
+    """What the session sets under `spark.lakelock.`, by the confs that Spark sent along with the running task."""
+    context = TaskContext.get()
+    properties: Mapping[str, str] = (context._localProperties if context is not None else None) or {}
+    return {key: value for key, value in properties.items() if key.startswith(SPARK_PREFIX)}
+
+
+def chosen_by_options(resolved: Resolved, file: str | None) -> frozenset[str]:
+    """The settings that options give, whatever the session says."""
+    given = {key for key, found in resolved.origins.items() if found.origin.startswith("option")}
+    return frozenset(given | {_FILE} if file else given)
+
+
+def ensure_known(
+    session: Mapping[str, str], known: Mapping[str, str], chosen: frozenset[str], of: tuple[str, ...] = ()
+) -> None:
+    """`SettingsError` if the `session` sets, or no longer sets, what is not `known` and no option has `chosen`.
+
+    `of`: only settings whose names begin so matter.
+    """
+    changed = sorted(key for key in {*session, *known} if session.get(key) != known.get(key))
+    unknown = [key for key in changed if _setting(key) not in chosen and (not of or _setting(key).startswith(of))]
+    if unknown:
+        name = _setting(unknown[0])
+        raise SettingsError(
+            f'the session sets {", ".join(unknown)} otherwise than format("lakelock") knows: Spark gives it options only',
+            hint="call lakelock.spark_plugin.register(spark) after setting the confs, and again after changing them; or give "
+            f'the setting as an option: .option("{name}", ...)',
+            key=name,
+        )
+
+
+def _setting(conf: str) -> str:
+    """The setting that a conf is about, `config` for the file."""
+    name = conf[len(SPARK_PREFIX) :].lower()
+    return name if name == _FILE else setting_of(name) or name

@@ -1,0 +1,89 @@
+"""The archive of the timeline, which Java Hudi moves old completed instants to: read, never written.
+
+Layout 2 (Hudi 1.x): `.hoodie/timeline/history/<first instant>_<last instant>_<level>.parquet`, one row for each instant, with
+the bytes of its completed timeline file in `metadata`. A file is written before the instants leave the active timeline, so
+what a listing of the timeline does not show any more is in the archive, if it was archived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
+from lakelock.storage import Storage
+from lakelock.table import layout
+from lakelock.table.instants import WRITES
+from lakelock.table.timeline import Timeline
+
+LOOKS = 3
+"""How often the archive is listed when its files vanish while they are read: Java merges them now and then."""
+
+_COLUMNS = ["instantTime", "completionTime", "action", "metadata"]
+
+
+@dataclass(frozen=True)
+class CompletedWrite:
+    """A completed write; `data` are the bytes of its completed timeline file."""
+
+    requested: str
+    completion: str
+    action: str
+    data: bytes
+
+
+def completed_write(storage: Storage, timeline: Timeline, instant: str) -> CompletedWrite | None:
+    """A completed write with the bytes of its timeline file, from the timeline or from the archive; None: neither has it."""
+    active = next((i for i in timeline.commits if i.requested == instant), None)
+    stored = storage.get(layout.timeline(active.file_name)) if active is not None else None
+    if active is not None and stored is not None:
+        return CompletedWrite(instant, active.completion or "", active.action, stored.data)
+    return archived_write(storage, instant)
+
+
+def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:
+    """The completed write of this requested time, None if the archive has none.
+
+    One listing, and the files that cover the time are read. `CorruptTableError` when one of them cannot be read: then
+    nobody can tell.
+    """
+    for look in range(LOOKS):
+        try:
+            for key in archive_files(storage, requested):
+                found = _find(storage, key, requested)
+                if found is not None:
+                    return found
+            return None
+        except StorageUnavailable:
+            raise
+        except StorageError:
+            if look + 1 == LOOKS:
+                raise
+    raise AssertionError("the last look returns or raises")
+
+
+def archive_files(storage: Storage, requested: str) -> list[str]:
+    """Keys of the archive's files that cover this time; what there is of it is in one of them."""
+    covering = []
+    for item in storage.list(layout.HISTORY):
+        name = item.key.rpartition("/")[2]
+        first, _, rest = name.partition("_")
+        last, _, level = rest.partition("_")
+        if level.endswith(".parquet") and first <= requested <= last:
+            covering.append(item.key)
+    return covering
+
+
+def _find(storage: Storage, key: str, requested: str) -> CompletedWrite | None:
+    with storage.open_input(key) as source:
+        try:
+            rows = pq.read_table(source, columns=_COLUMNS, filters=[("instantTime", "==", requested)]).to_pylist()
+            for row in rows:
+                if row["action"] in WRITES and row["metadata"]:
+                    return CompletedWrite(requested, str(row["completionTime"] or ""), row["action"], bytes(row["metadata"]))
+        except (pa.ArrowException, OSError, KeyError, TypeError) as error:
+            hint = "restore the file from a backup; until then nobody can tell what became of the instants in it"
+            raise CorruptTableError(f"{key} cannot be read: {error}", hint=hint, file=key) from error
+    return None

@@ -1,0 +1,120 @@
+"""Rows that lack some of a table's columns: what they lack, and how they change stored rows without touching the rest.
+
+A partial update goes field by field into structs. It cannot go into lists and maps: nothing says which stored element an
+incoming one stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakelock.errors import SchemaError
+from lakelock.settings import MissingColumns
+from lakelock.table.fitting import whole
+
+
+@dataclass(frozen=True)
+class Lack:
+    """A column, or a field inside one, that rows lack. `unmatched` says why a stored value could not be kept, if so."""
+
+    path: str
+    unmatched: str = ""
+
+
+def lacking(table: Iterable[pa.Field], given: Iterable[pa.Field]) -> Iterator[Lack]:
+    """What rows of the columns `given` lack of the columns `table`."""
+    return _lacking(table, given, "", "")
+
+
+def refuse_missing(table: pa.Schema, given: Iterable[pa.Field], missing: MissingColumns) -> None:
+    """Raise `SchemaError`, naming the columns, if an upsert of rows with the columns `given` must not be made."""
+    lacks = [] if missing == "null" else list(lacking(table, given))
+    if missing != "keep" and lacks:
+        names = ", ".join(lack.path for lack in lacks)
+        raise SchemaError(
+            f"the rows lack {_columns(lacks)} of the table: {names}; "
+            "an upsert would write null over the stored values of every row that it updates",
+            hint="add them to the rows, or set write.missing_columns (missing_columns= of a call): "
+            '"keep" leaves the stored values as they are, "null" writes null over them, "error" is this refusal',
+            columns=[lack.path for lack in lacks],
+        )
+    unmatched = [lack for lack in lacks if lack.unmatched]
+    if unmatched:
+        raise SchemaError(
+            'missing_columns="keep" cannot keep the stored values of '
+            + ", ".join(f"{lack.path} ({lack.unmatched})" for lack in unmatched),
+            hint='write the column with all its fields, leave out the whole column, or set write.missing_columns to "null"',
+            columns=[lack.path for lack in unmatched],
+        )
+
+
+def narrowed(table: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """The columns of `table` that rows of the columns `given` have, and of their structs the fields that these have."""
+    there = {field.name: field for field in given}
+    return pa.schema([f.with_type(narrowed_type(f.type, there[f.name].type)) for f in table if f.name in there])
+
+
+def narrowed_type(table: pa.DataType, given: pa.DataType) -> pa.DataType:
+    """The type of a table's column, without the fields of structs that `given` lacks."""
+    given = _decoded(given)
+    if not (pa.types.is_struct(table) and pa.types.is_struct(given)):
+        return table
+    there = {child.name: child for child in given}
+    return pa.struct(
+        [child.with_type(narrowed_type(child.type, there[child.name].type)) for child in table if child.name in there]
+    )
+
+
+def updated(stored: pa.Array, given: pa.Array, field: pa.Field) -> pa.Array:
+    """The values of `stored` after an update by those of `given`, whose structs may lack fields: these keep their values.
+
+    A null struct that is given makes the stored one null; in a struct that was null the other fields are null then, or
+    `SchemaError` where `field`, the column, does not allow that.
+    """
+    if given.type == stored.type:
+        return given
+    return whole(_updated(stored, given), field)
+
+
+def _updated(stored: pa.Array, given: pa.Array) -> pa.Array:
+    if given.type == stored.type:
+        return given
+    new = {child.name: values for child, values in zip(given.type, given.flatten(), strict=True)}
+    children = [
+        _updated(old, new[child.name]) if child.name in new else old
+        for child, old in zip(stored.type, stored.flatten(), strict=True)
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(stored.type), mask=given.is_null())
+
+
+def _lacking(table: Iterable[pa.Field], given: Iterable[pa.Field], where: str, unmatched: str) -> Iterator[Lack]:
+    there = {field.name: field for field in given}
+    for field in table:
+        path = where + field.name
+        if field.name in there:
+            yield from _inside(field.type, there[field.name].type, path, unmatched)
+        else:
+            yield Lack(path, unmatched)
+
+
+def _inside(table: pa.DataType, given: pa.DataType, path: str, unmatched: str) -> Iterator[Lack]:
+    types, given = pa.types, _decoded(given)
+    if types.is_struct(table) and types.is_struct(given):
+        if not any(table.get_field_index(child.name) >= 0 for child in given):
+            unmatched = unmatched or "the struct has none of the table's fields"
+        yield from _lacking(table, given, f"{path}.", unmatched)
+    elif types.is_list(table) and (types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given)):
+        yield from _inside(table.value_type, given.value_type, f"{path}[]", "in a list, whose elements cannot be matched")
+    elif types.is_map(table) and types.is_map(given):
+        yield from _inside(table.item_type, given.item_type, f"{path}{{}}", "in a map, whose values are replaced as a whole")
+
+
+def _decoded(given: pa.DataType) -> pa.DataType:
+    return given.value_type if pa.types.is_dictionary(given) else given
+
+
+def _columns(lacks: list[Lack]) -> str:
+    return "a column" if len(lacks) == 1 else f"{len(lacks)} columns"

@@ -1,0 +1,131 @@
+"""Upserts whose rows lack columns of the table, by the Arrow engine: refused, kept or null, as `write.missing_columns` says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import SchemaError
+from lakelock.occ.create import create_table
+from lakelock.settings import MissingColumns, WriteSettings
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from tests.behaviour.tables import QUICK, leftovers, writer
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("w", pa.int64())])
+STORED = [{"id": "a", "p": "1", "ts": 5, "v": 1, "w": 10}, {"id": "b", "p": "1", "ts": 5, "v": 2, "w": 20}]
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    """A table with two rows, ordered by `ts`."""
+    made = MemoryStorage()
+    properties = TableProperties.new("t", ["id"], ["p"], "ts", create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("t"))
+    create_table(made, properties, SystemRuntime())
+    ArrowEngine(writer(made)).insert(pa.Table.from_pylist(STORED, SCHEMA))
+    return made
+
+
+def engine_with(storage: MemoryStorage, **settings: object) -> ArrowEngine:
+    return ArrowEngine(writer(storage, replace(QUICK, write=WriteSettings(**settings))))  # type: ignore[arg-type]
+
+
+def given(*rows: dict[str, object]) -> pa.Table:
+    names = list(rows[0])
+    return pa.Table.from_pylist(list(rows), pa.schema([field for field in SCHEMA if field.name in names]))
+
+
+def content(storage: MemoryStorage) -> dict[str, tuple[object, object]]:
+    found = ArrowEngine(writer(storage)).read().to_pylist()
+    return {row["id"]: (row["v"], row["w"]) for row in found}
+
+
+PARTIAL = [{"id": "a", "p": "1", "ts": 6, "v": 7}, {"id": "c", "p": "1", "ts": 6, "v": 8}]
+
+
+def test_an_upsert_that_lacks_a_column_is_refused_before_any_work_and_stores_nothing(storage) -> None:
+    with pytest.raises(SchemaError, match="the rows lack a column of the table: w"):
+        engine_with(storage).upsert(given(*PARTIAL))
+    assert content(storage) == {"a": (1, 10), "b": (2, 20)}
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize(("missing", "stored"), [("keep", 10), ("null", None)])
+@pytest.mark.parametrize("by_call", [False, True])
+def test_a_setting_or_the_call_says_what_becomes_of_it(storage, missing: MissingColumns, stored, by_call: bool) -> None:
+    if by_call:
+        done = engine_with(storage).upsert(given(*PARTIAL), missing_columns=missing)
+    else:
+        done = engine_with(storage, missing_columns=missing).upsert(given(*PARTIAL))
+    assert (done.rows_updated, done.rows_inserted) == (1, 1)
+    assert content(storage) == {"a": (7, stored), "b": (2, 20), "c": (8, None)}
+
+
+@pytest.mark.parametrize("missing", ["error", "keep", "null"])
+def test_an_insert_and_an_overwrite_may_always_lack_a_column(storage, missing: MissingColumns) -> None:
+    engine = engine_with(storage, missing_columns=missing)
+    engine.insert(given({"id": "c", "p": "1", "ts": 1, "v": 3}))
+    engine.overwrite_partitions(given({"id": "d", "p": "2", "ts": 1, "v": 4}))
+    assert content(storage) == {"a": (1, 10), "b": (2, 20), "c": (3, None), "d": (4, None)}
+
+
+def test_a_row_in_another_partition_with_no_stored_one_has_null(storage) -> None:
+    engine_with(storage, missing_columns="keep").upsert(given({"id": "a", "p": "2", "ts": 6, "v": 7}))
+    found = ArrowEngine(writer(storage)).read().to_pylist()
+    assert sorted((row["p"], row["v"], row["w"]) for row in found) == [("1", 1, 10), ("1", 2, 20), ("2", 7, None)]
+
+
+def test_the_newest_of_the_given_rows_updates_and_an_older_one_leaves_the_stored_row_whole(storage) -> None:
+    rows = given(
+        {"id": "a", "p": "1", "ts": 6, "v": 60}, {"id": "a", "p": "1", "ts": 7, "v": 70},
+        {"id": "b", "p": "1", "ts": 4, "v": 40},
+        {"id": "n", "p": "1", "ts": 1, "v": 11}, {"id": "n", "p": "1", "ts": 2, "v": 22},
+    )  # fmt: skip
+    engine_with(storage, missing_columns="keep").upsert(rows)
+    assert content(storage) == {"a": (70, 10), "b": (2, 20), "n": (22, None)}
+
+
+@pytest.mark.parametrize("missing", ["error", "keep", "null"])
+@pytest.mark.parametrize(("name", "role"), [("id", "key"), ("p", "partition"), ("ts", "ordering")])
+def test_key_partition_and_ordering_columns_are_always_needed(storage, missing: MissingColumns, name: str, role: str) -> None:
+    rows = pa.Table.from_pylist(STORED, SCHEMA).drop_columns([name])
+    with pytest.raises(SchemaError, match=f"the {role} column '{name}' is missing"):
+        engine_with(storage, missing_columns=missing).upsert(rows)
+
+
+@pytest.mark.parametrize("missing", ["error", "keep"])
+def test_a_column_that_another_adds_meanwhile_is_not_lost_either(storage, missing: MissingColumns) -> None:
+    """The first attempt knows nothing of the column. It is rejected, and the next one sees the new schema."""
+    wider = pa.table({**{name: [value] for name, value in STORED[0].items()}, "extra": ["kept"]})
+    done: list[object] = []
+
+    class Meanwhile(type(engine_with(storage)._kernels)):  # type: ignore[misc]
+        def tag(self, *args: object) -> object:
+            found = super().tag(*args)
+            if not done:
+                done.append(engine_with(storage, merge_schema=True).upsert(wider))
+            return found
+
+    settings = replace(QUICK, write=WriteSettings(missing_columns=missing))
+    mine = ArrowEngine(writer(storage, settings), Meanwhile())
+    rows = given({"id": "a", "p": "1", "ts": 9, "v": 70, "w": 100})
+    if missing == "error":
+        with pytest.raises(SchemaError, match="the rows lack a column of the table: extra"):
+            mine.upsert(rows)
+    else:
+        assert mine.upsert(rows).attempts == 2
+    (row,) = (row for row in ArrowEngine(writer(storage)).read().to_pylist() if row["id"] == "a")
+    assert (row["v"], row["extra"]) == ((1, "kept") if missing == "error" else (70, "kept"))
+
+
+def test_two_writers_of_one_column_each_lose_nothing_of_the_other(storage) -> None:
+    left, right = (engine_with(storage, missing_columns="keep") for _ in range(2))
+    for number in range(3):
+        left.upsert(given({"id": "a", "p": "1", "ts": 9, "v": 100 + number}))
+        right.upsert(given({"id": "a", "p": "1", "ts": 9, "w": 200 + number}))
+        assert content(storage)["a"] == (100 + number, 200 + number)

@@ -1,0 +1,97 @@
+"""Java changes the table's columns while lakelock writes: no column is lost, and no value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lakelock.conflict import ConflictRule
+from lakelock.errors import ConflictError
+from tests.interop.shared import SCHEMA, Row, Shared, as_rows, rows
+
+Share = Callable[..., Shared]
+
+NOTED = SCHEMA.append(pa.field("note", pa.string()))
+BOTH = NOTED.append(pa.field("count", pa.int64()))
+
+
+@pytest.fixture
+def table(share: Share) -> Shared:
+    """A table with two rows in two file groups."""
+    found = share()
+    found.engine().insert(found.rows(("a", 1, "eu"), ("b", 2, "us")))
+    return found
+
+
+def java_adds(table: Shared, *values: Row, **options: str) -> None:
+    table.java.write(table.path, rows(*values, schema=NOTED), table.java_options("upsert", **options))
+
+
+def altered(table: Shared, **options: str) -> None:
+    """Spark SQL's ALTER TABLE, under these options of the session."""
+    name, told = table.name, {"hoodie.metadata.enable": "false", **{k.replace("__", "."): v for k, v in options.items()}}
+    table.java.sql(f"create table {name} using hudi location '{table.path}'")
+    for key, value in told.items():
+        table.java.sql(f"set {key}={value}")
+    try:
+        table.java.sql(f"alter table {name} add columns (note string)")
+    finally:
+        for key in told:
+            table.java.sql(f"reset {key}")
+
+
+def seen(table: Shared, schema: pa.Schema = NOTED) -> list[Row]:
+    """The rows as all three readers see them."""
+    found = {reader.__name__: as_rows(reader(), schema) for reader in (table.by_lakelock, table.by_hudi_rs, table.by_java)}
+    assert found["by_lakelock"] == found["by_hudi_rs"] == found["by_java"]
+    return found["by_lakelock"]
+
+
+@pytest.mark.parametrize("how", ["append", "reconcile", "alter", "alter with schema on read"])
+def test_a_column_that_java_adds_under_a_transaction_keeps_its_values(table: Shared, how: str) -> None:
+    engine, coordinator = table.engine(), table.coordinator()
+    with coordinator.begin("UPSERT") as tx:
+        if how == "append":
+            java_adds(table, ("n", 3, "ap", "noted"))
+        elif how == "reconcile":
+            java_adds(table, ("n", 3, "ap", "noted"), hoodie__datasource__write__reconcile__schema="true")
+        else:
+            altered(table, **({"hoodie__schema__on__read__enable": "true"} if how != "alter" else {}))
+            java_adds(table, ("n", 3, "ap", "noted"))
+        engine.upsert_in(tx, table.rows(("a", 10, "eu"), ("c", 4, "eu")))
+    assert sorted(table.coordinator().schema().names) == sorted(NOTED.names)
+    engine.upsert(rows(("m", 5, "ap", None), schema=NOTED))
+    assert seen(table) == [("a", 10, "eu", None), ("b", 2, "us", None), ("c", 4, "eu", None), ("m", 5, "ap", None),
+                           ("n", 3, "ap", "noted")]  # fmt: skip
+    java_adds(table, ("a", 11, "eu", "x"), ("m", 6, "ap", "y"))
+    engine.delete(pc.field("id") == "c")
+    assert seen(table) == [("a", 11, "eu", "x"), ("b", 2, "us", None), ("m", 6, "ap", "y"), ("n", 3, "ap", "noted")]
+
+
+def test_columns_that_java_and_lakelock_add_at_the_same_time_are_both_kept(table: Shared) -> None:
+    """Java takes the columns from the commit of the latest instant, which is its own: so mine begins again."""
+    coordinator = table.coordinator()
+    engine = table.engine(**{"write.merge_schema": True})
+    mine = rows(("a", 10, "eu", 7), schema=SCHEMA.append(pa.field("count", pa.int64())))
+    with coordinator.begin("UPSERT") as tx:
+        java_adds(table, ("n", 3, "ap", "noted"))
+        with pytest.raises(ConflictError, match="readers take the columns"):
+            engine.upsert_in(tx, mine)
+    engine.upsert(mine.append_column("note", pa.nulls(1, pa.string())))
+    assert seen(table, BOTH) == [("a", 10, "eu", None, 7), ("b", 2, "us", None, None), ("n", 3, "ap", "noted", None)]
+
+
+def test_a_column_of_another_type_that_java_adds_rejects_mine(table: Shared) -> None:
+    coordinator = table.coordinator()
+    engine = table.engine(**{"write.merge_schema": True})
+    numbers = SCHEMA.append(pa.field("note", pa.int64()))
+    with coordinator.begin("UPSERT") as tx:
+        java_adds(table, ("n", 3, "ap", "noted"))
+        with pytest.raises(ConflictError) as caught:
+            engine.upsert_in(tx, rows(("a", 10, "eu", 7), schema=numbers))
+    assert caught.value.conflict.rule is ConflictRule.METADATA
+    assert caught.value.conflict.overlap == ("note: string there, int64 here",)
+    assert seen(table) == [("a", 1, "eu", None), ("b", 2, "us", None), ("n", 3, "ap", "noted")]

@@ -1,0 +1,93 @@
+"""Each extra brings what the pages say that it is for: nothing but `pip install 'lakelock[...]'` in a fresh environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.environments import ROOT, extended, run
+from tests.spark.processes import SHORT_LIVED
+
+pytestmark = pytest.mark.slow
+
+_NOWHERE = "127.0.0.1:1"
+SERVICES = {
+    "redis": [f"lock.provider=redis://{_NOWHERE}/0"],
+    "zookeeper": [f"lock.provider=zookeeper://{_NOWHERE}/locks"],
+    "hive-metastore": [f"lock.provider=hive_metastore://{_NOWHERE}/db/t"],
+    "dynamodb": ["lock.provider=dynamodb://locks/t", "dynamodb.region=us-east-1", f"dynamodb.endpoint_url=http://{_NOWHERE}"],
+}
+_NEW_TABLE = """
+import sys
+from lakelock.clock import SystemRuntime
+from lakelock.occ.create import create_table
+from lakelock.storage.local import LocalStorage
+from lakelock.table.properties import TableProperties
+create_table(LocalStorage(sys.argv[1]), TableProperties.new("t", ["id"]), SystemRuntime())
+"""
+_SUITE = """
+import pytest
+from lakelock.testing.lock_suite import LockedTable, LockProviderSuite
+
+class TestMine(LockProviderSuite):
+    @pytest.fixture
+    def locked_table(self, tmp_path):
+        return LockedTable({"lock.provider": "storage:"}, uri=str(tmp_path / "table"))
+"""
+
+
+def asked_of(python: Path, service: str, folder: Path) -> str:
+    """What the doctor says of the lock of a table whose service does not run."""
+    run(python, "-c", _NEW_TABLE, folder / "t", cwd=folder)
+    settings = [word for setting in (*SERVICES[service], "lock.wait_s=0.5") for word in ("--set", setting)]
+    keys = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_MAX_ATTEMPTS": "1"}
+    said = run(python, "-m", "lakelock.cli", "doctor", folder / "t", "--json", *settings, cwd=folder, code=1, **keys)
+    (lock,) = [check for check in json.loads(said)["checks"] if check["name"] == "lock"]
+    return f"{lock['found']}; next: {lock['hint']}"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_lock_service_needs_its_extra_and_nothing_more(wheel: Path, clean_python: Path, tmp_path: Path, service: str) -> None:
+    command = f"pip install 'lakelock[{service}]'"
+    assert command in asked_of(clean_python, service, tmp_path)
+    (tmp_path / "with").mkdir()
+    python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[{service}] @ {wheel.as_uri()}")
+    said = asked_of(python, service, tmp_path / "with")
+    assert "pip install" not in said
+    assert _NOWHERE in said, "it has tried to reach the service"
+
+
+def test_the_simulator_runs_with_its_extra(wheel: Path, clean_python: Path, tmp_path: Path) -> None:
+    assert "pip install 'lakelock[simulator]'" in run(clean_python, "-m", "lakelock.cli", "simulate", cwd=tmp_path, code=None)
+    python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[simulator] @ {wheel.as_uri()}")
+    assert "none failed" in run(python, "-m", "lakelock.cli", "simulate", "--seeds", "3", cwd=tmp_path)
+
+
+def test_the_suite_for_lock_providers_runs_with_its_extra(wheel: Path, clean_python: Path, tmp_path: Path) -> None:
+    python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[testing] @ {wheel.as_uri()}")
+    (tmp_path / "test_mine.py").write_text(_SUITE)
+    told = run(python, "-m", "pytest", "-q", "-k", "mutual or second or token", "test_mine.py", cwd=tmp_path)
+    assert re.search(r"\d+ passed", told)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_the_quickstart_of_the_readme_runs_with_what_the_readme_says_and_runs_again(
+    wheel: Path, clean_python: Path, tmp_path: Path
+) -> None:
+    text = (ROOT / "README.md").read_text()
+    (command,) = re.findall(r"`pip install '(lakelock\[spark\])'`", text)
+    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    python = extended(tmp_path / "env", clean_python.parents[1], f"{command} @ {wheel.as_uri()}")
+    assert "/tmp/flights" in program
+    (tmp_path / "quickstart.py").write_text(program.replace("/tmp/flights", str(tmp_path / "flights")))
+    # What `activate` does: Spark's workers are started as `python3`.
+    path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
+    quick = {"PATH": path, "JDK_JAVA_OPTIONS": SHORT_LIVED}
+    told = [run(python, tmp_path / "quickstart.py", cwd=tmp_path, **quick) for _ in range(2)]
+    assert "2 inserted" in told[0]
+    assert "1 inserted, 1 updated" in told[1], "the first run has deleted one of the two rows"

@@ -1,0 +1,57 @@
+"""What the rules accept because a serial order allows it does happen in the histories that are checked against that order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from lakelock.events import EventKind
+from lakelock.simulator.foreign import ForeignClustering
+from lakelock.simulator.operations import Insert, Overwrite, Tally
+from lakelock.simulator.run import Result, run
+from lakelock.simulator.swarm import scenario_of
+
+
+def meetings(result: Result) -> Counter[str]:
+    """How often a transaction was committed although another had come between its beginning and its commit."""
+    began = {event.instant: at_s for at_s, _, event in result.trace.events if event.kind is EventKind.BEGAN}
+    operations, met = result.scenario.operations, Counter[str]()
+    for second in result.published:
+        mine = operations.get(second.operation or 0)
+        between = [p for p in result.published if began.get(second.instant, second.at_s) < p.at_s < second.at_s]
+        others = [operations.get(p.operation or 0) for p in between]
+        if isinstance(mine, Insert):
+            parts = {row.part for row in mine.rows}
+            met["insert after overwrite"] += any(
+                isinstance(other, Overwrite) and parts & {row.part for row in other.rows} for other in others
+            )
+        if isinstance(mine, Tally):
+            met["count beside clustering"] += any(
+                isinstance(other, ForeignClustering) and other.part == mine.part for other in others
+            )
+    return met
+
+
+def met_in(seeds: range) -> Counter[str]:
+    met = Counter[str]()
+    for seed in seeds:
+        result = run(scenario_of(seed), keep_events=True)
+        assert result.ok, f"seed {seed}: {result.violations}"
+        met += meetings(result)
+    return met
+
+
+def test_rows_are_added_after_others_overwrote_their_partition() -> None:
+    assert met_in(range(60))["insert after overwrite"]
+
+
+def test_rows_are_counted_beside_a_clustering_of_their_partition() -> None:
+    wanted = [s for s in range(800) if any(isinstance(o, ForeignClustering) for o in scenario_of(s).operations.values())]
+    met = Counter[str]()
+    for seed in wanted:
+        met += met_in(range(seed, seed + 1))
+    assert met["count beside clustering"]
+
+
+def test_stragglers_leave_files_that_are_removed_again() -> None:
+    late = [result for s in range(200) if scenario_of(s).stragglers and (result := run(scenario_of(s)))]
+    assert late and all(result.ok for result in late) and sum(result.strays for result in late) > 10

@@ -1,0 +1,54 @@
+"""Spark Connect: `format("lakelock")` reads and writes through it, and `LakeTable` says that it does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.occ.create import create_table
+from lakelock.storage.local import LocalStorage
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+
+pytest.importorskip("grpc", reason="needs what Spark Connect needs: pip install 'pyspark[connect]'")
+
+_CLIENT = """
+import sys
+from pyspark.sql import SparkSession
+from lakelock.errors import InputError
+from lakelock.spark_plugin import LakeTable
+
+builder = SparkSession.builder.remote("local[2]").config("spark.driver.memory", "1g").config("spark.ui.enabled", "false")
+spark = builder.getOrCreate()
+assert "connect" in type(spark).__module__
+try:
+    LakeTable.for_path(spark, sys.argv[1])
+except InputError as error:
+    print(error.hint)
+rows = spark.createDataFrame([("a", 1), ("b", 2)], "id string, v bigint")
+rows.write.format("lakelock").mode("append").save(sys.argv[1])
+print(sorted(tuple(row) for row in spark.read.format("lakelock").load(sys.argv[1]).collect()))
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_the_data_source_works_on_spark_connect_and_the_table_says_what_to_use(path: str, tmp_path: Path) -> None:
+    schema = TableSchema.from_arrow(pa.schema([("id", pa.string()), ("v", pa.int64())]))
+    properties = TableProperties.new("t", ["id"], create_schema=schema.to_avro_json("t", null_first=False))
+    create_table(LocalStorage(path), properties, SystemRuntime())
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, "-c", _CLIENT, path], cwd=tmp_path, env={**os.environ, **python}, capture_output=True, text=True,
+        timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    hint, rows = done.stdout.splitlines()[-2:]
+    assert 'df.write.format("lakelock")' in hint
+    assert rows == "[('a', 1), ('b', 2)]"

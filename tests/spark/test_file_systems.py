@@ -1,0 +1,96 @@
+"""Where Spark has no file system for a table's path that is said before any work, with the jars and settings it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lakelock.errors import SettingsError
+from lakelock.spark_plugin import LakeTable
+from lakelock.storage.location import StorageLocation
+from lakelock.testing.servers import S3_OPTIONS, s3_server
+
+COLUMNS = "id long, v long"
+
+
+def rows(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([(1, 10)], COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, object]]:
+    """Settings under which lakelock itself reaches an S3."""
+    pytest.importorskip("moto")
+    with s3_server() as endpoint:
+        yield {f"storage.{key}": value for key, value in {**S3_OPTIONS, "endpoint": endpoint}.items()}
+
+
+def hadoop(spark: SparkSession) -> str:
+    return str(spark._jvm.org.apache.hadoop.util.VersionInfo.getVersion())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_a_table_on_s3_is_not_made_where_spark_could_not_read_it(
+    spark: SparkSession, options: dict[str, object], scheme: str
+) -> None:
+    with pytest.raises(SettingsError, match=r"Spark cannot read s3a: paths, so it cannot read the table s3://lake/t") as caught:
+        LakeTable.create(spark, f"{scheme}://lake/t", schema=rows(spark), key="id", options=options)
+    assert "S3AFileSystem not found" in caught.value.message
+    assert f"spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop(spark)};" in caught.value.hint
+    assert "spark.hadoop.fs.s3a.access.key" in caught.value.hint
+    storage = StorageLocation.of("s3://lake/t", {k.removeprefix("storage."): str(v) for k, v in options.items()}).open()
+    assert list(storage.list("")) == []
+    with pytest.raises(SettingsError, match="S3AFileSystem not found"):
+        LakeTable.for_path(spark, f"{scheme}://lake/t", options=options)
+
+
+@pytest.mark.parametrize(
+    ("path", "needed"),
+    [
+        ("gs://lake/t", ["cannot read gs: paths", "com.google.cloud.bigdataoss:gcs-connector:", "fs.gs.impl"]),
+        (
+            "abfss://c@account.dfs.core.windows.net/t",
+            ["cannot read abfss: paths", "org.apache.hadoop:hadoop-azure:"],
+        ),
+    ],
+)
+def test_each_kind_of_storage_has_the_jars_that_it_needs_named(spark: SparkSession, path: str, needed: list[str]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        LakeTable.for_path(spark, path)
+    assert all(part in str(caught.value) for part in needed)
+
+
+@pytest.mark.parametrize(("scheme", "configured"), [("s3", "s3a"), ("s3a", "s3a"), ("s3", "s3"), ("gs", "gs")])
+def test_a_file_system_that_the_session_has_is_enough(spark: SparkSession, scheme: str, configured: str) -> None:
+    # Any class will do, for this is asked before any table is.
+    from lakelock.spark_plugin.locations import spark_path
+
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    key = f"fs.{configured}.impl"
+    before = configuration.get(key)
+    configuration.set(key, "org.apache.hadoop.fs.LocalFileSystem")
+    try:
+        assert spark_path(spark, f"{scheme}://lake/t/", f"{scheme}://lake/t") == f"{configured}://lake/t"
+    finally:
+        configuration.set(key, before) if before else configuration.unset(key)
+
+
+def test_the_data_source_needs_no_file_system_of_spark(spark: SparkSession, options: dict[str, object]) -> None:
+    import pyarrow as pa
+
+    from lakelock.clock import SystemRuntime
+    from lakelock.occ.create import create_table
+    from lakelock.spark_plugin import LakelockDataSource
+    from lakelock.table.properties import TableProperties
+    from lakelock.table.schema import TableSchema
+
+    schema = TableSchema(pa.schema([("id", pa.int64()), ("v", pa.int64())]))
+    properties = TableProperties.new("d", ["id"], [], None, create_schema=schema.to_avro_json("d", null_first=False))
+    storage = StorageLocation.of("s3://lake/d", {k.removeprefix("storage."): str(v) for k, v in options.items()})
+    create_table(storage.open(), properties, SystemRuntime())
+    spark.dataSource.register(LakelockDataSource)
+    rows(spark).write.format("lakelock").options(**options).mode("append").save("s3://lake/d")
+    found = spark.read.format("lakelock").options(**options).load("s3://lake/d")
+    assert [tuple(row) for row in found.collect()] == [(1, 10)]

@@ -1,0 +1,57 @@
+"""The archive that Java Hudi makes of old instants."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakelock.errors import CorruptTableError
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
+from lakelock.table.archive import archived_write
+from lakelock.table.commit_metadata import CommitMetadata
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import new_table
+from tests.faulty_storage import Wrapped
+from tests.golden_tables import golden_table
+
+FIRST, MIDDLE, CLEANING, BETWEEN = "20261121093320270", "20261121093324522", "20261121093326070", "20261121093320280"
+
+
+def test_what_java_archived_is_found_with_its_files_and_nothing_else_is() -> None:
+    storage = LocalStorage(golden_table("mixed_archived"))
+    for instant in (FIRST, MIDDLE):
+        found = archived_write(storage, instant)
+        assert found is not None and found.action == "commit" and found.completion > instant
+        stats = CommitMetadata.from_bytes(found.data).stats
+        assert stats and all(f"_{instant}.parquet" in str(stat.path) for stat in stats)
+    for nothing in (CLEANING, BETWEEN, "20200101000000000", "20300101000000000"):
+        assert archived_write(storage, nothing) is None
+
+
+def test_a_file_of_the_archive_that_cannot_be_read_is_named() -> None:
+    storage = MemoryStorage()
+    storage.put(f"{layout.HISTORY}/{FIRST}_{MIDDLE}_0.parquet", b"torn")
+    with pytest.raises(CorruptTableError, match=f"{FIRST}_{MIDDLE}_0.parquet cannot be read"):
+        archived_write(storage, BETWEEN)
+    assert archived_write(storage, CLEANING) is None
+
+
+def test_a_file_that_java_merges_into_another_while_it_is_read_is_looked_for_again() -> None:
+    inner = MemoryStorage()
+    new_table(inner)
+    peer = Peer(inner)
+    first, last = peer.commit("p", "a"), peer.commit("p", "b")
+    peer.commit("p", "c")
+    peer.archive(first, last)
+    small, merged = f"{layout.HISTORY}/{first}_{last}_0.parquet", f"{layout.HISTORY}/{first}_{last}_1.parquet"
+
+    class Merging(Wrapped):
+        def carry(self, op, key, request, *, weight=1):
+            if op == "open_input" and key == small and inner.get(small) is not None:
+                inner.put(merged, inner.get(small).data)
+                inner.delete([small])
+            return request()
+
+    found = archived_write(Merging(inner), first)
+    assert found is not None and found.requested == first

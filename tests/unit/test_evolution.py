@@ -1,0 +1,85 @@
+"""Two changes of one table's columns, and what they give together."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakelock.table.evolution import merged
+from lakelock.table.schema import TableSchema
+
+INT, TEXT = pa.int64(), pa.string()
+Columns = list[pa.Field]
+
+
+def column(name: str, arrow: pa.DataType = TEXT, nullable: bool = True) -> pa.Field:
+    return pa.field(name, arrow, nullable)
+
+
+def struct(*fields: pa.Field) -> pa.DataType:
+    return pa.struct(list(fields))
+
+
+A, B, X, Y = (column(name) for name in "abxy")
+PLACE = struct(X)
+NUMBER_A, REQUIRED_X = column("a", INT), column("x", TEXT, False)
+
+
+@pytest.mark.parametrize(
+    ("base", "theirs", "mine", "together"),
+    [
+        ([A], [A], [A], [A]),
+        ([A], [A, X], [A], [A, X]),
+        ([A], [A], [A, X], [A, X]),
+        ([A, B], [A, X, B], [A, B], [A, X, B]),
+        ([A, B], [B, X, A], [A, B, Y], [B, X, A, Y]),
+        ([A], [A, X], [A, Y], [A, X, Y]),
+        ([A], [A, X], [A, X], [A, X]),
+        ([A], [A, X], [A, Y, X], [A, X, Y]),
+        ([column("p", PLACE)], [column("p", struct(X, A))], [column("p", struct(X, B))], [column("p", struct(X, A, B))]),
+        (
+            [column("l", pa.list_(PLACE))],
+            [column("l", pa.list_(struct(A, X)))],
+            [column("l", pa.list_(struct(X, B)))],
+            [column("l", pa.list_(struct(A, X, B)))],
+        ),
+        (
+            [column("m", pa.map_(TEXT, PLACE))],
+            [column("m", pa.map_(TEXT, struct(X, A)))],
+            [column("m", pa.map_(TEXT, PLACE)), Y],
+            [column("m", pa.map_(TEXT, struct(X, A))), Y],
+        ),
+    ],
+)
+def test_added_columns_go_together(base: Columns, theirs: Columns, mine: Columns, together: Columns) -> None:
+    found, problems = merged(*(TableSchema(pa.schema(fields)) for fields in (base, theirs, mine)))
+    assert problems == [] and found.arrow.equals(pa.schema(together))
+
+
+@pytest.mark.parametrize(
+    ("base", "theirs", "mine", "problem"),
+    [
+        ([A, B], [A], [A, B], "b: removed by the other"),
+        ([A], [NUMBER_A], [A], "a: int64 there, string here"),
+        ([A], [column("a", TEXT, False)], [A], "a: string not null there, string here"),
+        ([A], [A, X], [A, column("x", INT)], "x: string there, int64 here"),
+        ([A], [A, REQUIRED_X], [A], "x: added by the other as not null"),
+        ([A], [A, Y], [A, REQUIRED_X], "x: added as not null"),
+        ([A], [A, X], [A, column("X")], "X: Spark cannot tell it from x"),
+        ([column("p", PLACE)], [column("p", struct(X, REQUIRED_X.with_name("z")))], [column("p", PLACE)], "p.z: added by the"),
+        ([column("p", PLACE)], [column("p", struct(A))], [column("p", PLACE)], "p.x: removed by the other"),
+        ([column("l", pa.list_(A))], [column("l", pa.list_(NUMBER_A))], [column("l", pa.list_(A)), X], r"l[]: int64 there"),
+    ],
+)
+def test_any_other_change_is_named(base: Columns, theirs: Columns, mine: Columns, problem: str) -> None:
+    _, problems = merged(*(TableSchema(pa.schema(fields)) for fields in (base, theirs, mine)))
+    assert any(found.startswith(problem) for found in problems), problems
+
+
+def test_what_one_side_found_or_said_is_said_again_as_it_was() -> None:
+    text = TableSchema(pa.schema([A, X])).to_avro_json("t").replace('"name":"x"', '"name":"x","doc":"where"')
+    base, theirs = TableSchema(pa.schema([A])), TableSchema.of_commit(text)
+    assert merged(base, theirs, base)[0].to_avro_json("t") == text
+    assert merged(base, base, theirs)[0].to_avro_json("t") == text
+    together, _ = merged(base, theirs, TableSchema(pa.schema([A, Y])))
+    assert TableSchema.of_commit(together.to_avro_json("t")).arrow.equals(pa.schema([A, X, Y]))
