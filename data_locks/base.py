@@ -6,14 +6,14 @@ loss with a reason. They are kept for a whole write, and renewed meanwhile by `l
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from lakelock.clock import Runtime
 from lakelock.data_locks.request import LockRequest
 from lakelock.errors import LockError, LockTimeout
 from lakelock.identity import WriterIdentity
-from lakelock.providers.base import Lease
+from lakelock.providers.base import Lease, LeaseService
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,8 @@ class DataLease(Lease):
         self.request = request
 
 
-class DataLocks(ABC):
-    """The shared and exclusive locks of one table. One instance may be used by many threads."""
-
-    table: str
-    """The URI of the table, for events and messages."""
-
-    @property
-    @abstractmethod
-    def identity(self) -> str:
-        """Where the locks are, the same for all writers that they keep apart; holds no secret."""
+class DataLocks(LeaseService):
+    """The shared and exclusive locks of one table. A lease is for all locks of a request."""
 
     @abstractmethod
     def acquire(self, request: LockRequest, *, wait_s: float | None = None) -> DataLease:
@@ -76,14 +68,6 @@ class DataLocks(ABC):
         Nothing is held while it waits. 0 asks once. A grant whose reply was lost is found again; giving up leaves nothing
         behind. Threads of one writer are different writers to each other.
         """
-
-    @abstractmethod
-    def renew(self, lease: Lease) -> Lease:
-        """Extend the deadline by a lease from now; raises `LeaseLost` if it is over, even if nobody took the locks since."""
-
-    @abstractmethod
-    def release(self, lease: Lease) -> None:
-        """Give all locks back; may be called twice, and never raises for an unreachable service."""
 
     @abstractmethod
     def inspect(self) -> tuple[LockedData, ...]:
@@ -95,13 +79,6 @@ class DataLocks(ABC):
 
         Without `force` its lease is watched until it is over, and `LockError` raised as soon as it is renewed. Locks that are
         already gone are no error.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give back what is held and let go of connections, for good. Never raises.
-
-        From now on nothing is granted: `acquire` raises `LockError`, also in the threads that are waiting in it.
         """
 
 

@@ -188,8 +188,8 @@ def foreign_lease() -> LockError:
     return LockError("this lease was granted by another provider", hint="give it to the provider that granted it")
 
 
-class LockProvider(ABC):
-    """The lock of one table. One instance may be used by many threads, which queue up in order of arrival."""
+class LeaseService(ABC):
+    """What grants leases for one table: a lock provider, data locks. One instance may be used by many threads."""
 
     table: str
     """The URI of the guarded table, for events and messages."""
@@ -197,7 +197,26 @@ class LockProvider(ABC):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """Which lock this is, the same for all writers that it keeps apart; holds no secret. Recorded in the table."""
+        """Which lock this is, the same for all writers that it keeps apart; holds no secret. Tables record their provider's."""
+
+    @abstractmethod
+    def renew(self, lease: Lease) -> Lease:
+        """Extend the deadline by a lease from now; raises `LeaseLost` if it is over, even if nobody took the lock since."""
+
+    @abstractmethod
+    def release(self, lease: Lease) -> None:
+        """Give back what is still this lease's; may be called twice, and never raises for an unreachable service."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is held and let go of connections, for good. Never raises.
+
+        From now on nothing is granted: `acquire` raises `LockError`, also in the threads that are waiting in it.
+        """
+
+
+class LockProvider(LeaseService):
+    """The lock of one table. Threads that share an instance queue up in order of arrival."""
 
     @property
     @abstractmethod
@@ -210,14 +229,6 @@ class LockProvider(ABC):
 
         A grant whose reply was lost is found again. The token is greater than that of every earlier grant.
         """
-
-    @abstractmethod
-    def renew(self, lease: Lease) -> Lease:
-        """Extend the deadline by a lease from now; raises `LeaseLost` if it is over, even if nobody took the lock since."""
-
-    @abstractmethod
-    def release(self, lease: Lease) -> None:
-        """Give the lock back if it is still this lease's; may be called twice, and never raises for an unreachable service."""
 
     @abstractmethod
     def inspect(self) -> LockState:
@@ -233,13 +244,6 @@ class LockProvider(ABC):
     @abstractmethod
     def probe(self) -> None:
         """Check that the service does what this provider needs, or raise an error that says what is missing."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give back what is held and let go of connections, for good. Never raises.
-
-        From now on nothing is granted: `acquire` raises `LockError`, also in the threads that are waiting in it.
-        """
 
 
 @dataclass(frozen=True)

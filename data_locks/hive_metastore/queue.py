@@ -3,7 +3,8 @@
 The metastore numbers the requests in the order in which they appear (one row of its database guards the numbers), so a
 request whose number is lower than mine and that I do not see will never come. Who holds follows from that: every request
 with no lower number in its way. It has to be worked out here, because the rule of Hive 2.3 has a hole: a
-shared lock overtakes an exclusive one that waits, and the exclusive one is then granted as well, at the same time.
+shared lock overtakes an exclusive one that waits, and the exclusive one is then granted as well, at the same time. The commit
+lock needs none of this: every request for it is exclusive.
 """
 
 from __future__ import annotations

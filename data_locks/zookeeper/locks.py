@@ -104,7 +104,7 @@ class ZooKeeperDataLocks(ZooKeeperClient, PollingDataLocks[_Waiting]):
         at_most_s = min(at_most_s, _LONGEST_WAIT_S)
         if waiter is not None and waiter.is_waiting:
             waiter.wait(at_most_s)
-        elif not self._awaits_connection(at_most_s) and (waiter is None or not waiter.wait(0)):
+        elif not self._wait_reconnected(at_most_s) and (waiter is None or not waiter.wait(0)):
             super()._pause(waiting, at_most_s)
 
     def _blockers(self, waiting: _Waiting) -> tuple[LockedData, ...]:

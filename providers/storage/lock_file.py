@@ -103,7 +103,7 @@ def _count(value: object) -> int:
 
 @dataclass(frozen=True)
 class Sighting:
-    """One version of a held lock file, and since when I have watched it (monotonic). For one holder at a time.
+    """One version of a held lock file, and since when I have watched it (monotonic).
 
     `older_by_s`: how much older than my first look it is, by storage's clock, once that was measured.
     """

@@ -44,8 +44,8 @@ class ZooKeeperClient(LockClient):
         if not session.wait_connected(min(within_s, self._options.connect_timeout_s)):
             raise session.unreachable("no connection")
 
-    def _awaits_connection(self, at_most_s: float) -> bool:
-        """Wait for a connection that was lost to come back; False, at once, when none was lost."""
+    def _wait_reconnected(self, at_most_s: float) -> bool:
+        """Wait for a lost connection to come back; False, at once, when none was lost."""
         session = self._session
         if session is None or session.is_over or session.is_connected:
             return False

@@ -80,7 +80,7 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
             woken = waiter.wait(pause_s)
             # The holder is looked up once more at the end, for the message: those before us may have moved on.
             self._look_once_more = not woken and pause_s == at_most_s
-        elif not self._awaits_connection(pause_s) and (waiter is None or not waiter.wait(0)):
+        elif not self._wait_reconnected(pause_s) and (waiter is None or not waiter.wait(0)):
             super().pause(attempt, at_most_s)
 
     def abandon(self, attempt: Attempt) -> None:
