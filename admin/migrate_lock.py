@@ -73,7 +73,7 @@ def migrate(coordinator: Coordinator, new: LockProvider, *, reason: str = "") ->
                 f"the lock of {table.storage.uri} was changed by somebody else meanwhile",
                 hint=f"lakelock locks ls {table.storage.uri}",
             )
-    table.provider_checked.clear()
+    table.observed.same_lock = False
     return Migration(table.storage.uri, old.identity, new.identity, (), done=True)
 
 

@@ -86,7 +86,7 @@ def shown_locks(
 def _instants(coordinator: Coordinator) -> dict[str, str]:
     """The running transactions by writer, as their heartbeats tell."""
     table = coordinator.table
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, ())
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, (), parallel=table.parallel_requests)
     found: dict[str, list[str]] = {}
     for instant, liveness in sorted(judged.items()):
         if liveness.record is not None:

@@ -70,7 +70,12 @@ def _refusals(context: DoctorContext, properties: TableProperties) -> list[Refus
     found = list(why_not_writable(properties))
     if not why_not_readable(properties):
         with suppress(LakelockError):  # files that cannot be listed are reported by the check of contents
-            snapshot = read_snapshot(context.storage, read_timeline(context.storage), runtime=context.runtime)
+            snapshot = read_snapshot(
+                context.storage,
+                read_timeline(context.storage),
+                runtime=context.runtime,
+                parallel=context.settings.listing.parallel_requests,
+            )
             buckets = bucket_index_refusal(snapshot)
             found += [buckets] if buckets is not None and buckets not in found else []
     return found
@@ -136,7 +141,13 @@ def check_lock(context: DoctorContext) -> Iterator[Check]:
 
 def check_writers(context: DoctorContext) -> Iterator[Check]:
     timeline = read_timeline(context.storage)
-    judged = judge_all(context.storage, context.settings.heartbeat, context.runtime, timeline.pending)
+    judged = judge_all(
+        context.storage,
+        context.settings.heartbeat,
+        context.runtime,
+        timeline.pending,
+        parallel=context.settings.listing.parallel_requests,
+    )
     states = [found.state for found in judged.values()]
     dead, alive = states.count(LivenessState.DEAD), states.count(LivenessState.ALIVE)
     found = f"{len(timeline.commits)} commits in the timeline, {len(timeline.pending)} pending, {alive} live writers"

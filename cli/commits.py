@@ -93,7 +93,9 @@ def _facts(coordinator: Coordinator, instant: str) -> dict[str, object]:
     if found is not None and found.is_completed:
         facts |= _commit_facts(coordinator, found)
     elif outcome is Outcome.PENDING:
-        liveness = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending).get(instant)
+        liveness = judge_all(
+            table.storage, table.settings.heartbeat, table.runtime, timeline.pending, parallel=table.parallel_requests
+        ).get(instant)
         if liveness is not None:
             record = liveness.record
             facts |= {

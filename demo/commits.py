@@ -14,6 +14,7 @@ from typing import Any
 from fastavro import reader
 
 from lakelock.demo.flights import DemoError
+from lakelock.table import layout
 
 _COMPLETED = (".commit", ".replacecommit")
 
@@ -36,7 +37,7 @@ class TableCommit:
 
 def read_commits(table: Path) -> list[TableCommit]:
     """The visible commits in the order in which they were decided."""
-    names = sorted(p for p in (table / ".hoodie" / "timeline").iterdir() if p.suffix in _COMPLETED and p.name[0] != ".")
+    names = sorted(p for p in (table / layout.TIMELINE).iterdir() if p.suffix in _COMPLETED and p.name[0] != ".")
     commits = sorted((_read(path) for path in names), key=lambda c: c.decision)
     numbers = [c.decision for c in commits]
     if len(set(numbers)) != len(numbers):
@@ -57,14 +58,16 @@ def snapshot_files(commits: Iterable[TableCommit]) -> list[str]:
 def foreign_files(table: Path, commits: Iterable[TableCommit]) -> list[str]:
     """Data files in the table that no commit wrote: there must be none once the dead writers were cleaned up."""
     known = {path for commit in commits for path in commit.written.values()}
-    found = (p.relative_to(table).as_posix() for p in table.rglob("*.parquet") if ".hoodie" not in p.relative_to(table).parts)
+    found = (
+        p.relative_to(table).as_posix() for p in table.rglob("*.parquet") if layout.HOODIE not in p.relative_to(table).parts
+    )
     return sorted(path for path in found if path not in known)
 
 
 def pending_instants(table: Path) -> list[str]:
     """Instants that began and neither completed nor were rolled back."""
     begun, completed = set(), set()
-    for path in (table / ".hoodie" / "timeline").iterdir():
+    for path in (table / layout.TIMELINE).iterdir():
         instant = path.name.split(".")[0]
         if path.name.endswith((".requested", ".inflight")):
             begun.add(instant)

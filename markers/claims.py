@@ -17,12 +17,12 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import StorageUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
+from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
 
 FORMAT = 1
-PARALLEL_READS = 16
 
 
 @dataclass(frozen=True)
@@ -148,17 +148,17 @@ def conflict_of(refusals: Sequence[Refusal], mine: Party) -> Conflict:
     return Conflict.over(ConflictRule.FILE_GROUP, mine, other, overlap, detail=f"the other {detail}", early=True)
 
 
-def all_claims(storage: Storage, runtime: Runtime) -> dict[str, Claim]:
+def all_claims(storage: Storage, runtime: Runtime, *, parallel: int = PARALLEL_REQUESTS) -> dict[str, Claim]:
     """Every claim there is, by key: one listing, and a read for each."""
     keys = [entry.key for entry in storage.list(layout.CLAIMS)]
-    stored = runtime.gather([partial(storage.get, key) for key in keys], limit=PARALLEL_READS)
+    stored = runtime.gather([partial(storage.get, key) for key in keys], limit=parallel)
     claims = {key: Claim.from_bytes(found.data) for key, found in zip(keys, stored, strict=True) if found}
     return {key: claim for key, claim in claims.items() if claim is not None}
 
 
-def claims_of(storage: Storage, instant: str, runtime: Runtime) -> tuple[str, ...]:
+def claims_of(storage: Storage, instant: str, runtime: Runtime, *, parallel: int = PARALLEL_REQUESTS) -> tuple[str, ...]:
     """Keys of the claims of one instant."""
-    return tuple(key for key, claim in all_claims(storage, runtime).items() if claim.instant == instant)
+    return tuple(key for key, claim in all_claims(storage, runtime, parallel=parallel).items() if claim.instant == instant)
 
 
 def _same(found: Claim, mine: Claim) -> bool:

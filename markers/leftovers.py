@@ -7,7 +7,7 @@ cost a committed file. Finding is repeatable: what an interrupted attempt remove
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,10 +16,9 @@ from lakelock.errors import CorruptTableError
 from lakelock.markers.claims import claims_of
 from lakelock.markers.direct import MarkerSet, listed
 from lakelock.markers.heartbeat import HeartbeatRecord
+from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Storage
 from lakelock.table import layout
-
-PARALLEL_LISTINGS = 16
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,13 @@ class Leftovers:
 
 
 def find_leftovers(
-    storage: Storage, instant: str, runtime: Runtime, *, data: bool = True, everywhere: bool = False
+    storage: Storage,
+    instant: str,
+    runtime: Runtime,
+    *,
+    data: bool = True,
+    everywhere: bool = False,
+    parallel: int = PARALLEL_REQUESTS,
 ) -> Leftovers:
     """Find what an instant left; without `data` (it has committed, or never wrote) only markers, claims and heartbeat.
 
@@ -62,7 +67,7 @@ def find_leftovers(
     its marker.
     """
     markers = listed(storage, instant)
-    claims = claims_of(storage, instant, runtime)
+    claims = claims_of(storage, instant, runtime, parallel=parallel)
     files: set[str] = set()
     unreadable = list(markers.unreadable)
     if data:
@@ -71,9 +76,9 @@ def find_leftovers(
                 files.add(marker.data_key)
             else:
                 unreadable.append(str(marker))
-        files.update(
-            _listed_files(storage, instant, runtime, _where(storage, instant, markers, everywhere or bool(unreadable)))
-        )
+        folders = _where(storage, instant, markers, everywhere or bool(unreadable))
+        looks = [partial(_listed_files, storage, instant, folder) for folder in folders]
+        files.update(*runtime.gather(looks, limit=parallel))
     return Leftovers(instant, tuple(sorted(files)), markers.keys, claims, layout.heartbeat(instant), tuple(unreadable))
 
 
@@ -99,9 +104,5 @@ def _where(storage: Storage, instant: str, markers: MarkerSet, unreadable: bool)
     return () if ours else ("",)
 
 
-def _listed_files(storage: Storage, instant: str, runtime: Runtime, folders: Iterable[str]) -> set[str]:
-    def look(folder: str) -> list[str]:
-        return [file.key for file in storage.list(folder) if is_data_file_of(file.key, instant)]
-
-    found = runtime.gather([partial(look, folder) for folder in folders], limit=PARALLEL_LISTINGS)
-    return {key for keys in found for key in keys}
+def _listed_files(storage: Storage, instant: str, folder: str) -> set[str]:
+    return {file.key for file in storage.list(folder) if is_data_file_of(file.key, instant)}

@@ -15,14 +15,13 @@ from lakelock.clock import Runtime
 from lakelock.errors import StorageUnavailable
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.settings import HeartbeatSettings
+from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.instants import Instant, is_instant_time
 
 CLOCK_GRAIN_MS = 1_000
 """Object stores round modification times to the second."""
-
-PARALLEL_READS = 16
 
 
 class LivenessState(str, Enum):
@@ -134,6 +133,7 @@ def judge_all(
     *,
     own: str = "",
     read_alive: bool = True,
+    parallel: int = PARALLEL_REQUESTS,
 ) -> dict[str, Liveness]:
     """Judge every heartbeat there is and every pending instant that has none, by instant.
 
@@ -152,7 +152,7 @@ def judge_all(
         for instant, liveness in at_first_sight.items()
         if beats[instant].size_bytes and (read_alive or liveness.state is LivenessState.DEAD)
     ]
-    stored = runtime.gather([partial(storage.get, layout.heartbeat(i)) for i in wanted], limit=PARALLEL_READS)
+    stored = runtime.gather([partial(storage.get, layout.heartbeat(i)) for i in wanted], limit=parallel)
     read = {instant: HeartbeatRecord.from_bytes(found.data) for instant, found in zip(wanted, stored, strict=True) if found}
     judged = judge(beats.values(), now_ms, settings, {instant: record for instant, record in read.items() if record})
     for instant in missing:

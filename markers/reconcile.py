@@ -37,7 +37,7 @@ def files_to_delete(markers: MarkerSet, stats: Iterable[Written]) -> tuple[str, 
     if markers.unreadable:
         raise CorruptTableError(
             f"{layout.marker_folder(markers.instant)} holds entries that are not markers, such as {markers.unreadable[0]!r}",
-            hint="something else writes into .hoodie/.temp; find and stop it, then run the operation again",
+            hint=f"something else writes into {layout.TEMP}; find and stop it, then run the operation again",
         )
     announced = {marker.data_key: marker.group for marker in markers.markers}
     reported: dict[FileGroupId, str] = {}
@@ -47,7 +47,7 @@ def files_to_delete(markers: MarkerSet, stats: Iterable[Written]) -> tuple[str, 
         if group is None:
             raise WriteFailed(
                 f"{markers.instant}: {path!r} was reported as written, but has no marker",
-                hint="something removes files from .hoodie/.temp while writers run; find and stop it, then run again",
+                hint=f"something removes files from {layout.TEMP} while writers run; find and stop it, then run again",
                 instant=markers.instant,
             )
         if group in reported:

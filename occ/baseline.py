@@ -15,8 +15,9 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, LakelockError, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head, newest_commit, publication_of
+from lakelock.occ.publish import finish_head, newest_commit
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.commit_metadata import requested_replace_bytes
@@ -56,10 +57,10 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         view = table.log.look()
         table.ensure_same_lock(view)
         head = newest_commit(view)
-        instant = later_than(table.runtime.now_ms(), table.newest_seen[0] or None)
+        instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
         heartbeat = _take_instant(table, instant, operation, action, view.head)
         if heartbeat is None:
-            table.newest_seen[0] = max(table.newest_seen[0], instant)
+            table.observed.time_seen(instant)
             continue
         reached(Step.REQUESTED)
         try:
@@ -67,7 +68,7 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         except BaseException:
             give_up(table, heartbeat, instant, action)
             raise
-        if head is not None and publication_of(head, timeline) is None:
+        if head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING:
             give_up(table, heartbeat, instant, action)
             with table.locked(operation=operation):
                 finish_head(table, table.log.look(), table.timeline())
@@ -117,7 +118,7 @@ def _take_instant(table: OpenTable, instant: str, operation: str, action: Action
 
 def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> None:
     """Take back an instant that has written and decided nothing; what cannot be removed now, the next writer removes."""
-    table.newest_seen[0] = max(table.newest_seen[0], instant)
+    table.observed.time_seen(instant)
     heartbeat.stop(delete=False)
     with suppress(LakelockError):
         table.storage.delete([requested_key(instant, action)])

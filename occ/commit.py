@@ -20,18 +20,19 @@ from lakelock.errors import (
 )
 from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline, check_unchanged
+from lakelock.occ.certainty import News, OwnDecision
 from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.footprint import ConcurrentCommit
 from lakelock.occ.conflicts.rules import PROFILES, FileCheck, judge
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
-from lakelock.occ.fate import InstantFate, fate_of
+from lakelock.occ.fate import InstantFate, fate_of, is_withdrawn
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
-from lakelock.occ.publish import Publication, finish_head, is_rolled_back, publish
+from lakelock.occ.publish import Publication, finish_head, publish
 from lakelock.occ.recovery.ending import outcome_unknown
 from lakelock.occ.schemas import schema_after
 from lakelock.occ.steps import Step, reached
@@ -58,19 +59,19 @@ class Commit:
         table: OpenTable,
         baseline: Baseline,
         draft: PendingCommit,
+        own: OwnDecision,
         *,
         schema: TableSchema,
         before: Callable[[FileGroupId], DataFile | None],
         ensure_alive: Callable[[], None],
     ) -> None:
         """`schema`: the table's at the baseline. `before` gives a file group's file in the snapshot; `ensure_alive` raises
-        once the heartbeat is lost."""
-        self._table, self._baseline, self._draft, self._schema = table, baseline, draft, schema
+        once the heartbeat is lost. `own` is told what becomes of the decision.
+        """
+        self._table, self._baseline, self._draft, self._own, self._schema = table, baseline, draft, own, schema
         self._before, self._ensure_alive = before, ensure_alive
         self._answers: dict[object, Conflict | None] = {}
         self._others: dict[str, ConcurrentCommit] = {}
-        self.may_be_decided = False
-        self._doubted = False
         self.lock_wait_s = 0.0
         self._noticed = table.provider is not None
 
@@ -85,7 +86,7 @@ class Commit:
                     reached(Step.LOCKED)
                     result = self._under_lock(lease, may_look=round_number == LOOK_ROUNDS)
             except LeaseLost:
-                if self.may_be_decided or round_number == LOOK_ROUNDS:
+                if self._own.may_be_in_log or round_number == LOOK_ROUNDS:
                     raise
                 continue
             if isinstance(result, Decision):
@@ -114,6 +115,7 @@ class Commit:
             decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
             if mine is not None and mine.kind is DecisionKind.COMMIT:
+                self._own.learn(News.FOUND)
                 return self._publish(mine, timeline, lease)
             # Not before this: a commit of mine whose reply got lost stands, whatever others have changed since.
             check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
@@ -122,7 +124,7 @@ class Commit:
             others = commits_since(table.storage, baseline, timeline, decisions, self._others)
             for other in others:
                 if other.is_foreign:
-                    table.met_foreign(other.party.instant)
+                    table.observed.met_foreign(other.party.instant)
             self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
             looks: list[FileCheck | LateStarter] = [*self._validate(timeline, others)]
             schema = schema_after(self._schema, self._draft, others)
@@ -174,7 +176,7 @@ class Commit:
                 hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
                 decision=mine.number,
             )
-        if timeline.state_of(instant) is None or is_rolled_back(self._table, timeline, instant):
+        if is_withdrawn(self._table, timeline, instant):
             raise RolledBackError(
                 f"{instant} was rolled back by another Hudi writer",
                 hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
@@ -194,25 +196,27 @@ class Commit:
             writer=table.writer,
             operation=self._draft.operation,
             completion=later_than(table.runtime.now_ms(), newest),
-            payload=self._draft.payload(number, write_id, schema_json, beside="".join(table.foreign_met)),
+            payload=self._draft.payload(number, write_id, schema_json, beside=table.observed.newest_foreign),
         )
-        self.may_be_decided = True
+        self._own.learn(News.SENDS)
         made = table.log.decide(decision)
         if made is Created.UNKNOWN:
-            self._doubted = True
+            self._own.learn(News.HEARS_NOTHING)
             made = self._make_definite(decision)
         if made is Created.THEIRS:
             found = table.log.read(number)
             if found is None or found.write_id != write_id:
                 # After a doubt it may have been mine, which others have published and collected since.
-                self.may_be_decided = self._doubted
+                self._own.learn(News.LOSES)
                 return None
         # A collector may have used up this number before: then the record means nothing and the timeline tells.
         try:
             if table.log.boundary() >= number:
+                self._own.learn(News.COLLECTED)
                 return None
         except LakelockError as error:
             raise self._unknown(error) from error
+        self._own.learn(News.WINS)
         reached(Step.DECIDED)
         table.emit(EventKind.DECIDED, baseline.instant, self._draft.operation, decision=number)
         return decision
@@ -244,11 +248,10 @@ class Commit:
 
     def _publish(self, decision: Decision, timeline: Timeline, lease: Lease | None) -> Decision:
         table = self._table
-        self.may_be_decided = True
         try:
             current = timeline if lease is None or lease.lost is None else table.timeline()
             published = publish(table, decision, current)
-            if current.state_of(decision.instant) is None and fate_of(table, decision.instant, current) is InstantFate.GONE:
+            if fate_of(table, decision.instant, current) is InstantFate.GONE:
                 published = Publication.VOID
         except LakelockError as error:
             raise self._unknown(error) from error
@@ -257,7 +260,7 @@ class Commit:
                 f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible",
                 hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
             )
-        table.newest_seen[0] = max(table.newest_seen[0], decision.completion)
+        table.observed.time_seen(decision.completion)
         reached(Step.PUBLISHED)
         table.emit(EventKind.PUBLISHED, decision.instant, decision.operation, decision=decision.number)
         return decision
@@ -267,7 +270,7 @@ class Commit:
         instant = self._baseline.instant
         # Nobody else decides this commit, so what was never tried is neither on the timeline nor in the archive.
         try:
-            completed = completed_write(self._table.storage, timeline, instant) if self.may_be_decided else None
+            completed = completed_write(self._table.storage, timeline, instant) if self._own.may_be_in_log else None
         except LakelockError as error:
             raise self._unknown(error) from error
         if completed is None:
@@ -275,6 +278,7 @@ class Commit:
                 f"{instant}: decisions of its window were collected, because its heartbeat had stopped",
                 hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
             )
+        self._own.learn(News.FOUND)
         extra = CommitMetadata.from_bytes(completed.data, instant).extra
         return Decision(
             number=int(extra.get(keys.DECISION, 0)),

@@ -13,7 +13,8 @@ from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
-from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.certainty import OwnDecision
+from lakelock.occ.conflicts.footprint import OVERWRITES, AppTransaction
 from lakelock.occ.data_locking import DataLocking
 from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.foreign.single_writer import refuse_second_writer
@@ -32,8 +33,6 @@ from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
-
-OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 
 
 class Coordinator:
@@ -101,7 +100,7 @@ class Coordinator:
             mine = Party(baseline.instant, operation, self.table.writer)
             self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
-            if self.table.provider is None or self.table.provider_checked:
+            if self.table.provider is None or self.table.observed.same_lock:
                 self._sweep(baseline)
             if self.table.provider is None:
                 refuse_second_writer(self.table, baseline.timeline, baseline.instant)
@@ -123,9 +122,15 @@ class Coordinator:
                 hint="run the operation again; if tasks have to wait long to be started, raise heartbeat.interval_s",
                 instant=detached.baseline.instant,
             )
-        tx = Transaction(self.table, detached.baseline, heartbeat, detached.schema, detached.application, detached.tag)
-        # Another process of the job may have come as far as deciding it: only a decision may withdraw it.
-        tx.may_be_decided = True
+        tx = Transaction(
+            self.table,
+            detached.baseline,
+            heartbeat,
+            detached.schema,
+            detached.application,
+            detached.tag,
+            OwnDecision(adopted=True),
+        )
         try:
             self._applied.ensure_new(detached.application, detached.baseline.timeline, tx.party)
         except BaseException as error:
@@ -183,10 +188,10 @@ class Coordinator:
         Without `record` a table that has no lock recorded yet is left as it is.
         """
         table = self.table
-        if table.provider is None or table.provider_checked:
+        if table.provider is None or table.observed.same_lock:
             return
         if ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record):
-            table.provider_checked.append(True)
+            table.observed.same_lock = True
 
     def close(self) -> None:
         """Let go of the lock service. Never raises."""

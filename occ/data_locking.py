@@ -62,7 +62,9 @@ class DataLocking:
         """What the operation would lock; takes nothing. A read names the partitions that there are now."""
         kind = operation_named(operation) if isinstance(operation, str) else operation
         if kind.reads:
-            existing = read_snapshot(self.table.storage, self.table.timeline(), runtime=self.table.runtime).partitions
+            existing = read_snapshot(
+                self.table.storage, self.table.timeline(), runtime=self.table.runtime, parallel=self.table.parallel_requests
+            ).partitions
             targets = (*targets, *(Resource.of(each) for each in existing if not targets or within(each, targets)))
         return locks_of(kind, targets, about=about, escalate_above=self.table.settings.data_locks.escalate_above)
 
@@ -118,7 +120,7 @@ class DataLocking:
     def ensure_same_service(self) -> None:
         """`ProviderMismatch` where writers of this table rely on other locks than these."""
         table = self.table
-        if table.provider is not None and not table.provider_checked:
+        if table.provider is not None and not table.observed.same_lock:
             compare_locks(table.storage, recorded_provider(table.storage), table.provider.identity)
 
     @contextmanager

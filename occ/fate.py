@@ -1,7 +1,8 @@
-"""What became of an instant that the timeline does not show any more: archived, rolled back, or given up.
+"""What became of an instant: committed, still pending, or gone for good. Whoever asks that, asks here.
 
-The active timeline alone cannot tell. An instant that is older than all of it may have been archived, which happens only to
-completed ones, or rolled back by another engine before what followed it was archived. The archive tells.
+`shown_fate` answers from one listing of the timeline, for whatever is known to have been decided or finished. The listing alone
+cannot tell committed from rolled back once an instant is older than all that it shows: it may have been archived, which happens
+only to completed instants, or rolled back by another engine before what followed it was archived. `fate_of` asks the archive.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from enum import Enum
 
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import is_rolled_back
+from lakelock.table import layout
 from lakelock.table.archive import archived_write
-from lakelock.table.instants import State
+from lakelock.table.instants import Instant, State
+from lakelock.table.services import RollbackPlan
 from lakelock.table.timeline import Timeline
 
 
@@ -23,15 +25,45 @@ class InstantFate(Enum):
     GONE = "gone"
 
 
+def shown_fate(timeline: Timeline, instant: str) -> InstantFate:
+    """What a listing shows of an instant that once was on the timeline; one older than all of it is taken for archived."""
+    if timeline.is_visible(instant):
+        return InstantFate.COMMITTED
+    return InstantFate.GONE if timeline.state_of(instant) is None else InstantFate.PENDING
+
+
 def fate_of(table: OpenTable, instant: str, timeline: Timeline) -> InstantFate:
     """What became of an instant that once was on the timeline, as of a `timeline` that was listed before this call.
 
     No request while the timeline shows the instant, nor for one that cannot be archived yet; else one listing of the archive
     and the reading of a file. `CorruptTableError` when the archive cannot be read: then nobody can tell.
     """
-    state = timeline.state_of(instant)
-    if state is not None:
-        return InstantFate.COMMITTED if state is State.COMPLETED else InstantFate.PENDING
-    if instant >= timeline.first_active or is_rolled_back(table, timeline, instant):
+    shown = shown_fate(timeline, instant)
+    if shown is not InstantFate.COMMITTED or timeline.state_of(instant) is not None:
+        return shown
+    if is_rolled_back(table, timeline, instant) or archived_write(table.storage, instant) is None:
         return InstantFate.GONE
-    return InstantFate.GONE if archived_write(table.storage, instant) is None else InstantFate.COMMITTED
+    return InstantFate.COMMITTED
+
+
+def is_withdrawn(table: OpenTable, timeline: Timeline, instant: str) -> bool:
+    """Whether others have rolled back a pending instant, or are at it: then its markers may be gone, and its files not."""
+    return timeline.state_of(instant) is None or is_rolled_back(table, timeline, instant)
+
+
+def is_rolled_back(table: OpenTable, timeline: Timeline, instant: str) -> bool:
+    """True when a rollback in any state targets the instant. Each rollback plan is read once; they never change."""
+    return any(rollback_target(table, rollback) == instant for rollback in timeline.rollbacks if rollback.requested >= instant)
+
+
+def rollback_target(table: OpenTable, rollback: Instant) -> str | None:
+    """The instant that a rollback is about, None if its plan does not say so yet. Read once."""
+    if rollback.requested not in table.observed.rollback_targets:
+        requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
+        stored = table.storage.get(layout.timeline(requested.file_name))
+        # A plan without content is Java's between create and write: it may target anything, so look again next time.
+        if stored is None or not stored.data:
+            return None
+        plan = RollbackPlan.from_bytes(stored.data, requested.file_name)
+        table.observed.rollback_targets[rollback.requested] = plan.target_instant
+    return table.observed.rollback_targets[rollback.requested]

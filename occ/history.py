@@ -14,7 +14,7 @@ from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.instants import Instant, State
+from lakelock.table.instants import Instant
 
 
 class Outcome(str, Enum):
@@ -50,7 +50,7 @@ def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
     """The newest commits by completion, newest first; one request each."""
     newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested, reverse=True)[:limit]
     reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
-    others = table.runtime.gather(reads, limit=table.settings.listing.parallel_requests)
+    others = table.runtime.gather(reads, limit=table.parallel_requests)
     return [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
 
 
@@ -91,8 +91,8 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
     REJECTED also for instants that never existed. Of those that are older than the timeline the archive tells;
     `CorruptTableError` when it cannot be read.
     """
-    state = table.timeline().state_of(instant)
-    if state is not None and state is not State.COMPLETED:
+    fate = fate_of(table, instant, table.timeline())
+    if fate is InstantFate.PENDING:
         decided = decided_for(instant, table.log.look(newest=None).decisions)
         if decided is None:
             return Outcome.PENDING
@@ -100,7 +100,5 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
             return Outcome.REJECTED
         with table.locked(instant, "publish"):
             finish_head(table, table.log.look(), table.timeline())
-        state = table.timeline().state_of(instant)
-    if state is State.COMPLETED:
-        return Outcome.COMMITTED
-    return Outcome.COMMITTED if fate_of(table, instant, table.timeline()) is InstantFate.COMMITTED else Outcome.REJECTED
+        fate = fate_of(table, instant, table.timeline())
+    return Outcome.COMMITTED if fate is InstantFate.COMMITTED else Outcome.REJECTED

@@ -11,6 +11,7 @@ from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.decisions import DecisionLog, LogView
+from lakelock.occ.observations import Observations
 from lakelock.occ.recorded_lock import compare_locks
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
@@ -26,7 +27,9 @@ TORN_LOOKS, TORN_WAIT_S = 20, 0.05
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A table that this process has open for writing. `provider` is None in SINGLE_WRITER mode: no lock is taken."""
+    """A table that this process has open for writing: what it is, and how it is reached. What the process has seen of it so far
+    is in `observed`. `provider` is None in SINGLE_WRITER mode: no lock is taken.
+    """
 
     location: StorageLocation
     storage: Storage
@@ -36,16 +39,12 @@ class OpenTable:
     writer: WriterIdentity
     events: Events
     log: DecisionLog
-    newest_seen: list[str] = field(default_factory=lambda: [""])
-    rollback_targets: dict[str, str] = field(default_factory=dict)
-    provider_checked: list[bool] = field(default_factory=list)
-    foreign_met: list[str] = field(default_factory=list)
-    """Not empty once another engine was met; then a few more looks are taken. What it holds is that engine's newest known
-    commit, empty as long as only a pending instant was met."""
-    known_ours: set[str] = field(default_factory=set)
-    """Instants that lakelock was writing when this process last looked who is still alive."""
-    last_listed: list[int] = field(default_factory=list)
-    """How many files the newest listing of the timeline showed."""
+    observed: Observations = field(default_factory=Observations, compare=False)
+
+    @property
+    def parallel_requests(self) -> int:
+        """How many requests this process has under way at once on the table's storage."""
+        return self.settings.listing.parallel_requests
 
     def timeline(self) -> Timeline:
         """The timeline as it is now: one listing.
@@ -61,8 +60,8 @@ class OpenTable:
                 if looks + 1 == TORN_LOOKS:
                     raise
                 self.runtime.sleep(TORN_WAIT_S)
-        self.newest_seen[0] = max(self.newest_seen[0], timeline.newest_time)
-        self.last_listed[:] = [len(listed)]
+        self.observed.time_seen(timeline.newest_time)
+        self.observed.timeline_files = len(listed)
         return timeline
 
     def timeline_of_one_moment(self) -> Timeline:
@@ -73,7 +72,7 @@ class OpenTable:
         A transaction needs no such care: it knows by the log what is committed, and what it missed it is judged against.
         """
         timeline = self.timeline()
-        if self.last_listed[0] <= self.settings.listing.at_once:
+        if self.observed.timeline_files <= self.settings.listing.at_once:
             return timeline
         return self.timeline().completed_by(timeline.newest_completion)
 
@@ -83,15 +82,11 @@ class OpenTable:
             try:
                 compare_locks(self.storage, view.lock, self.provider.identity)
             except ProviderMismatch:
-                self.provider_checked.clear()
+                self.observed.same_lock = False
                 raise
 
     def emit(self, kind: EventKind, instant: str = "", operation: str = "", **facts: object) -> None:
         self.events.emit(Event(kind, self.storage.uri, instant, operation, facts))
-
-    def met_foreign(self, committed: str = "") -> None:
-        """Remember that another engine writes this table, too, and the instant that it has `committed`."""
-        self.foreign_met[:] = [max([committed, *self.foreign_met])]
 
     @contextmanager
     def locked(self, instant: str = "", operation: str = "") -> Iterator[Lease | None]:

@@ -64,7 +64,7 @@ class SchemaHistory:
             beside = beside or extra.get(NEWEST_FOREIGN, "")
             # One that is archived by now, or was rolled back, tells nothing of who writes today.
             if beside and timeline.state_of(beside) is not None:
-                self._table.met_foreign(beside)
+                self._table.observed.met_foreign(beside)
             self._known[instant.requested] = extra.get(SCHEMA, "")
         return self._known[instant.requested]
 

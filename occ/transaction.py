@@ -29,16 +29,17 @@ from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import Claim
+from lakelock.markers.direct import MarkerSet
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ.baseline import Baseline, inflight_key
+from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
 from lakelock.occ.commit import Commit
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.early import claim_groups, early_conflict
 from lakelock.occ.conflicts.footprint import AppTransaction, Footprint
 from lakelock.occ.conflicts.reads import Read
-from lakelock.occ.decisions import Decision
 from lakelock.occ.foreign.overlaps import alarm
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
@@ -80,6 +81,7 @@ class Transaction:
         schema: TableSchema,
         application: AppTransaction | None = None,
         tag: str = "",
+        own: OwnDecision | None = None,
     ) -> None:
         self.baseline, self.schema, self.state = baseline, schema, TransactionState.OPEN
         self._table, self._heartbeat, self._application, self._tag = table, heartbeat, application, tag
@@ -90,7 +92,9 @@ class Transaction:
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
         self._inflight = False
-        self.may_be_decided = False
+        self._decision = own or OwnDecision()
+        self.reconciled = False
+        """Whether the commit has looked at the markers: files that are announced later are not counted."""
 
     @property
     def instant(self) -> str:
@@ -107,7 +111,9 @@ class Transaction:
     def snapshot(self) -> Snapshot:
         """The file slices that this transaction sees. The files are listed once, at the first call."""
         if self._snapshot is None:
-            snapshot = read_snapshot(self._table.storage, self.baseline.timeline, runtime=self._table.runtime)
+            snapshot = read_snapshot(
+                self._table.storage, self.baseline.timeline, runtime=self._table.runtime, parallel=self._table.parallel_requests
+            )
             check_no_buckets(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot
@@ -207,13 +213,19 @@ class Transaction:
         self._ensure_open()
         reached(Step.DATA_WRITTEN)
         try:
-            decision, commit = self._commit(stats, schema, replaced)
-        except CommitOutcomeUnknown:
+            # A job commits once: of an adopted transaction, too, nothing is decided before this.
+            self._decision.learn(News.COMMITS)
+            markers = self._reconcile(stats, replaced)
+            commit = self._prepare(stats, schema, replaced)
+            decision = commit.run()
+        except (CommitOutcomeUnknown, IllegalTransition):
             self.state = TransactionState.UNKNOWN
             self._heartbeat.stop(delete=False)
             raise
         except BaseException as error:
-            if self.may_be_decided and not isinstance(error, ConflictError | RolledBackError):
+            if isinstance(error, ConflictError | RolledBackError):
+                self._decision.learn(News.REJECTED)
+            if self._decision.may_be_committed:
                 # Killed or cut off after the decision may have been made: only the log knows, so nothing is removed.
                 self.state = TransactionState.UNKNOWN
                 self._heartbeat.stop(delete=False)
@@ -222,28 +234,31 @@ class Transaction:
             else:
                 if isinstance(error, ConflictError):
                     self._tell(EventKind.CONFLICT, error.conflict)
-                self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed), certain=True)
+                self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed))
             raise
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
-        tidy_up(self._table, self.instant, self.operation, self._markers, self._claimed)
+        tidy_up(self._table, self.instant, self.operation, markers, self._claimed)
         result = Committed.of(decision, stats, lock_wait_s=commit.lock_wait_s, took_s=self._took_s())
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         return result
 
-    def _commit(
-        self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
-    ) -> tuple[Decision, Commit]:
-        # A job commits once: of an adopted transaction, too, nothing is decided before this.
-        self.may_be_decided = False
+    def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
+        """Compare what was announced with what is committed, and remove what is not; the markers."""
         self.check_alive()
         written = {*(stat.partition_path or "" for stat in stats), *(replaced or ())}
         ensure_within(written, self._targets, f"{self.operation} {self.instant}")
-        table = self._table
-        self._markers = direct.listed(table.storage, self.instant)
-        remove_uncounted(table.storage, self._markers, files_to_delete(self._markers, stats))
+        storage = self._table.storage
+        markers = direct.listed(storage, self.instant)
+        self.reconciled = True
+        remove_uncounted(storage, markers, files_to_delete(markers, stats))
         reached(Step.RECONCILED)
+        return markers
+
+    def _prepare(
+        self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
+    ) -> Commit:
         draft = PendingCommit.of(
             self._work().wrote(stats, replaced),
             stats,
@@ -255,13 +270,15 @@ class Transaction:
                 keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)}),
             },
         )
-        commit = Commit(
-            table, self.baseline, draft, schema=self.schema, before=self._file_before, ensure_alive=self.check_alive
+        return Commit(
+            self._table,
+            self.baseline,
+            draft,
+            self._decision,
+            schema=self.schema,
+            before=self._file_before,
+            ensure_alive=self.check_alive,
         )
-        try:
-            return commit.run(), commit
-        finally:
-            self.may_be_decided = commit.may_be_decided
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
         return self.snapshot().group(group)
@@ -273,16 +290,16 @@ class Transaction:
         `disturbed`: others have rolled it back, and may have removed markers before the files that they announce were written.
         """
         if self.state is TransactionState.OPEN:
-            self._withdraw(reason, disturbed=disturbed, certain=not self.may_be_decided)
+            self._withdraw(reason, disturbed=disturbed)
 
-    def _withdraw(self, reason: str, *, disturbed: bool, certain: bool) -> None:
-        """Remove what was written. Unless it is `certain` that this is not committed, the log tells, and nobody before it."""
-        self.state = TransactionState.REJECTED if certain else TransactionState.UNKNOWN
+    def _withdraw(self, reason: str, *, disturbed: bool) -> None:
+        """Remove what was written. Where this may be committed, the log tells, and nobody before it."""
+        self.state = TransactionState.UNKNOWN if self._decision.may_be_committed else TransactionState.REJECTED
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
         victim = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence)
-        self.state = withdraw(self._table, victim, disturbed=disturbed, certain=certain, may_be_decided=self.may_be_decided)
+        self.state = withdraw(self._table, victim, self._decision, disturbed=disturbed)
 
     def __enter__(self) -> Transaction:
         return self

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from lakelock.java_properties import parse_java_properties
 from lakelock.storage import Storage
+from lakelock.table import layout
 from lakelock.xxhash64 import HUDI_SEED, xxhash64
-
-_PROPERTIES = ".hoodie/hoodie.properties"
 
 
 def table_name(storage: Storage) -> str:
     """The table's name, by Java's default the lock key; "" if the table has none that can be read."""
-    found = storage.get(_PROPERTIES)
-    return parse_java_properties(found.data, _PROPERTIES).get("hoodie.table.name", "") if found else ""
+    found = storage.get(layout.PROPERTIES)
+    return parse_java_properties(found.data, layout.PROPERTIES).get("hoodie.table.name", "") if found else ""
 
 
 def path_hash(base_path: str) -> str:

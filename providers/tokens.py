@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from lakelock.errors import CorruptTableError, StorageUnavailable
 from lakelock.storage import Storage
+from lakelock.table import layout
 
-TOKEN_KEY = ".hoodie/.lakelock/lock.token"
 BLOCK = 1_000_000
 _ATTEMPTS = 20
 _LARGEST = 2**62
@@ -21,18 +21,20 @@ _LARGEST = 2**62
 
 def reserve_block(storage: Storage, *, expect_new: bool) -> tuple[int, int]:
     """First and last token of a new block. `expect_new`: try to create the object before reading it."""
-    if expect_new and storage.put_if_absent(TOKEN_KEY, str(BLOCK).encode()) is not None:
+    if expect_new and storage.put_if_absent(layout.LOCK_TOKEN, str(BLOCK).encode()) is not None:
         return 1, BLOCK
     for _ in range(_ATTEMPTS):
-        found = storage.get(TOKEN_KEY)
+        found = storage.get(layout.LOCK_TOKEN)
         if found is None:
-            if storage.put_if_absent(TOKEN_KEY, str(BLOCK).encode()) is not None:
+            if storage.put_if_absent(layout.LOCK_TOKEN, str(BLOCK).encode()) is not None:
                 return 1, BLOCK
             continue
         used = _parse(found.data)
-        if storage.put_if_match(TOKEN_KEY, str(used + BLOCK).encode(), found.etag) is not None:
+        if storage.put_if_match(layout.LOCK_TOKEN, str(used + BLOCK).encode(), found.etag) is not None:
             return used + 1, used + BLOCK
-    raise StorageUnavailable(f"{TOKEN_KEY} changed at each of {_ATTEMPTS} attempts to write it", hint="run the operation again")
+    raise StorageUnavailable(
+        f"{layout.LOCK_TOKEN} changed at each of {_ATTEMPTS} attempts to write it", hint="run the operation again"
+    )
 
 
 def _parse(data: bytes) -> int:
@@ -43,7 +45,7 @@ def _parse(data: bytes) -> int:
         return number
     except ValueError as error:
         raise CorruptTableError(
-            f"{TOKEN_KEY} does not hold a number of tokens",
+            f"{layout.LOCK_TOKEN} does not hold a number of tokens",
             hint="put a number into it that is greater than every token seen so far",
-            key=TOKEN_KEY,
+            key=layout.LOCK_TOKEN,
         ) from error

@@ -15,11 +15,12 @@ from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import Collect, Insert, Look, Operation, Overwrite, Reap
 from lakelock.simulator.rows import Row
 from lakelock.simulator.scenario import BUSIEST, ActorPlan, Scenario
+from lakelock.table import layout
 
 _HOT_REQUESTS = (
-    "put-if-absent .hoodie/.lakelock/decisions/",
-    "list .hoodie/.lakelock/decisions",
-    "get .hoodie/.lakelock/decisions.boundary",
+    f"put-if-absent {layout.DECISIONS}/",
+    f"list {layout.DECISIONS}",
+    f"get {layout.DECISIONS_BOUNDARY}",
 )
 _HOUR_BEHIND_MS = -3_600_000
 
@@ -51,7 +52,7 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
 def paged(scenario: Scenario, random: Random) -> Scenario:
     """Storage answers a listing in small pages, and anybody may stand still between two of them."""
     pause_s = random.choice([0.3, 0.6])
-    weather = Weather({FaultKind.PAUSE: 0.03}, latency_s=0.005, longest_pause_s=pause_s, hot="list .hoodie/timeline")
+    weather = Weather({FaultKind.PAUSE: 0.03}, latency_s=0.005, longest_pause_s=pause_s, hot=f"list {layout.TIMELINE}")
     actors = tuple(replace(plan, skew_ms=0, rate=1.0, think_s=0.02) for plan in scenario.actors)
     looks = [tuple(Look(BUSIEST * (2 + number) + one) for one in range(30)) for number in range(3)]
     readers = [ActorPlan(f"reader-{number}", looks[number], think_s=0.1) for number in range(3)]
@@ -99,7 +100,7 @@ def crowded_opening(scenario: Scenario, random: Random) -> Scenario:
 def same_moment(scenario: Scenario, random: Random) -> Scenario:
     """Everybody's clock is behind the table's times, so that all take the same next one; what they fail to take back stays."""
     rates = {FaultKind.UNAVAILABLE: 0.03, FaultKind.CRASH: 0.003, FaultKind.PAUSE: random.choice([0.0, 0.01])}
-    weather = Weather(rates, latency_s=0.01, longest_pause_s=4.0, hot="delete .hoodie/timeline/")
+    weather = Weather(rates, latency_s=0.01, longest_pause_s=4.0, hot=f"delete {layout.TIMELINE}/")
     slow = tuple(replace(plan, skew_ms=_HOUR_BEHIND_MS, think_s=0.05) for plan in scenario.actors)
     fast = ActorPlan("fast", (Insert(BUSIEST + 900, (Row("0", "fast", 50, (BUSIEST + 900,)),)),), think_s=0.01)
     work = {part: tuple(_overwrite(random, part, 10 * int(part) + one) for one in range(6)) for part in "12"}
@@ -110,7 +111,7 @@ def same_moment(scenario: Scenario, random: Random) -> Scenario:
 def late_reapers(scenario: Scenario, random: Random) -> Scenario:
     """Those who reap stand still between the timeline and the heartbeats, and writers before they commit what they wrote."""
     rates = {FaultKind.PAUSE: random.choice([0.02, 0.04]), FaultKind.CRASH: 0.001}
-    hot = ("list .hoodie/.heartbeat", "list .hoodie/.temp/")
+    hot = (f"list {layout.HEARTBEATS}", f"list {layout.TEMP}/")
     weather = Weather(rates, latency_s=0.01, longest_pause_s=random.choice([12.0, 24.0]), hot=hot)
     reapers = [_chores(f"reaper-{number}", number, 12, Reap, 0.3) for number in range(random.randint(1, 3))]
     return replace(scenario, actors=(*scenario.actors, *reapers), weather=weather, lease_s=3.0)

@@ -13,16 +13,17 @@ from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import DeleteBelow, Insert, Operation, Reap, Relay, Tally, Transfer, Upsert
 from lakelock.simulator.rows import NOT_GIVEN, Row
 from lakelock.simulator.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Scenario
+from lakelock.table import layout
 
 _OWN = BUSIEST + 100
 """The first number of the operations that a family adds."""
-_HALVES = BUSIEST + 600
-"""The first number of those of writers of single columns, which may come on top of any scenario."""
+_HALVES = 5 * BUSIEST
+"""The same for writers of single columns, who join scenarios of any kind."""
 
 Maker = Callable[[int, Random], Operation]
 
-_AROUND_A_DECISION = ("list .hoodie/.lakelock/decisions", "get .hoodie/.lakelock/decisions.boundary")
-_DECISIONS = ("put-if-absent .hoodie/.lakelock/decisions/", "get .hoodie/.lakelock/decisions/")
+_AROUND_A_DECISION = (f"list {layout.DECISIONS}", f"get {layout.DECISIONS_BOUNDARY}")
+_DECISIONS = (f"put-if-absent {layout.DECISIONS}/", f"get {layout.DECISIONS}/")
 
 
 def twinned(scenario: Scenario, random: Random) -> Scenario:
@@ -33,7 +34,7 @@ def twinned(scenario: Scenario, random: Random) -> Scenario:
     weather = replace(
         scenario.weather,
         rates={**scenario.weather.rates, FaultKind.SLOW: 0.02},
-        hot=random.choice(["get .hoodie/hoodie.properties", "put-if-absent .hoodie/.heartbeat/"]),
+        hot=random.choice([f"get {layout.PROPERTIES}", f"put-if-absent {layout.HEARTBEATS}/"]),
     )
     return replace(scenario, actors=(*scenario.actors[:2], *twins), weather=weather)
 
@@ -52,7 +53,7 @@ def belated(scenario: Scenario, random: Random) -> Scenario:
         FaultKind.CRASH_AFTER: random.choice([0.0, 0.003]),
         FaultKind.SLOW: random.choice([0.0, 0.01]),
     }
-    weather = Weather(rates, latency_s=0.01, longest_late_s=20.0, hot="put-if-absent .hoodie/.lakelock/claims/")
+    weather = Weather(rates, latency_s=0.01, longest_late_s=20.0, hot=f"put-if-absent {layout.CLAIMS}/")
     makers = (_transfer, _hot_rows, lambda number, _: Tally(number, "0"), lambda number, _: DeleteBelow(number, 30))
     return replace(
         scenario,

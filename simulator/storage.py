@@ -17,12 +17,12 @@ from lakelock.simulator.faults import FaultKind, Faults
 from lakelock.simulator.runtime import START_MS
 from lakelock.simulator.scheduler import Dead, Hub, Process
 from lakelock.storage import Listed, Stored
-from lakelock.storage.keys import is_shown
+from lakelock.storage.keys import METADATA_FOLDER, is_shown
 
 T = TypeVar("T")
 
 
-_AFTER_METADATA = ".hoodie0"
+_AFTER_METADATA = f"{METADATA_FOLDER}0"
 _ANY_FOLDER = "folder"
 
 

@@ -7,6 +7,7 @@ what a listing of the timeline does not show any more is in the archive, if it w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -66,14 +67,22 @@ def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:
 
 def archive_files(storage: Storage, requested: str) -> list[str]:
     """Keys of the archive's files that cover this time; what there is of it is in one of them."""
-    covering = []
+    return [key for key, first, last in _ranges(storage) if first <= requested <= last]
+
+
+def covered_by_archive(storage: Storage, instants: set[str]) -> set[str]:
+    """Those of the instants that may be in the archive, as the names of its files say. One listing, none without instants."""
+    ranges = list(_ranges(storage)) if instants else []
+    return {instant for instant in instants if any(first <= instant <= last for _, first, last in ranges)}
+
+
+def _ranges(storage: Storage) -> Iterator[tuple[str, str, str]]:
+    """Key, first and last instant of each file of the archive."""
     for item in storage.list(layout.HISTORY):
-        name = item.key.rpartition("/")[2]
-        first, _, rest = name.partition("_")
+        first, _, rest = item.key.rpartition("/")[2].partition("_")
         last, _, level = rest.partition("_")
-        if level.endswith(".parquet") and first <= requested <= last:
-            covering.append(item.key)
-    return covering
+        if level.endswith(".parquet"):
+            yield item.key, first, last
 
 
 def _find(storage: Storage, key: str, requested: str) -> CompletedWrite | None:

@@ -8,24 +8,27 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lakelock.errors import CorruptTableError
+from lakelock.storage.keys import METADATA_FOLDER
 
-HOODIE = ".hoodie"
-PROPERTIES = ".hoodie/hoodie.properties"
-PROPERTIES_BACKUP = ".hoodie/hoodie.properties.backup"
-TIMELINE = ".hoodie/timeline"
-HISTORY = ".hoodie/timeline/history"
-TEMP = ".hoodie/.temp"
-HEARTBEATS = ".hoodie/.heartbeat"
-METADATA_TABLE = ".hoodie/metadata"
-LOCK = ".hoodie/.locks/table_lock.json"
-LAKELOCK = ".hoodie/.lakelock"
-DECISIONS = ".hoodie/.lakelock/decisions"
-DECISIONS_BOUNDARY = ".hoodie/.lakelock/decisions.boundary"
-CLAIMS = ".hoodie/.lakelock/claims"
-LOCK_IDENTITY = ".hoodie/.lakelock/lock.json"
-PROBES = ".hoodie/.lakelock/probe"
-AUDIT = ".hoodie/.lakelock/audit"
-PARTITION_METADATA = ".hoodie_partition_metadata"
+HOODIE = METADATA_FOLDER
+PROPERTIES = f"{HOODIE}/hoodie.properties"
+PROPERTIES_BACKUP = f"{HOODIE}/hoodie.properties.backup"
+TIMELINE = f"{HOODIE}/timeline"
+HISTORY = f"{HOODIE}/timeline/history"
+TEMP = f"{HOODIE}/.temp"
+HEARTBEATS = f"{HOODIE}/.heartbeat"
+METADATA_TABLE = f"{HOODIE}/metadata"
+LOCK = f"{HOODIE}/.locks/table_lock.json"
+LAKELOCK = f"{HOODIE}/.lakelock"
+LOCK_TOKEN = f"{LAKELOCK}/lock.token"
+DATA_LOCKS = f"{LAKELOCK}/data_locks"
+DECISIONS = f"{LAKELOCK}/decisions"
+DECISIONS_BOUNDARY = f"{LAKELOCK}/decisions.boundary"
+CLAIMS = f"{LAKELOCK}/claims"
+LOCK_IDENTITY = f"{LAKELOCK}/lock.json"
+PROBES = f"{LAKELOCK}/probe"
+AUDIT = f"{LAKELOCK}/audit"
+PARTITION_METADATA = f"{HOODIE}_partition_metadata"
 
 DECISION_DIGITS = 20
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError
+from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.archive import completed_write
@@ -20,7 +21,6 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.timeline import Timeline
 
 _NAME = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{17}|[0-9]{14})\.parquet", re.ASCII).fullmatch
-_PARALLEL_READS = 16
 
 
 Names = Callable[[str], frozenset[str]]
@@ -142,15 +142,17 @@ def read_snapshot(
     as_of: str | None = None,
     *,
     runtime: Runtime | None = None,
+    parallel: int = PARALLEL_REQUESTS,
 ) -> Snapshot:
     """The snapshot of a timeline, or of its past as of an instant time. One listing, and one read per replacecommit.
 
-    With a `runtime` these are read several at a time. Groups whose replacecommit was archived are assumed to be cleaned:
+    With a `runtime` these are read several at a time, at most `parallel`. Groups whose replacecommit was archived are assumed
+    to be cleaned:
     Java archives a replacecommit only after the files of its groups are gone.
     """
     if as_of is not None:
         timeline = timeline.as_of(as_of)
-    replaced = _read_replaced(storage, timeline, runtime)
+    replaced = _read_replaced(storage, timeline, runtime, parallel)
     return Snapshot.of(timeline, storage.list(""), replaced, lru_cache(partial(_names, storage, timeline)))
 
 
@@ -160,7 +162,7 @@ def _names(storage: Storage, timeline: Timeline, instant: str) -> frozenset[str]
     return frozenset(stat.path for stat in stats if stat.path)
 
 
-def _read_replaced(storage: Storage, timeline: Timeline, runtime: Runtime | None) -> dict[FileGroupId, str]:
+def _read_replaced(storage: Storage, timeline: Timeline, runtime: Runtime | None, parallel: int) -> dict[FileGroupId, str]:
     """Every replaced file group of the timeline and the instant that replaced it."""
     replacing = [i for i in timeline.commits if i.action == Action.REPLACE_COMMIT]
 
@@ -171,5 +173,5 @@ def _read_replaced(storage: Storage, timeline: Timeline, runtime: Runtime | None
         return CommitMetadata.from_bytes(stored.data, key).replaced_groups if stored else frozenset()
 
     calls = [partial(read, instant) for instant in replacing]
-    found = runtime.gather(calls, limit=_PARALLEL_READS) if runtime else [call() for call in calls]
+    found = runtime.gather(calls, limit=parallel) if runtime else [call() for call in calls]
     return {group: instant.requested for instant, groups in zip(replacing, found, strict=True) for group in groups}

@@ -18,6 +18,9 @@ from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.settings.redis import RedisSettings
 from lakelock.settings.zookeeper import ZooKeeperSettings
 
+PARALLEL_REQUESTS = 16
+"""The default of `listing.parallel_requests`, for reads without a table's settings at hand."""
+
 
 @dataclass(frozen=True)
 class ConcurrencySettings(Section):
@@ -138,7 +141,9 @@ class ListingSettings(Section):
     """Requests to storage."""
 
     section: ClassVar[str] = "listing"
-    parallel_requests: int = setting(16, "How many storage requests one process has in flight at once", at_least=1, at_most=256)
+    parallel_requests: int = setting(
+        PARALLEL_REQUESTS, "How many storage requests one process has in flight at once", at_least=1, at_most=256
+    )
     at_once: int = setting(
         300,
         "How many keys of a listing certainly show one moment (an object store answers in pages of 1,000, a disk with some "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakelock.errors import StorageError
 
 METADATA_FOLDER = ".hoodie"
+"""The folder of a table's metadata; what is in it, `lakelock.table.layout` knows."""
 
 
 def checked(key: str) -> str:

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from lakelock.clock import SystemRuntime
 from lakelock.storage import Storage
-
-KEY = ".hoodie/.lakelock/data_locks"
+from lakelock.table import layout
 
 
 @dataclass(frozen=True)
@@ -69,15 +68,19 @@ class StorageRegister(Register):
 
     @property
     def identity(self) -> str:
-        return f"storage:{KEY}"
+        return f"storage:{layout.DATA_LOCKS}"
 
     def read(self) -> Version | None:
-        found = self._storage.get(KEY)
+        found = self._storage.get(layout.DATA_LOCKS)
         return None if found is None else Version(found.data, found.etag)
 
     def swap(self, data: bytes, before: Version | None) -> Version | None:
         storage = self._storage
-        etag = storage.put_if_absent(KEY, data) if before is None else storage.put_if_match(KEY, data, before.tag)
+        etag = (
+            storage.put_if_absent(layout.DATA_LOCKS, data)
+            if before is None
+            else storage.put_if_match(layout.DATA_LOCKS, data, before.tag)
+        )
         return None if etag is None else Version(data, etag)
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ def claim_groups(
 ) -> tuple[set[FileGroupId], list[Refusal]]:
     """Claim each of these file groups: what was claimed, and what was refused. One conditional write each, in parallel."""
     answers = table.runtime.gather(
-        [partial(context.claim_group, table.storage, group) for group in groups], limit=table.settings.listing.parallel_requests
+        [partial(context.claim_group, table.storage, group) for group in groups], limit=table.parallel_requests
     )
     refused = [a for a in answers if isinstance(a, Refusal)]
     return {a.group for a in answers if not isinstance(a, Refusal)}, refused
@@ -60,7 +60,7 @@ def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> C
 
     No request where no other engine was met; else two listings, and one for each of its live writers.
     """
-    if not table.foreign_met:
+    if not table.observed.foreign_writers:
         return None
     timeline = table.timeline()
     others = commits_since(table.storage, baseline, timeline, table.log.peek(after=baseline.first), {})
@@ -71,7 +71,13 @@ def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> C
     if not pending:
         return None
     judged = judge_all(
-        table.storage, table.settings.heartbeat, table.runtime, pending.values(), own=baseline.instant, read_alive=False
+        table.storage,
+        table.settings.heartbeat,
+        table.runtime,
+        pending.values(),
+        own=baseline.instant,
+        read_alive=False,
+        parallel=table.parallel_requests,
     )
     for instant, liveness in sorted(judged.items()):
         if instant not in pending or not liveness.is_foreign or liveness.state is not LivenessState.ALIVE:

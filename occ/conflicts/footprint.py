@@ -33,7 +33,8 @@ TAG = "lakelock.tag"
 CLUSTER = "CLUSTER"
 """What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
 
-_OVERWRITES = {"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"}
+OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
+"""Hudi's names of the operations that replace the whole content of partitions."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class ConcurrentCommit:
     @property
     def overwritten_partitions(self) -> frozenset[str]:
         """Partitions whose whole content this commit replaced; clustering replaces groups but overwrites nothing."""
-        if self.metadata.operation not in _OVERWRITES:
+        if self.metadata.operation not in OVERWRITES:
             return frozenset()
         return frozenset(self.metadata.replaced or ()) | self.written_partitions
 

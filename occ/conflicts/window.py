@@ -14,6 +14,7 @@ from lakelock.occ.conflicts.footprint import ConcurrentCommit
 from lakelock.occ.decisions import Decision, DecisionKind
 from lakelock.storage import Storage
 from lakelock.table import layout
+from lakelock.table.archive import covered_by_archive
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.timeline import Timeline
 
@@ -56,17 +57,9 @@ def read_commit(storage: Storage, file_name: str, instant: str, completion: str)
 def possibly_archived(storage: Storage, baseline: Baseline, timeline: Timeline) -> set[str]:
     """Instants that were pending at the baseline and may have committed and been archived since.
 
-    Such a commit can no longer be judged. An instant that vanished otherwise was rolled back or given up.
+    Such a commit can no longer be judged. An instant that vanished otherwise was rolled back or given up. This is not the
+    question of `fate_of`: names of archive files answer it for many instants at once, and being wrong costs one retry.
     """
     then = baseline.timeline
     pending_then = {i.requested for i in (*then.pending, *then.pending_services)} - {baseline.instant}
     return covered_by_archive(storage, {i for i in pending_then if timeline.state_of(i) is None})
-
-
-def covered_by_archive(storage: Storage, instants: set[str]) -> set[str]:
-    """Those of the instants that an archive file covers; it is named `<first instant>_<last instant>_<level>.parquet`."""
-    if not instants:
-        return set()
-    names = (item.key.rsplit("/", 1)[-1] for item in storage.list(layout.HISTORY))
-    ranges = [name.split("_")[:2] for name in names if name.endswith(".parquet") and name.count("_") >= 2]
-    return {i for i in instants if any(low <= i <= high for low, high in ranges)}

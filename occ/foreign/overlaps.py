@@ -82,7 +82,7 @@ def audit(table: OpenTable, limit: int) -> tuple[int, list[Overlap]]:
     """How many of the newest commits of the active timeline were read, and the overlaps among them."""
     newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested)[-limit:]
     reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
-    commits = table.runtime.gather(reads, limit=table.settings.listing.parallel_requests)
+    commits = table.runtime.gather(reads, limit=table.parallel_requests)
     return len(commits), overlaps(commits)
 
 
@@ -91,7 +91,7 @@ def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Ma
 
     Never raises: the commit stands, whatever this finds.
     """
-    if not table.foreign_met and all(i.action in _OURS for i in baseline.timeline.instants):
+    if not table.observed.foreign_writers and all(i.action in _OURS for i in baseline.timeline.instants):
         return
     mine = ConcurrentCommit.of(
         decision.instant, decision.completion, CommitMetadata.from_bytes(decision.payload, "this commit"), decision.number

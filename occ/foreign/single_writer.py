@@ -22,7 +22,9 @@ def live_others(table: OpenTable, timeline: Timeline, own: str = "") -> list[Par
     others = [instant for instant in timeline.pending if instant.requested != own]
     if not others:
         return []
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending, own=own)
+    judged = judge_all(
+        table.storage, table.settings.heartbeat, table.runtime, timeline.pending, own=own, parallel=table.parallel_requests
+    )
     found = []
     for instant in others:
         liveness = judged.get(instant.requested)

@@ -9,8 +9,10 @@ from lakelock.errors import CommitOutcomeUnknown, LakelockError
 from lakelock.events import EventKind
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import markers_of
+from lakelock.occ.certainty import OwnDecision
+from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, is_withdrawn, roll_back
+from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Storage
 from lakelock.table import layout
@@ -37,19 +39,18 @@ def remove_uncounted(storage: Storage, markers: MarkerSet, files: tuple[str, ...
         storage.delete(files)
 
 
-def withdraw(
-    table: OpenTable, mine: RollbackTarget, *, disturbed: bool, certain: bool, may_be_decided: bool
-) -> TransactionState:
+def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool) -> TransactionState:
     """Remove what a transaction wrote. Never raises for storage: what is left, the next writer removes.
 
-    Unless it is `certain` that this is not committed, the log tells, and nobody before it. `disturbed`: others may have
-    removed markers before the files that they announce were written.
+    Where it may be committed, for all that its `own` process knows, the log tells, and nobody before it. `disturbed`: others
+    may have removed markers before the files that they announce were written.
     """
+    certain = not own.may_be_committed
     if certain:
         table.emit(EventKind.REJECTED, mine.instant, mine.operation, reason=mine.evidence)
     try:
-        if not may_be_decided:
-            clean_up(table, mine, everywhere=disturbed or is_withdrawn(table, mine.instant))
+        if not own.may_be_in_log:
+            clean_up(table, mine, everywhere=disturbed or is_withdrawn(table, table.timeline(), mine.instant))
         elif roll_back(table, mine) is RollbackOutcome.COMMITTED:
             table.emit(EventKind.COMMITTED, mine.instant, mine.operation)
             return TransactionState.COMMITTED

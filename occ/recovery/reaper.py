@@ -10,12 +10,13 @@ from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
 from lakelock.occ.baseline import inflight_key, requested_key
+from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, finish_rollbacks, record_gone, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.strays import remove_strays
 from lakelock.table import layout
-from lakelock.table.instants import Action, State
+from lakelock.table.instants import Action
 from lakelock.table.timeline import Timeline
 
 STALE_PROBE_S = 600.0
@@ -40,13 +41,20 @@ def find_dead(
 
     `patient`: those of another engine are left to that engine for a while.
     """
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, timeline.pending, own=own, read_alive=False)
+    judged = judge_all(
+        table.storage,
+        table.settings.heartbeat,
+        table.runtime,
+        timeline.pending,
+        own=own,
+        read_alive=False,
+        parallel=table.parallel_requests,
+    )
     pending = {i.requested: Action(i.action) for i in timeline.pending}
     services = {i.requested for i in timeline.pending_services}
     if any(judged[instant].is_foreign for instant in pending if instant in judged):
-        table.met_foreign()
-    table.known_ours.clear()
-    table.known_ours.update(instant for instant, liveness in judged.items() if not liveness.is_foreign)
+        table.observed.met_foreign()
+    table.observed.known_ours = frozenset(instant for instant, liveness in judged.items() if not liveness.is_foreign)
     return [
         (instant, pending.get(instant), liveness)
         for instant, liveness in sorted(judged.items())
@@ -98,7 +106,7 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: Rol
     if action is None and outcome is RollbackOutcome.GONE and ours:
         record_gone(table, victim, now)
     if outcome not in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
-        tidy_up(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
+        remove_leftovers(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
     if outcome is RollbackOutcome.COMMITTED and action is not None:
         done = table.timeline().write_at(instant)
         if done is not None and done.action != action:
@@ -117,14 +125,14 @@ def sweep(table: OpenTable) -> int:
     """
     folder = len(layout.TEMP) + 1
     marked = {item.key[folder:].partition("/")[0] for item in table.storage.list(layout.TEMP)}
-    claims = all_claims(table.storage, table.runtime)
+    claims = all_claims(table.storage, table.runtime, parallel=table.parallel_requests)
     beating = {item.key.rpartition("/")[2] for item in table.storage.list(layout.HEARTBEATS)}
     timeline = table.timeline()
     active = {i.requested for i in (*timeline.pending, *timeline.pending_services)}
     strays = sorted(marked - beating - active)
     for instant in strays:
         try:
-            tidy_up(table, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
+            remove_leftovers(table, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
         except CorruptTableError as error:
             problem = f"its markers stay, because its commit cannot be read: {error.message}"
             table.emit(EventKind.ALERT, instant, problem=problem)
@@ -142,13 +150,14 @@ def _sweep_probes(table: OpenTable) -> None:
 
 
 def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:
-    completed = timeline.state_of(instant) is State.COMPLETED or instant < timeline.first_active
-    return RollbackOutcome.COMMITTED if completed else RollbackOutcome.GONE
+    """Of an instant that is not pending. One listing must do: what is old enough for the archive keeps its data if in doubt."""
+    committed = shown_fate(timeline, instant) is InstantFate.COMMITTED
+    return RollbackOutcome.COMMITTED if committed else RollbackOutcome.GONE
 
 
-def tidy_up(table: OpenTable, instant: str, *, committed: bool) -> None:
+def remove_leftovers(table: OpenTable, instant: str, *, committed: bool) -> None:
     """Remove the markers, claims and heartbeat of an instant that is finished; of its data what did not commit."""
-    left = find_leftovers(table.storage, instant, table.runtime, data=not committed)
+    left = find_leftovers(table.storage, instant, table.runtime, data=not committed, parallel=table.parallel_requests)
     if not committed:
         table.storage.delete(left.data_files)
     stay = remove_strays(table, instant) if committed and left.markers else frozenset()
@@ -163,7 +172,9 @@ def collect(table: OpenTable) -> int:
     The boundary is raised before anything is deleted: whoever lists a hole reads the boundary afterwards.
     """
     view = table.log.look(newest=0)
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, table.timeline().pending)
+    judged = judge_all(
+        table.storage, table.settings.heartbeat, table.runtime, table.timeline().pending, parallel=table.parallel_requests
+    )
     needed = [
         liveness.record.first
         for liveness in judged.values()

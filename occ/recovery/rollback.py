@@ -19,9 +19,9 @@ from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.decisions import Decision, DecisionKind, decided_for
-from lakelock.occ.fate import InstantFate, fate_of
+from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head, is_rolled_back, publish, rollback_target
+from lakelock.occ.publish import finish_head, publish
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created
 from lakelock.table import layout
@@ -55,7 +55,7 @@ def roll_back(table: OpenTable, victim: RollbackTarget, *, yields: bool = False)
     `yields`: LEFT when another engine is at the same rollback. Where other engines write, the lock is held to the end, so
     that they see all of it or nothing: Java fails when what it is about to remove vanishes meanwhile.
     """
-    shared = bool(table.foreign_met)
+    shared = table.observed.foreign_writers
     with ExitStack() as held:
         held.enter_context(table.locked(victim.instant, "ROLLBACK"))
         outcome = _decide(table, victim, yields=yields)
@@ -72,12 +72,9 @@ def _decide(table: OpenTable, victim: RollbackTarget, *, yields: bool) -> Rollba
     for _ in range(table.settings.decisions.slot_attempts):
         before = table.log.boundary()
         timeline = table.timeline()
-        state = timeline.state_of(victim.instant)
-        if state is State.COMPLETED:
-            return RollbackOutcome.COMMITTED
-        if state is None:
-            committed = fate_of(table, victim.instant, timeline) is InstantFate.COMMITTED
-            return RollbackOutcome.COMMITTED if committed else RollbackOutcome.GONE
+        fate = fate_of(table, victim.instant, timeline)
+        if fate is not InstantFate.PENDING:
+            return RollbackOutcome.COMMITTED if fate is InstantFate.COMMITTED else RollbackOutcome.GONE
         view = table.log.look(newest=None)
         if view.boundary != before:
             continue
@@ -120,14 +117,8 @@ def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
     rollbacks = [r for r in timeline.rollbacks if not r.is_completed and rollback_target(table, r) == instant]
     if not rollbacks:
         return False
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, rollbacks)
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, rollbacks, parallel=table.parallel_requests)
     return any(not judged[r.requested].is_mine_to_reap for r in rollbacks if r.requested in judged)
-
-
-def is_withdrawn(table: OpenTable, instant: str) -> bool:
-    """Whether others have rolled back this pending instant, or are at it: then its markers may be gone, and its files not."""
-    timeline = table.timeline()
-    return timeline.state_of(instant) is None or is_rolled_back(table, timeline, instant)
 
 
 def clean_up(table: OpenTable, victim: RollbackTarget, *, everywhere: bool = False) -> None:
@@ -135,7 +126,7 @@ def clean_up(table: OpenTable, victim: RollbackTarget, *, everywhere: bool = Fal
 
     `everywhere`: look for its data in the whole table, because its markers may be incomplete.
     """
-    left = find_leftovers(table.storage, victim.instant, table.runtime, everywhere=everywhere)
+    left = find_leftovers(table.storage, victim.instant, table.runtime, everywhere=everywhere, parallel=table.parallel_requests)
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
     table.storage.delete([*left.markers, *left.claims])
@@ -172,7 +163,7 @@ def _record(table: OpenTable, victim: RollbackTarget, files: Mapping[str, tuple[
         instant = later_than(table.runtime.now_ms(), max(instant, table.timeline().newest_time))
         requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
         # Java takes over a pending rollback, also one that is only being recorded, unless it has a fresh heartbeat.
-        if table.foreign_met and table.storage.put_if_absent(layout.heartbeat(instant), b"") is None:
+        if table.observed.foreign_writers and table.storage.put_if_absent(layout.heartbeat(instant), b"") is None:
             continue
         if table.storage.put_if_absent(layout.timeline(requested.file_name), plan.to_bytes()) is not None:
             break
@@ -183,7 +174,7 @@ def _record(table: OpenTable, victim: RollbackTarget, files: Mapping[str, tuple[
         )
     reached(Step.ROLLBACK_PLANNED)
     _complete(table, instant, plan, max(0, table.runtime.now_ms() - began_ms))
-    if table.foreign_met:
+    if table.observed.foreign_writers:
         table.storage.delete([layout.heartbeat(instant)])
 
 
@@ -194,7 +185,7 @@ def _complete(table: OpenTable, rollback: str, plan: RollbackPlan, took_ms: int)
     completed = Instant(rollback, Action.ROLLBACK.value, State.COMPLETED, completion)
     metadata = RollbackMetadata(rollback, took_ms, plan.target_instant, plan.target_action, plan.files, table.storage.uri)
     table.storage.put_if_absent(layout.timeline(completed.file_name), metadata.to_bytes())
-    table.newest_seen[0] = max(table.newest_seen[0], completion)
+    table.observed.time_seen(completion)
 
 
 def finish_rollbacks(table: OpenTable, timeline: Timeline) -> int:

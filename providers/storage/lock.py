@@ -14,11 +14,10 @@ from lakelock.errors import CorruptTableError, LockError, StorageError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, granted_as
 from lakelock.providers.lock_client import NO_ANSWER
 from lakelock.providers.polling import Attempt, PollingProvider
-from lakelock.providers.storage.lock_file import LOCK_KEY, LockFile, Sighting, age_s
+from lakelock.providers.storage.lock_file import LockFile, Sighting, age_s
 from lakelock.providers.tokens import reserve_block
 from lakelock.storage import Stored
-
-PROBE_FOLDER = ".hoodie/.lakelock/probe"
+from lakelock.table import layout
 
 STRENGTH = Strength(
     exclusion="linearizable conditional writes; a lease, so a holder that pauses beyond it is replaced and finds out",
@@ -62,7 +61,7 @@ class StorageLockProvider(PollingProvider):
 
     @property
     def identity(self) -> str:
-        return f"storage:{LOCK_KEY}"
+        return f"storage:{layout.LOCK}"
 
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         remembered, self._own_release = self._own_release, None
@@ -71,7 +70,7 @@ class StorageLockProvider(PollingProvider):
             if lease is not None:
                 return lease
             self._alone = False
-        found = self._storage.get(LOCK_KEY)
+        found = self._storage.get(layout.LOCK)
         if found is None:
             return self._take(attempt, None, "")
         self._alone = self._alone or (remembered is not None and remembered[1] == found.etag)
@@ -88,7 +87,7 @@ class StorageLockProvider(PollingProvider):
         for _ in range(2):
             began_s = self.runtime.monotonic_s()
             file = self._new_file(held.file.owner, held.file.token, held.file.limit, held.file.since_ms)
-            etag = self._storage.put_if_match(LOCK_KEY, file.to_bytes(), held.etag)
+            etag = self._storage.put_if_match(layout.LOCK, file.to_bytes(), held.etag)
             if etag is not None:
                 held.file, held.etag = file, etag
                 return held.extend(began_s)
@@ -102,7 +101,7 @@ class StorageLockProvider(PollingProvider):
         for remaining in reversed(range(_GIVE_BACK_ATTEMPTS)):
             try:
                 released = held.file.released()
-                etag = self._storage.put_if_match(LOCK_KEY, released.to_bytes(), held.etag)
+                etag = self._storage.put_if_match(layout.LOCK, released.to_bytes(), held.etag)
                 if etag is not None:
                     self._own_release = (released, etag)
                     return
@@ -115,14 +114,14 @@ class StorageLockProvider(PollingProvider):
     def abandon(self, attempt: Attempt) -> None:
         if not attempt.doubt:
             return
-        found = self._storage.get(LOCK_KEY)
+        found = self._storage.get(layout.LOCK)
         if found is not None:
             file = LockFile.from_bytes(found.data)
             if file.owner == attempt.grant and not file.expired:
-                self._storage.put_if_match(LOCK_KEY, file.released().to_bytes(), found.etag)
+                self._storage.put_if_match(layout.LOCK, file.released().to_bytes(), found.etag)
 
     def inspect(self) -> LockState:
-        found = self._storage.get(LOCK_KEY)
+        found = self._storage.get(layout.LOCK)
         if found is None:
             return LockState(None, 0)
         seen = Sighting.of(found, self.runtime.monotonic_s())
@@ -131,7 +130,7 @@ class StorageLockProvider(PollingProvider):
         return LockState(replace(seen.holder, left_s=self._left_s(seen)), seen.file.token)
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
-        found = self._storage.get(LOCK_KEY)
+        found = self._storage.get(layout.LOCK)
         if found is None:
             return
         try:
@@ -152,7 +151,7 @@ class StorageLockProvider(PollingProvider):
 
     def probe(self) -> None:
         write_id = self.runtime.uuid()
-        core_storage.probe(self._storage, f"{PROBE_FOLDER}/{write_id}", write_id)
+        core_storage.probe(self._storage, layout.probe(write_id), write_id)
 
     def _take(self, attempt: Attempt, before: LockFile | None, etag: str) -> Lease | None:
         """Write the lock file over the version that is free; None if somebody else was faster (or our reply was lost)."""
@@ -164,9 +163,9 @@ class StorageLockProvider(PollingProvider):
         file = self._new_file(attempt.grant, token, limit)
         attempt.sent.setdefault((file.valid_until_ms, token), began_s)
         if before is None:
-            new = self._storage.put_if_absent(LOCK_KEY, file.to_bytes())
+            new = self._storage.put_if_absent(layout.LOCK, file.to_bytes())
         else:
-            new = self._storage.put_if_match(LOCK_KEY, file.to_bytes(), etag)
+            new = self._storage.put_if_match(layout.LOCK, file.to_bytes(), etag)
         return None if new is None else _StorageLease(self, file, new, began_s)
 
     def _adopt(self, attempt: Attempt, seen: Sighting) -> Lease | None:
@@ -184,7 +183,7 @@ class StorageLockProvider(PollingProvider):
 
     def _refresh(self, held: _StorageLease) -> bool:
         """Learn the current version of the lock file; False when it is no longer this lease's."""
-        found = self._storage.get(LOCK_KEY)
+        found = self._storage.get(layout.LOCK)
         if found is None:
             return False
         file = LockFile.from_bytes(found.data)
@@ -208,7 +207,7 @@ class StorageLockProvider(PollingProvider):
 
     def _age_s(self, stored: Stored) -> float | None:
         """How long ago `stored` was written, by storage's clock: that of a file written now. None if storage cannot tell."""
-        key = f"{PROBE_FOLDER}/{self.runtime.uuid()}"
+        key = layout.probe(self.runtime.uuid())
         try:
             self._storage.put(key, b"")
             now = self._storage.get(key)
@@ -218,7 +217,7 @@ class StorageLockProvider(PollingProvider):
         return None if now is None else age_s(stored.modified_ms, now.modified_ms)
 
     def _swap_for_break(self, file: LockFile, found: Stored) -> None:
-        if self._storage.put_if_match(LOCK_KEY, file.to_bytes(), found.etag) is None:
+        if self._storage.put_if_match(layout.LOCK, file.to_bytes(), found.etag) is None:
             raise LockError(
                 f"the lock of {self.table} changed hands just now; nothing was broken",
                 hint=f"look again with `lakelock locks ls {self.table}`",

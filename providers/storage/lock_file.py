@@ -25,8 +25,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
 from lakelock.providers.base import DRIFT_MARGIN_S, Holder, past_ms
 from lakelock.storage import Stored
-
-LOCK_KEY = ".hoodie/.locks/table_lock.json"
+from lakelock.table import layout
 
 SHORTEST_JAVA_LEASE_S = 10.0
 """Java Hudi refuses a shorter validity."""
@@ -70,9 +69,9 @@ class LockFile:
                 raise ValueError("a field has the wrong type")
         except ValueError as error:
             raise CorruptTableError(
-                f"{LOCK_KEY} cannot be read as a lock ({error}), so nobody can tell whether the table is locked",
+                f"{layout.LOCK} cannot be read as a lock ({error}), so nobody can tell whether the table is locked",
                 hint="make sure that no writer runs, then break the lock by force: lakelock locks break",
-                key=LOCK_KEY,
+                key=layout.LOCK,
             ) from error
         lease, writer = fields.get("leaseMs"), fields.get("writer")
         return cls(

@@ -180,7 +180,7 @@ def test_a_commit_that_java_is_just_writing_is_not_taken_for_a_torn_one(storage,
 def rewrite(storage, runtime, coordinator=None):
     """Begin to rewrite a file group on a table where another engine was met."""
     coordinator = coordinator or writer(storage, runtime)
-    coordinator.table.met_foreign()
+    coordinator.table.observed.met_foreign()
     tx = coordinator.begin("UPSERT")
     return tx, [put_file(tx, storage, "month=1", "a")]
 

@@ -11,7 +11,6 @@ import pytest
 from lakelock.admin.audit import audited, read_audit
 from lakelock.cli.output import Exit
 from lakelock.data_locks import Resource, lock_request
-from lakelock.data_locks.document.register import KEY
 from lakelock.errors import LeaseLost
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.recorded_lock import recorded_provider
@@ -177,7 +176,7 @@ class TestExplainLocks:
         found = run("locks", "explain", operation, path, *options, "--json").json["locks"]
         assert [(lock["partition"], lock["type"]) for lock in found] == locks
         assert run("locks", "explain", operation, path, *options).code == Exit.OK
-        assert storage.get(KEY) is None
+        assert storage.get(layout.DATA_LOCKS) is None
 
     def test_an_unknown_operation_is_a_usage_error_that_lists_them(self, path: str) -> None:
         ended = run("locks", "explain", "OVRWRITE", path)
@@ -223,7 +222,7 @@ class TestBreak:
         assert "no data locks" in run("locks", "break", path, "--data", "--token", "999", "--yes").out
 
     def test_data_locks_that_cannot_be_read_are_cleared_by_all_and_force_only(self, path: str, storage: LocalStorage) -> None:
-        storage.put(KEY, b"{")
+        storage.put(layout.DATA_LOCKS, b"{")
         ended = run("locks", "ls", path)
         assert ended.code == Exit.ERROR and "locks break PATH --data --all --force" in " ".join(ended.err.split())
         assert run("locks", "break", path, "--data", "--all", "--yes").code == Exit.USAGE

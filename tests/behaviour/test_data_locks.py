@@ -10,7 +10,7 @@ import pytest
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, LockRequest, open_data_locks
 from lakelock.data_locks.document.locks import DocumentDataLocks
-from lakelock.data_locks.document.register import KEY, StorageRegister
+from lakelock.data_locks.document.register import StorageRegister
 from lakelock.data_locks.several import Wanted, holding_several
 from lakelock.errors import CorruptTableError, LockTimeout, ProviderUnavailable, StorageUnavailable
 from lakelock.events import Events
@@ -21,6 +21,7 @@ from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
 from lakelock.testing import ManualRuntime
 from tests.behaviour.data_lock_suite import P1, DataLockSuite, Writers, granted, own
 from tests.integration.matrix import mark
@@ -123,7 +124,7 @@ def test_an_unreadable_document_is_not_taken_for_free_and_is_cleared_by_force_on
     storage = LocalStorage(tmp_path / "table")
     locks = opener("storage:", storage)("one", 30.0)
     before = locks.acquire(own(P1), wait_s=5)
-    storage.put(KEY, b"{")
+    storage.put(layout.DATA_LOCKS, b"{")
     with pytest.raises(CorruptTableError):
         locks.acquire(own(P1), wait_s=0)
     locks.break_lock(0, force=True)

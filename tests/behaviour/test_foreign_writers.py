@@ -122,7 +122,7 @@ def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_an
     theirs = foreign_commit(storage, old, after(done.instant, -1), done.completion)
     alarm(table=mine.table, baseline=tx.baseline, decision=decision, known={})
     assert EventKind.ALERT.value not in told.kinds()  # no other engine was ever met: nobody looks
-    mine.table.met_foreign()
+    mine.table.observed.met_foreign()
     alarm(table=mine.table, baseline=tx.baseline, decision=decision, known={})
     (alert,) = [e for e in told.events if e.kind is EventKind.ALERT]
     assert theirs in str(alert.facts["problem"]) and done.instant in str(alert.facts["problem"])
@@ -173,11 +173,11 @@ def test_who_opens_the_table_knows_of_another_engine_although_the_newest_commit_
 def test_another_engine_that_is_no_longer_on_the_timeline_is_forgotten() -> None:
     storage = memory_table()
     first = writer(storage)
-    first.table.met_foreign("20200101000000000")
+    first.table.observed.met_foreign("20200101000000000")
     insert(first, storage, "month=1", "a")
     second = writer(storage)
     insert(second, storage, "month=1", "b")
-    assert first.table.foreign_met and not second.table.foreign_met
+    assert first.table.observed.foreign_writers and not second.table.observed.foreign_writers
 
 
 def test_a_storage_that_fails_after_the_commit_is_told_and_does_not_undo_it() -> None:
@@ -186,7 +186,7 @@ def test_a_storage_that_fails_after_the_commit_is_told_and_does_not_undo_it() ->
     with mine.begin("UPSERT") as tx:
         done = tx.commit([put_file(tx, storage, "month=1", "a")])
     storage.put(layout.timeline(f"{after(done.completion, 1)}_{after(done.completion, 2)}.commit"), b"torn")
-    mine.table.met_foreign()
+    mine.table.observed.met_foreign()
     alarm(table=mine.table, baseline=tx.baseline, decision=decision_of(mine, done.decision), known={})
     assert "could not be checked" in str(told.events[-1].facts["problem"])
 

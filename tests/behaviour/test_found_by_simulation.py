@@ -348,7 +348,7 @@ def test_a_rollback_is_recorded_although_its_time_seems_to_be_taken(storage, run
     retrying_client = SentTwice(storage)
     coordinator = writer(retrying_client, runtime)
     tx = coordinator.begin("INSERT")
-    coordinator.table.met_foreign()
+    coordinator.table.observed.met_foreign()
     retrying_client.armed = True
     tx.abort()
     assert not retrying_client.armed

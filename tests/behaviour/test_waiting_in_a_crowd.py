@@ -7,9 +7,10 @@ from itertools import count
 import pytest
 
 from lakelock.errors import LockTimeout
-from lakelock.providers.storage.lock_file import LOCK_KEY, LockFile
+from lakelock.providers.storage.lock_file import LockFile
 from lakelock.settings import LockSettings
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
 from tests.behaviour.storage_lock_world import World
 
 POLL_S = LockSettings().poll_s
@@ -24,7 +25,7 @@ def pauses(owners: list[str]) -> list[float]:
     def pass_on() -> None:
         owner = owners[(number := next(turn)) % len(owners)]
         file = LockFile(False, runtime.now_ms() + 15_000, owner, token=number + 1, limit=1000, lease_ms=15_000)
-        world.storage.put(LOCK_KEY, file.to_bytes())
+        world.storage.put(layout.LOCK, file.to_bytes())
 
     pass_on()
     runtime.every(TURN_S, pass_on, name="others")

@@ -108,7 +108,7 @@ def test_an_attempt_that_wakes_up_between_reconciling_and_the_commit_takes_its_f
 
         def wake_up() -> None:
             """Called under the lock, right before the decision."""
-            if hasattr(tx, "_markers") and not told:
+            if tx.reconciled and not told:
                 zombie.go_on()
                 told.append(zombie.answer()["outcome"])
             commit()
@@ -128,7 +128,7 @@ def test_an_attempt_that_begins_after_reconciling_and_is_killed_with_its_file_co
 
         def straggle() -> None:
             """Called under the lock, right before the decision."""
-            if hasattr(tx, "_markers") and not died:
+            if tx.reconciled and not died:
                 with Executor(tx, kind, tmp_path, crash_at="file-written") as late:
                     died.append(late.died())
             commit()

@@ -32,7 +32,7 @@ from lakelock.providers.hive_metastore.place import Place
 from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.lock import holder_of
 from lakelock.providers.storage.lock_file import LockFile
-from lakelock.providers.tokens import TOKEN_KEY, reserve_block
+from lakelock.providers.tokens import reserve_block
 from lakelock.providers.zookeeper.place import parse_place
 from lakelock.providers.zookeeper.queue import Contender
 from lakelock.settings import Settings
@@ -267,7 +267,7 @@ PARSERS: dict[str, Parser] = {
         Parser("bloom-simple", _bloom(SIMPLE), _TORN, (_FILTER,)),
         Parser("lock-file", LockFile.from_bytes, _TORN, (LockFile(False, 5, "owner", 1, 2, 1500, WRITER).to_bytes(),)),
         Parser("lock-table", LockTable.from_bytes, _TORN, (LockTable().enqueued(_ENTRY, 5).to_bytes(),)),
-        Parser("lock-token", _stored(TOKEN_KEY, _token_block), _TORN, (b"1000000",)),
+        Parser("lock-token", _stored(layout.LOCK_TOKEN, _token_block), _TORN, (b"1000000",)),
         Parser("redis-value", _redis_value, (), (
             json.dumps({"grant": "g", "ear": "e", "lease_ms": 5, "writer": _JSON}).encode(),)),
         Parser("base-file", base_files.read, _TORN, tuple(map(base_files.sample, ("zstd", "none")))),

@@ -9,7 +9,7 @@ BUGS_OF_COMMITS = (
         "begin without finishing the head",
         "a transaction begins although the newest decided commit is not visible yet",
         "occ.baseline:begin",
-        "if head is not None and publication_of(head, timeline) is None:",
+        "if head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING:",
         "if False:",
         seed=24,
     ),

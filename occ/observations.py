@@ -1,0 +1,36 @@
+"""What one process has observed of a table that it has open, for as long as it is open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Observations:
+    """Shared by all transactions on one open table, also by those of other threads: what is observed only spares requests
+    or adds caution, so a reader that gets a value from a moment ago goes on rightly.
+    """
+
+    newest_time: str = ""
+    """The latest instant or completion time met so far, whoever made it; new instants are later."""
+    same_lock: bool = False
+    """Whether the lock that the table has on record was found to be this process's."""
+    foreign_writers: bool = False
+    """Whether another engine was met; then a few more looks are taken."""
+    newest_foreign: str = ""
+    """The newest known commit of another engine, empty as long as only pending instants were met."""
+    known_ours: frozenset[str] = frozenset()
+    """Instants that lakelock was writing when this process last looked who is still alive."""
+    timeline_files: int = 0
+    """How many files the newest listing of the timeline showed."""
+    rollback_targets: dict[str, str] = field(default_factory=dict)
+    """By rollback, the instant that its plan names; plans never change."""
+
+    def time_seen(self, instant: str) -> None:
+        """Remember an instant or completion time that is taken."""
+        self.newest_time = max(self.newest_time, instant)
+
+    def met_foreign(self, committed: str = "") -> None:
+        """Remember that another engine writes this table, too, and the instant that it has `committed`."""
+        self.foreign_writers = True
+        self.newest_foreign = max(self.newest_foreign, committed)

@@ -1,0 +1,72 @@
+"""What a transaction knows of its own decision changes as the table in `lakelock.occ.certainty` says, and in no other way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+
+import pytest
+
+from lakelock.occ import certainty
+from lakelock.occ.certainty import TRANSITIONS, Certainty, IllegalTransition, News, OwnDecision
+from lakelock.simulator.run import run
+from lakelock.simulator.swarm import scenario_of
+
+SEEDS = 300
+
+UNMET = {
+    (Certainty.UNTRIED, News.FOUND),
+    (Certainty.DOUBTED, News.SENDS),
+    (Certainty.DOUBTED, News.HEARS_NOTHING),
+    (Certainty.DECIDED, News.REJECTED),
+}
+"""What needs several faults in one commit, or a foreign rollback between decision and publication: these seeds lack it."""
+
+
+def in_state(state: Certainty) -> OwnDecision:
+    own = OwnDecision()
+    own.certainty = state
+    return own
+
+
+@pytest.mark.parametrize(
+    ("state", "news"), [pair for pair in product(Certainty, News) if pair not in TRANSITIONS], ids=lambda each: each.name
+)
+def test_a_transition_that_the_table_lacks_is_refused_and_changes_nothing(state: Certainty, news: News) -> None:
+    own = in_state(state)
+    with pytest.raises(IllegalTransition, match=state.value):
+        own.learn(news)
+    assert own.certainty is state
+
+
+def test_the_table_of_the_docstring_is_the_table_of_the_code() -> None:
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in (certainty.__doc__ or "").splitlines()]
+    header = next(row for row in rows if row[1:2] == ["COMMITS"])
+    shown = {
+        (row[0], news): following
+        for row in rows[rows.index(header) + 2 :]
+        for news, following in zip(header[1:], row[1:], strict=False)
+        if following
+    }
+    assert shown == {(state.name, news.name): following.name for (state, news), following in TRANSITIONS.items()}
+
+
+def test_simulated_commits_go_through_the_table_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: Counter[tuple[Certainty, News]] = Counter()
+    learn = OwnDecision.learn
+
+    def recorded(own: OwnDecision, news: News) -> None:
+        met[own.certainty, news] += 1
+        learn(own, news)
+
+    monkeypatch.setattr(OwnDecision, "learn", recorded)
+    for seed in range(SEEDS):
+        broken = [str(violation) for violation in run(scenario_of(seed)).violations]
+        assert not [each for each in broken if IllegalTransition.__name__ in each], f"seed {seed}"
+    assert met.keys() <= TRANSITIONS.keys()
+    assert TRANSITIONS.keys() - met.keys() <= UNMET
+
+
+def test_an_illegal_transition_fails_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(TRANSITIONS, (Certainty.TRYING, News.WINS))
+    assert any(IllegalTransition.__name__ in violation.detail for violation in run(scenario_of(0)).violations)
