@@ -70,7 +70,7 @@ def log_event(event: Event) -> None:
 
 
 class Events:
-    """Sends each event to the log and to the listeners, in order; a listener that raises is reported and left out."""
+    """Sends each event to the log and to the listeners, in order; one that raises is reported, and the others still run."""
 
     def __init__(self, listeners: tuple[Listener, ...] = ()) -> None:
         self._listeners = (log_event, *listeners)

@@ -146,8 +146,8 @@ class ListingSettings(Section):
     )
     at_once: int = setting(
         300,
-        "How many keys of a listing certainly show one moment (an object store answers in pages of 1,000, a disk with some "
-        "340 names at a time); readers list a longer timeline twice",
+        "A listing of up to this many keys shows one moment (an object store answers in pages of 1,000, a disk some 340 names "
+        "at a time); readers list a longer timeline twice",
         unit="keys",
         at_least=1,
         at_most=1000,
