@@ -30,7 +30,7 @@ from lakelock.simulator.checks import Checker
 from lakelock.simulator.engine import LIGHT, PARQUET, Engine
 from lakelock.simulator.faults import Faults
 from lakelock.simulator.locks import LockRoom, open_lock
-from lakelock.simulator.operations import Insert, Operation, Relay, State, Upsert, state_of
+from lakelock.simulator.operations import Insert, Look, Operation, Relay, State, Upsert, state_of
 from lakelock.simulator.rows import SCHEMA
 from lakelock.simulator.runtime import SimRuntime
 from lakelock.simulator.scenario import ActorPlan, Scenario
@@ -106,7 +106,7 @@ class World:
         )
         self.location = StorageLocation(self.server.uri)
         self.properties = _PROPERTIES
-        self._stragglers = Stragglers(self)
+        self._stragglers = Stragglers(self.hub, self.checker, self.process, self.storage)
         self._processes = 0
         self._births: dict[int, Callable[[], None]] = {}
         self.hub.on_death = self._died
@@ -218,7 +218,7 @@ class Actor:
     def _do(self, engine: Engine, operation: Operation) -> bool:
         """Run an operation and check the answer; True if a replay of it is due."""
         published = self.world.checker.published
-        if not operation.writes and type(operation).__name__ == "Look":
+        if isinstance(operation, Look):
             self._look(engine, operation)
             return False
         try:
