@@ -11,7 +11,6 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArg
 from lakelock.cli.output import Exit, Output, moment, reporting, size
 from lakelock.errors import InputError
 from lakelock.markers.liveness import judge_all
-from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import DecisionKind, decided_for
@@ -118,15 +117,14 @@ def _facts(coordinator: Coordinator, instant: str) -> dict[str, object]:
 
 def _commit_facts(coordinator: Coordinator, found: Instant) -> dict[str, object]:
     other = read_commit(coordinator.table.storage, found.file_name, found.requested, found.completion or "")
-    extra = other.metadata.extra
     return {
         **asdict(entry_of(found, other)),
-        "file_groups": sorted(str(group) for group in keys.files_of(other.metadata)),
+        "file_groups": sorted(str(group) for group in other.files),
         "rewritten": sorted(str(group) for group in other.touched),
         "partition_paths": sorted(other.written_partitions),
         "overwritten_partitions": sorted(other.overwritten_partitions),
-        "read": extra.get(keys.READS, ""),
-        "write_id": extra.get(keys.WRITE_ID, ""),
+        "read": other.reads,
+        "write_id": other.write_id,
     }
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from lakelock.cli.doctor_context import Check, DoctorContext
 from lakelock.errors import LakelockError
-from lakelock.occ.conflicts.footprint import ConcurrentCommit
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.foreign.overlaps import overlaps
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
@@ -39,7 +39,7 @@ def check_contents(context: DoctorContext) -> Iterator[Check]:
     if not broken and not wrong:
         yield Check("contents", "ok", f"{len(commits)} commits can be read, and their {len(newest)} files are there")
     others = [
-        ConcurrentCommit.of(instant.requested, instant.completion or "", metadata, None)
+        CommitSummary.of(instant.requested, instant.completion or "", metadata, None)
         for instant, metadata in zip(commits, found, strict=True)
         if isinstance(metadata, CommitMetadata)
     ]

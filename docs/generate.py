@@ -147,11 +147,10 @@ def _rules() -> Iterable[tuple[str, ...]]:
 
 def _profiles(rule: ConflictRule) -> str:
     """The profiles that check a rule; what none of them names is checked always."""
-    by_read = rule in (ConflictRule.APPEND, ConflictRule.DELETE_READ, ConflictRule.KEY)
     named = [
         name
         for name, profile in PROFILES.items()
-        if (by_read and profile.reads_matter) or rule.name.lower() in {function.__name__ for function in profile.rules}
+        if rule.name.lower() in {function.__name__ for function in (*profile.rules, *profile.read_rules)}
     ]
     return ", ".join(named) or "all"
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError
-from lakelock.occ.conflicts.footprint import AppTransaction, ConcurrentCommit
+from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.timeline import Timeline
@@ -48,5 +49,5 @@ class AppliedVersions:
         raise ConflictError(replace(conflict, retry_helps=False))
 
 
-def _application(other: ConcurrentCommit) -> tuple[AppTransaction, Party] | None:
+def _application(other: CommitSummary) -> tuple[AppTransaction, Party] | None:
     return None if other.application is None else (other.application, other.party)

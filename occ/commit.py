@@ -22,8 +22,8 @@ from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline, check_unchanged
 from lakelock.occ.certainty import News, OwnDecision
 from lakelock.occ.conflicts import footprint as keys
-from lakelock.occ.conflicts.footprint import ConcurrentCommit
-from lakelock.occ.conflicts.rules import PROFILES, FileCheck, judge
+from lakelock.occ.conflicts.rules import PROFILES, FileCheck, Isolation, judge
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
 from lakelock.occ.fate import InstantFate, fate_of, is_withdrawn
@@ -71,7 +71,7 @@ class Commit:
         self._table, self._baseline, self._draft, self._own, self._schema = table, baseline, draft, own, schema
         self._before, self._ensure_alive = before, ensure_alive
         self._answers: dict[object, Conflict | None] = {}
-        self._others: dict[str, ConcurrentCommit] = {}
+        self._others: dict[str, CommitSummary] = {}
         self.lock_wait_s = 0.0
         self._noticed = table.provider is not None
 
@@ -100,7 +100,7 @@ class Commit:
         )
 
     @property
-    def judged(self) -> dict[str, ConcurrentCommit]:
+    def judged(self) -> dict[str, CommitSummary]:
         """What others committed in the window, as far as it was read."""
         return self._others
 
@@ -145,10 +145,10 @@ class Commit:
             hint="run again; if this persists, check that the lock provider really excludes: lakelock doctor",
         )
 
-    def _validate(self, timeline: Timeline, others: Sequence[ConcurrentCommit]) -> list[FileCheck]:
+    def _validate(self, timeline: Timeline, others: Sequence[CommitSummary]) -> list[FileCheck]:
         """Raise the first conflict; return the looks that are still unanswered."""
         table, mine = self._table, self._draft.footprint
-        conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, self._before)
+        conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation(self._before))
         conflict = conflict or planned_clustering(table, timeline, mine)
         conflict = conflict or planned_cleaning(table, self._baseline, timeline, mine)
         if conflict is not None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from lakelock.json_object import JsonObject
-from lakelock.occ.conflicts import footprint as keys
-from lakelock.occ.conflicts.footprint import ConcurrentCommit, operation_of, writer_of
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.decisions import DecisionKind, decided_for
 from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head
-from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
 
 
@@ -54,35 +51,26 @@ def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
     return [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
 
 
-def entry_of(instant: Instant, other: ConcurrentCommit) -> HistoryEntry:
+def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
     """One commit, read from the timeline, as an entry of the history."""
-    metadata: CommitMetadata = other.metadata
-    stats = metadata.stats
-    writer = writer_of(metadata)
+    party, rows = other.party, other.rows
     return HistoryEntry(
         instant=instant.requested,
         completion=instant.completion or "",
-        decision=int(metadata.extra[keys.DECISION]) if keys.DECISION in metadata.extra else None,
-        operation=operation_of(metadata),
+        decision=other.number,
+        operation=party.operation,
         action=instant.action,
-        writer=str(writer) if writer else "",
+        writer=str(party.writer) if party.writer else "",
         application=other.application.to_json() if other.application else "",
-        tag=metadata.extra.get(keys.TAG, ""),
-        files=len(stats),
-        partitions=len(metadata.write_stats),
-        rows_inserted=sum(s.num_inserts or 0 for s in stats),
-        rows_updated=sum(s.num_update_writes or 0 for s in stats),
-        rows_deleted=sum(s.num_deletes or 0 for s in stats),
-        size_bytes=sum(s.file_size_bytes or 0 for s in stats),
-        took_s=_took_s(metadata),
+        tag=other.tag,
+        files=rows.files,
+        partitions=len(other.written_partitions),
+        rows_inserted=rows.inserted,
+        rows_updated=rows.updated,
+        rows_deleted=rows.deleted,
+        size_bytes=rows.size_bytes,
+        took_s=other.took_s,
     )
-
-
-def _took_s(metadata: CommitMetadata) -> float | None:
-    try:
-        return JsonObject.parse(metadata.extra[keys.COMMIT_INFO]).number("took_s")
-    except (KeyError, ValueError):
-        return None
 
 
 def outcome_of(table: OpenTable, instant: str) -> Outcome:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.errors import ConflictError, TableError
-from lakelock.occ.conflicts.footprint import NEWEST_FOREIGN, SCHEMA, ConcurrentCommit
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
@@ -57,19 +57,19 @@ class SchemaHistory:
         if instant.requested not in self._known:
             decided = self._table.log.known(instant.requested)
             if decided is not None:
-                extra, beside = CommitMetadata.from_bytes(decided.payload, instant.file_name).extra, ""
+                metadata = CommitMetadata.from_bytes(decided.payload, instant.file_name)
+                other = CommitSummary.of(instant.requested, "", metadata, decided.number)
             else:
                 other = read_commit(self._table.storage, instant.file_name, instant.requested, "")
-                extra, beside = other.metadata.extra, instant.requested if other.is_foreign else ""
-            beside = beside or extra.get(NEWEST_FOREIGN, "")
+            beside = instant.requested if other.is_foreign else other.newest_foreign
             # One that is archived by now, or was rolled back, tells nothing of who writes today.
             if beside and timeline.state_of(beside) is not None:
                 self._table.observed.met_foreign(beside)
-            self._known[instant.requested] = extra.get(SCHEMA, "")
+            self._known[instant.requested] = other.schema_json
         return self._known[instant.requested]
 
 
-def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[ConcurrentCommit]) -> TableSchema:
+def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[CommitSummary]) -> TableSchema:
     """The schema to publish: the newest that others, by whatever engine, published in the window, together with mine.
 
     A commit that repeats the schema of the baseline changes nothing, also when it is newer than one that does: its writer had
@@ -91,12 +91,12 @@ def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[Concu
     return schema
 
 
-def _schema_of(other: ConcurrentCommit, base: TableSchema) -> TableSchema:
-    return TableSchema.of_commit(other.metadata.schema_json) if other.metadata.schema_json else base
+def _schema_of(other: CommitSummary, base: TableSchema) -> TableSchema:
+    return TableSchema.of_commit(other.schema_json) if other.schema_json else base
 
 
 def _together(
-    base: TableSchema, theirs: TableSchema, mine: TableSchema, draft: PendingCommit, other: ConcurrentCommit
+    base: TableSchema, theirs: TableSchema, mine: TableSchema, draft: PendingCommit, other: CommitSummary
 ) -> TableSchema:
     schema, problems = merged(base, theirs, mine)
     if problems:
@@ -104,5 +104,5 @@ def _together(
     return schema
 
 
-def _conflict(draft: PendingCommit, other: ConcurrentCommit, over: Sequence[str], detail: str) -> ConflictError:
+def _conflict(draft: PendingCommit, other: CommitSummary, over: Sequence[str], detail: str) -> ConflictError:
     return ConflictError(Conflict.over(ConflictRule.METADATA, draft.footprint.party, other.party, over, detail=detail))

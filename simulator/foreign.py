@@ -16,7 +16,7 @@ from lakelock.markers.liveness import StorageClock
 from lakelock.markers.names import MarkerKind
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts.footprint import files_of
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.open_table import OpenTable
 from lakelock.simulator.checks import FOREIGN_TAG
 from lakelock.simulator.engine import Engine
@@ -194,8 +194,9 @@ class _Foreign:
             if other.requested in self._baseline.completed_instants:
                 continue
             stored = self._storage.get(layout.timeline(other.file_name))
-            theirs = CommitMetadata.from_bytes(stored.data if stored else b"{}", other.file_name)
-            if mine & (set(files_of(theirs)) | theirs.replaced_groups):
+            metadata = CommitMetadata.from_bytes(stored.data if stored else b"{}", other.file_name)
+            theirs = CommitSummary.of(other.requested, other.completion or "", metadata, None)
+            if mine & (theirs.files.keys() | theirs.replaced):
                 raise RolledBackError(f"{self._instant} overlaps with {other.requested}", hint="run again")
         by_partition: dict[str, tuple[WriteStat, ...]] = {}
         for stat in stats:

@@ -19,7 +19,7 @@ from lakelock.markers.claims import Refusal, conflict_of
 from lakelock.markers.liveness import LivenessState, judge_all
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.footprint import Footprint
-from lakelock.occ.conflicts.rules import PROFILES, judge
+from lakelock.occ.conflicts.rules import PROFILES, Isolation, judge
 from lakelock.occ.conflicts.window import commits_since
 from lakelock.occ.foreign.planned_services import planned_clustering
 from lakelock.occ.open_table import OpenTable
@@ -51,7 +51,7 @@ def window_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> Co
     """A conflict with a decision made since the baseline that needs no look into files. One listing if there is none."""
     decisions = table.log.peek(after=baseline.first)
     others = commits_since(table.storage, baseline, baseline.timeline, decisions, {})
-    conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, lambda group: None)
+    conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation())
     return None if conflict is None else replace(conflict, early=True)
 
 
@@ -64,7 +64,7 @@ def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> C
         return None
     timeline = table.timeline()
     others = commits_since(table.storage, baseline, timeline, table.log.peek(after=baseline.first), {})
-    conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, lambda group: None)
+    conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation())
     if conflict is not None:
         return replace(conflict, early=True)
     pending = {i.requested: i for i in timeline.pending if i.requested != baseline.instant}

@@ -1,7 +1,7 @@
 """Conflict rules: small pure functions over what two transactions touched, and the profiles that order them.
 
 The test of the whole is serializability in decision order: replaying the committed transactions one by one, in that
-order, gives the table. A rule answers with a `Conflict`, with None, or (the read rule) with a `FileCheck`: files whose
+order, gives the table. A rule answers with a `Conflict` or with None; a rule about reads answers with `FileCheck`s: files whose
 content must be checked before anyone can tell, which happens outside the lock.
 """
 
@@ -11,12 +11,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.occ.conflicts.footprint import ConcurrentCommit, Footprint
+from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.reads import Read, ReadKind
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 
-Rule = Callable[[Footprint, ConcurrentCommit], "Conflict | None"]
+
+@dataclass(frozen=True)
+class Isolation:
+    """What a transaction is isolated by: the snapshot that it reads. `before` gives a file group's file in it."""
+
+    before: Callable[[FileGroupId], DataFile | None] = lambda group: None
+
+
+Rule = Callable[[Footprint, CommitSummary, Isolation], "Conflict | None"]
+ReadRule = Callable[[Footprint, CommitSummary, Isolation], "list[FileCheck]"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,7 @@ class FileCheck:
     """A question that only the files can answer: does `read` see any row of `files`?"""
 
     read: Read
-    other: ConcurrentCommit
+    other: CommitSummary
     rule: ConflictRule
     files: tuple[DataFile, ...]
 
@@ -48,7 +58,7 @@ class FileCheck:
         )
 
 
-def application_transaction(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
+def application_transaction(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
     """The other carries my application transaction, or a later one of the same application."""
     ours, theirs = mine.application, other.application
     if ours is None or theirs is None or ours.app_id != theirs.app_id or theirs.version < ours.version:
@@ -63,13 +73,13 @@ def application_transaction(mine: Footprint, other: ConcurrentCommit) -> Conflic
     return replace(conflict, retry_helps=theirs.version == ours.version)
 
 
-def file_group(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
+def file_group(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
     """The other rewrote or replaced a file group that I rewrite or replace."""
     both = mine.touched & other.touched
     return Conflict.over(ConflictRule.FILE_GROUP, mine.party, other.party, map(str, both)) if both else None
 
 
-def partition_overwrite(mine: Footprint, other: ConcurrentCommit) -> Conflict | None:
+def partition_overwrite(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
     """The other wrote into a partition that I overwrite: I have not seen its rows, and they would stay.
 
     Not the other way round: what I add after its overwrite stands beside what it left, as if I had begun then. What I
@@ -81,50 +91,71 @@ def partition_overwrite(mine: Footprint, other: ConcurrentCommit) -> Conflict | 
     return Conflict.over(ConflictRule.PARTITION_OVERWRITE, mine.party, other.party, (p or "the table" for p in both))
 
 
-def file_checks(mine: Footprint, other: ConcurrentCommit, before: Callable[[FileGroupId], DataFile | None]) -> list[FileCheck]:
-    """The read rules (append, delete-read, key), as questions about files.
+def append(mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[FileCheck]:
+    """The other added rows that a condition which I evaluated may select."""
+    reads = _at_stake(mine, other, ReadKind.ROWS)
+    return [check for read in reads for check in _added(ConflictRule.APPEND, read, other)]
 
-    `before` gives a file group's file in my snapshot. Of a rewritten file group both its files matter: the old one
-    tells what I may have read, the new one what I would read now. File groups that I rewrite myself need no look: the
-    file-group rule has judged them. Nor does what only moved rows, whatever I read.
-    """
+
+def delete_read(mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[FileCheck]:
+    """The other rewrote or replaced file groups with rows that a condition which I evaluated may select."""
+    reads = _at_stake(mine, other, ReadKind.ROWS)
+    return [check for read in reads for check in _changed(ConflictRule.DELETE_READ, read, mine, other, isolation)]
+
+
+def key(mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[FileCheck]:
+    """The other may have written one of the keys that I looked up, found or not."""
     found: list[FileCheck] = []
-    if other.changes_no_row:
-        return found
-    for read in mine.reads:
-        added = tuple(f for g, f in other.files.items() if g not in other.touched and read.concerns(g.partition))
-        changed: list[DataFile] = []
-        for group in sorted(other.touched - mine.touched):  # so that the same run asks the same requests
-            if read.concerns(group.partition):
-                changed += [f for f in (before(group), other.files.get(group)) if f is not None]
-        by_key = read.kind is ReadKind.KEYS
-        if added:
-            found.append(FileCheck(read, other, ConflictRule.KEY if by_key else ConflictRule.APPEND, added))
-        if changed:
-            found.append(FileCheck(read, other, ConflictRule.KEY if by_key else ConflictRule.DELETE_READ, tuple(changed)))
+    for read in _at_stake(mine, other, ReadKind.KEYS):
+        found += _added(ConflictRule.KEY, read, other)
+        found += _changed(ConflictRule.KEY, read, mine, other, isolation)
     return found
+
+
+def _at_stake(mine: Footprint, other: CommitSummary, kind: ReadKind) -> list[Read]:
+    """My reads of a kind, none beside what only moved rows."""
+    return [] if other.changes_no_row else [read for read in mine.reads if read.kind is kind]
+
+
+def _added(rule: ConflictRule, read: Read, other: CommitSummary) -> list[FileCheck]:
+    added = tuple(f for g, f in other.files.items() if g not in other.touched and read.concerns(g.partition))
+    return [FileCheck(read, other, rule, added)] if added else []
+
+
+def _changed(rule: ConflictRule, read: Read, mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[FileCheck]:
+    """Of a rewritten file group both its files matter: the old one tells what I may have read, the new one what I would read
+    now. File groups that I rewrite myself need no look: the file-group rule has judged them.
+    """
+    changed: list[DataFile] = []
+    for group in sorted(other.touched - mine.touched):  # so that the same run asks the same requests
+        if read.concerns(group.partition):
+            changed += [f for f in (isolation.before(group), other.files.get(group)) if f is not None]
+    return [FileCheck(read, other, rule, tuple(changed))] if changed else []
 
 
 @dataclass(frozen=True)
 class Profile:
-    """An ordered choice of rules. `strict` is serializable in decision order; `hudi` is what Java Hudi checks."""
+    """An ordered choice of rules. `strict` is serializable in decision order; `hudi` is what Java Hudi checks.
+
+    `rules` answer at once, `read_rules` by files to look into.
+    """
 
     name: str
     rules: tuple[Rule, ...]
-    reads_matter: bool
+    read_rules: tuple[ReadRule, ...] = ()
 
 
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("strict", (file_group, partition_overwrite), True),
-        Profile("hudi", (file_group,), False),
+        Profile("strict", (file_group, partition_overwrite), (append, delete_read, key)),
+        Profile("hudi", (file_group,)),
     )
 }
 
 
 def judge(
-    profile: Profile, mine: Footprint, others: Sequence[ConcurrentCommit], before: Callable[[FileGroupId], DataFile | None]
+    profile: Profile, mine: Footprint, others: Sequence[CommitSummary], isolation: Isolation
 ) -> tuple[Conflict | None, list[FileCheck]]:
     """The first conflict that needs no look, oldest commit first; else every look that is needed.
 
@@ -132,12 +163,10 @@ def judge(
     """
     for other in others:
         for rule in (application_transaction, *profile.rules):
-            conflict = rule(mine, other)
+            conflict = rule(mine, other, isolation)
             if conflict is not None:
                 return conflict, []
-    if not profile.reads_matter:
-        return None, []
-    return None, [look for other in others for look in file_checks(mine, other, before)]
+    return None, [look for other in others for read_rule in profile.read_rules for look in read_rule(mine, other, isolation)]
 
 
 def pending_service(mine: Footprint, service: str, groups: Iterable[FileGroupId]) -> Conflict | None:

@@ -10,7 +10,7 @@ from collections.abc import MutableMapping, Sequence
 
 from lakelock.errors import CorruptTableError
 from lakelock.occ.baseline import Baseline
-from lakelock.occ.conflicts.footprint import ConcurrentCommit
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.decisions import Decision, DecisionKind
 from lakelock.storage import Storage
 from lakelock.table import layout
@@ -24,8 +24,8 @@ def commits_since(
     baseline: Baseline,
     timeline: Timeline,
     decisions: Sequence[Decision],
-    known: MutableMapping[str, ConcurrentCommit],
-) -> list[ConcurrentCommit]:
+    known: MutableMapping[str, CommitSummary],
+) -> list[CommitSummary]:
     """Every commit that the baseline does not contain, oldest decision first, foreign ones last by completion.
 
     `known` keeps what was read before: a commit's bytes never change.
@@ -35,7 +35,7 @@ def commits_since(
     for instant, decision in decided.items():
         if instant in fresh and instant not in known:
             metadata = CommitMetadata.from_bytes(decision.payload, f"decision {decision.number}")
-            known[instant] = ConcurrentCommit.of(instant, decision.completion, metadata, decision.number)
+            known[instant] = CommitSummary.of(instant, decision.completion, metadata, decision.number)
     for foreign in timeline.commits:
         instant = foreign.requested
         if baseline.saw(instant) or instant in decided or instant == baseline.instant:
@@ -46,12 +46,12 @@ def commits_since(
     return sorted((known[i] for i in fresh), key=lambda o: (o.decision is None, o.decision or 0, o.party.completion or ""))
 
 
-def read_commit(storage: Storage, file_name: str, instant: str, completion: str) -> ConcurrentCommit:
+def read_commit(storage: Storage, file_name: str, instant: str, completion: str) -> CommitSummary:
     """Read one completed instant from the timeline."""
     stored = storage.get(layout.timeline(file_name))
     if stored is None:
         raise CorruptTableError(f"the timeline lists {file_name} but it cannot be read", hint="run again", file=file_name)
-    return ConcurrentCommit.of(instant, completion, CommitMetadata.from_bytes(stored.data, file_name), None)
+    return CommitSummary.of(instant, completion, CommitMetadata.from_bytes(stored.data, file_name), None)
 
 
 def possibly_archived(storage: Storage, baseline: Baseline, timeline: Timeline) -> set[str]:

@@ -14,8 +14,7 @@ from lakelock.conflict import SHOWN, Party
 from lakelock.errors import LakelockError
 from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline
-from lakelock.occ.conflicts import footprint as keys
-from lakelock.occ.conflicts.footprint import ConcurrentCommit
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import commits_since, read_commit
 from lakelock.occ.decisions import Decision
 from lakelock.occ.open_table import OpenTable
@@ -47,34 +46,33 @@ class Overlap:
         return f"{self.second} does not know of {self.first}, and both rewrote {shown}{more}: rows of one of them may be lost"
 
 
-def overlaps(commits: Iterable[ConcurrentCommit]) -> list[Overlap]:
+def overlaps(commits: Iterable[CommitSummary]) -> list[Overlap]:
     """Pairs that one common lock and a check under it would have kept apart, in order of completion. Pure.
 
     Pairs of lakelock's own commits are left out: their decisions are in order, whatever the lock did.
     """
-    earlier: dict[FileGroupId, list[ConcurrentCommit]] = defaultdict(list)
-    found: dict[tuple[str, str], tuple[ConcurrentCommit, ConcurrentCommit, list[FileGroupId]]] = {}
+    earlier: dict[FileGroupId, list[CommitSummary]] = defaultdict(list)
+    found: dict[tuple[str, str], tuple[CommitSummary, CommitSummary, list[FileGroupId]]] = {}
     for second in sorted(commits, key=lambda c: (c.party.completion or "", c.party.instant)):
-        built_on = {s.group: s.prev_commit or "" for s in second.metadata.stats if not s.is_new_group}
         for group in sorted(second.touched):
             for first in reversed(earlier[group]):
                 if (first.party.completion or "") <= second.party.instant:
                     break
-                if (first.is_foreign or second.is_foreign) and not _knows(second, first, built_on.get(group)):
+                if (first.is_foreign or second.is_foreign) and not _knows(second, first, second.built_on.get(group)):
                     pair = first.party.instant, second.party.instant
                     found.setdefault(pair, (first, second, []))[2].append(group)
             earlier[group].append(second)
     return [Overlap(first.party, second.party, tuple(groups)) for first, second, groups in found.values()]
 
 
-def _knows(second: ConcurrentCommit, first: ConcurrentCommit, built_on: str | None) -> bool:
+def _knows(second: CommitSummary, first: CommitSummary, built_on: str | None) -> bool:
     """Whether `second`, which completed later, starts from what `first` left of a file group.
 
     It must also have been requested later: readers take the slice with the greatest requested time.
     """
     if second.party.instant < first.party.instant:
         return False
-    saw = second.metadata.extra.get(keys.SAW, "") >= (first.party.completion or "")
+    saw = second.saw >= (first.party.completion or "")
     return saw or (built_on is not None and built_on >= first.party.instant)
 
 
@@ -86,14 +84,14 @@ def audit(table: OpenTable, limit: int) -> tuple[int, list[Overlap]]:
     return len(commits), overlaps(commits)
 
 
-def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Mapping[str, ConcurrentCommit]) -> None:
+def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Mapping[str, CommitSummary]) -> None:
     """After a commit on a table with foreign writers: look once more, and raise an alert for what the lock let through.
 
     Never raises: the commit stands, whatever this finds.
     """
     if not table.observed.foreign_writers and all(i.action in _OURS for i in baseline.timeline.instants):
         return
-    mine = ConcurrentCommit.of(
+    mine = CommitSummary.of(
         decision.instant, decision.completion, CommitMetadata.from_bytes(decision.payload, "this commit"), decision.number
     )
     try:

@@ -12,7 +12,7 @@ from lakelock.conflict import Party
 from lakelock.errors import SecondWriter
 from lakelock.events import EventKind
 from lakelock.markers.liveness import LivenessState, judge_all
-from lakelock.occ.conflicts.footprint import ConcurrentCommit
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.timeline import Timeline
 
@@ -52,7 +52,7 @@ def refuse_second_writer(table: OpenTable, timeline: Timeline, own: str) -> None
     )
 
 
-def notice_second_writer(table: OpenTable, timeline: Timeline, own: str, committed: Sequence[ConcurrentCommit]) -> bool:
+def notice_second_writer(table: OpenTable, timeline: Timeline, own: str, committed: Sequence[CommitSummary]) -> bool:
     """At a commit: an alert that names who else has written or is writing; whether there was one."""
     mine = table.writer.writer_id
     parties = [other.party for other in committed if other.party.writer is None or other.party.writer.writer_id != mine]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lakelock.conflict import Party
-from lakelock.occ.conflicts.footprint import ConcurrentCommit, Footprint
+from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
 from tests.simulation.planted.bugs import PLANTED, Planted, first_seed
@@ -33,16 +34,16 @@ def test_planted_bugs_are_gone_afterwards() -> None:
 
 def test_a_planted_bug_reaches_those_who_got_hold_of_the_function_before() -> None:
     """Rules are called through the tuples of the profiles, not by their names."""
-    from lakelock.occ.conflicts.rules import PROFILES
+    from lakelock.occ.conflicts.rules import PROFILES, Isolation
 
     (rule,) = (rule for rule in PROFILES["strict"].rules if rule.__name__ == "file_group")
     mine = Footprint(Party("1", "UPSERT"), rewritten=frozenset({FileGroupId("p", "f")}))
     stat = WriteStat("f", "p/f_0-0-0_2.parquet", prev_commit="0", partition_path="p")
-    theirs = ConcurrentCommit.of("2", "3", CommitMetadata({"p": (stat,)}, "UPSERT", {}, None), 1)
-    assert rule(mine, theirs) is not None
+    theirs = CommitSummary.of("2", "3", CommitMetadata({"p": (stat,)}, "UPSERT", {}, None), 1)
+    assert rule(mine, theirs, Isolation()) is not None
     with next(planted for planted in PLANTED if planted.name == "file group rule").planted():
-        assert rule(mine, theirs) is None
-    assert rule(mine, theirs) is not None
+        assert rule(mine, theirs, Isolation()) is None
+    assert rule(mine, theirs, Isolation()) is not None
 
 
 def test_a_planted_bug_whose_line_has_gone_is_an_error() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakelock.occ.conflicts.footprint import DECISION, SAW, ConcurrentCommit
+from lakelock.occ.conflicts.footprint import DECISION, SAW
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.foreign.overlaps import Overlap, overlaps
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
@@ -18,16 +19,16 @@ def at(second: int) -> str:
 
 def commit(
     requested: int, completed: int, on: int | None = None, *, ours: bool = False, replaces: bool = False, saw: int | None = None
-) -> ConcurrentCommit:
+) -> CommitSummary:
     """A commit that rewrites GROUP on top of the slice `on`, or replaces it."""
     stat = WriteStat("f", f"eu/f_0-0-0_{at(requested)}.parquet", partition_path="eu")
     stats = {} if replaces else {"eu": (stat if on is None else stat.__class__(**{**stat.__dict__, "prev_commit": at(on)}),)}
     extra = {**({DECISION: "1"} if ours else {}), **({SAW: at(saw)} if saw is not None else {})}
     metadata = CommitMetadata(stats, "UPSERT", extra, {"eu": ("f",)} if replaces else None)
-    return ConcurrentCommit.of(at(requested), at(completed), metadata, None)
+    return CommitSummary.of(at(requested), at(completed), metadata, None)
 
 
-def pairs(*commits: ConcurrentCommit) -> list[tuple[str, str]]:
+def pairs(*commits: CommitSummary) -> list[tuple[str, str]]:
     return [(o.first.instant[-5:-3], o.second.instant[-5:-3]) for o in overlaps(commits)]
 
 
@@ -71,5 +72,5 @@ def test_commits_of_lakelock_alone_are_left_to_the_decision_log() -> None:
 
 def test_commits_to_other_file_groups_do_not_matter() -> None:
     elsewhere = WriteStat("g", f"eu/g_0-0-0_{at(3)}.parquet", at(0), partition_path="eu")
-    other = ConcurrentCommit.of(at(3), at(4), CommitMetadata({"eu": (elsewhere,)}, "UPSERT", {}), None)
+    other = CommitSummary.of(at(3), at(4), CommitMetadata({"eu": (elsewhere,)}, "UPSERT", {}), None)
     assert pairs(FIRST, commit(2, 5, on=0), other) == []

@@ -1,0 +1,132 @@
+"""A commit as rules and people look at it, whichever engine made it and however its metadata is stored.
+
+It is derived from commit metadata, so that a Java writer's commits can be judged like our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from lakelock.conflict import Party
+from lakelock.identity import WriterIdentity
+from lakelock.json_object import JsonObject
+from lakelock.occ.conflicts import footprint as keys
+from lakelock.occ.conflicts.footprint import OVERWRITES, AppTransaction
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.layout import FileGroupId
+from lakelock.table.snapshot import DataFile
+
+CLUSTER = "CLUSTER"
+"""What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
+
+_NOTHING: Mapping[FileGroupId, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows that a commit inserted, updated and deleted, and the files and bytes that it wrote."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    files: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class CommitSummary:
+    """One commit: by whom, which files it added and removed in which partitions, how many rows, what it had read.
+
+    `decision` orders it in the window, None if no decision there does; `number` is the decision that it names itself.
+    """
+
+    party: Party
+    decision: int | None
+    number: int | None
+    is_foreign: bool
+    """Whether another engine made it: no decision orders it."""
+    files: Mapping[FileGroupId, DataFile]
+    """The base files that it wrote, by file group."""
+    rewritten: frozenset[FileGroupId]
+    """Existing file groups that got a new file."""
+    replaced: frozenset[FileGroupId]
+    """File groups that are not part of the table any more."""
+    written_partitions: frozenset[str]
+    overwritten_partitions: frozenset[str]
+    """Partitions whose whole content it replaced; clustering replaces groups but overwrites nothing."""
+    changes_no_row: bool
+    """Whether it is known to have moved rows only, as clustering does, by whatever engine. Clustering replaces file groups by
+    new ones and names itself as the operation; anything else counts as a change."""
+    rows: RowCounts = RowCounts()
+    built_on: Mapping[FileGroupId, str] = field(default_factory=lambda: _NOTHING)
+    """The instant of the file from which it made the new one, by rewritten file group."""
+    application: AppTransaction | None = None
+    reads: str = ""
+    """What it had read, as JSON for people; empty for other engines."""
+    saw: str = ""
+    """The newest completion time in its baseline."""
+    newest_foreign: str = ""
+    """The newest commit of another engine that its writer had met."""
+    schema_json: str = ""
+    """The table's Avro schema as of this commit, if it tells."""
+    tag: str = ""
+    write_id: str = ""
+    took_s: float | None = None
+
+    @property
+    def touched(self) -> frozenset[FileGroupId]:
+        """The file groups, there before, that it rewrote or replaced."""
+        return self.rewritten | self.replaced
+
+    @classmethod
+    def of(cls, instant: str, completion: str, metadata: CommitMetadata, decision: int | None) -> CommitSummary:
+        """The summary of Hudi's metadata of the commit of an instant."""
+        extra, stats, number = metadata.extra, metadata.stats, metadata.extra.get(keys.DECISION, "")
+        partitions = frozenset(metadata.write_stats)
+        moved = metadata.operation == CLUSTER and bool(metadata.replaced) and not metadata.rewritten_groups
+        overwrites = metadata.operation in OVERWRITES
+        files = (DataFile.parse(s.path, s.file_size_bytes or 0) for s in stats if s.path is not None)
+        return cls(
+            party=Party(instant, extra.get(keys.OPERATION) or metadata.operation or "write", _writer_of(extra), completion),
+            decision=decision,
+            number=int(number) if number.isascii() and number.isdigit() else None,
+            is_foreign=keys.DECISION not in extra,
+            files={file.group: file for file in files if file is not None},
+            rewritten=metadata.rewritten_groups,
+            replaced=metadata.replaced_groups,
+            written_partitions=partitions,
+            overwritten_partitions=partitions.union(metadata.replaced or ()) if overwrites else frozenset(),
+            changes_no_row=moved,
+            rows=RowCounts(
+                inserted=sum(s.num_inserts or 0 for s in stats),
+                updated=sum(s.num_update_writes or 0 for s in stats),
+                deleted=sum(s.num_deletes or 0 for s in stats),
+                files=len(stats),
+                size_bytes=sum(s.file_size_bytes or 0 for s in stats),
+            ),
+            built_on={s.group: s.prev_commit or "" for s in stats if not s.is_new_group},
+            application=AppTransaction.from_extra(extra),
+            reads=extra.get(keys.READS, ""),
+            saw=extra.get(keys.SAW, ""),
+            newest_foreign=extra.get(keys.NEWEST_FOREIGN, ""),
+            schema_json=extra.get(keys.SCHEMA, ""),
+            tag=extra.get(keys.TAG, ""),
+            write_id=extra.get(keys.WRITE_ID, ""),
+            took_s=_took_s(extra),
+        )
+
+
+def _writer_of(extra: Mapping[str, str]) -> WriterIdentity | None:
+    try:
+        return WriterIdentity.from_dict(JsonObject.parse(extra[keys.WRITER]).fields)
+    except (KeyError, ValueError):
+        return None
+
+
+def _took_s(extra: Mapping[str, str]) -> float | None:
+    try:
+        return JsonObject.parse(extra[keys.COMMIT_INFO]).number("took_s")
+    except (KeyError, ValueError):
+        return None
