@@ -83,7 +83,7 @@ class CommitSummary:
     @classmethod
     def of(cls, instant: str, completion: str, metadata: CommitMetadata, decision: int | None) -> CommitSummary:
         """The summary of Hudi's metadata of the commit of an instant."""
-        extra, stats, number = metadata.extra, metadata.stats, metadata.extra.get(keys.DECISION, "")
+        extra, stats = metadata.extra, metadata.stats
         partitions = frozenset(metadata.write_stats)
         moved = metadata.operation == CLUSTER and bool(metadata.replaced) and not metadata.rewritten_groups
         overwrites = metadata.operation in OVERWRITES
@@ -91,7 +91,7 @@ class CommitSummary:
         return cls(
             party=Party(instant, extra.get(keys.OPERATION) or metadata.operation or "write", _writer_of(extra), completion),
             decision=decision,
-            number=int(number) if number.isascii() and number.isdigit() else None,
+            number=_number_of(extra),
             is_foreign=keys.DECISION not in extra,
             files={file.group: file for file in files if file is not None},
             rewritten=metadata.rewritten_groups,
@@ -121,6 +121,13 @@ class CommitSummary:
 def _writer_of(extra: Mapping[str, str]) -> WriterIdentity | None:
     try:
         return WriterIdentity.from_dict(JsonObject.parse(extra[keys.WRITER]).fields)
+    except (KeyError, ValueError):
+        return None
+
+
+def _number_of(extra: Mapping[str, str]) -> int | None:
+    try:
+        return int(extra[keys.DECISION])
     except (KeyError, ValueError):
         return None
 

@@ -23,7 +23,8 @@ from lakelock.json_object import JsonObject
 from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.names import parse_batch, parse_marker
-from lakelock.occ.conflicts.footprint import AppTransaction, files_of, writer_of
+from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers.dynamodb.item import LockItem
@@ -106,11 +107,17 @@ def _inside(keys: Iterable[str]) -> None:
 def _commit(data: bytes) -> None:
     metadata = CommitMetadata.from_bytes(data)
     _inside(stat.path for stat in metadata.stats if stat.path is not None)
+<<<<<<< ours
     groups = metadata.added_groups | metadata.rewritten_groups | metadata.replaced_groups
     _inside(layout.in_partition(group.partition, group.file_id) for group in groups)
     _inside(file.key for file in files_of(metadata).values())
     writer_of(metadata)
     AppTransaction.from_extra(metadata.extra)
+=======
+    _inside(layout.in_partition(group.partition, group.file_id) for group in metadata.touched_groups)
+    summary = CommitSummary.of("1", "2", metadata, None)
+    _inside(file.key for file in summary.files.values())
+>>>>>>> theirs
 
 
 def _files(files: object) -> None:
