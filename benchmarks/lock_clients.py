@@ -1,6 +1,6 @@
 """The least that each service's own driver needs for a lock: take it under a condition, and give it back if it is ours.
 
-What these do not have is what lakelock adds: a token that grows, a queue, waiting, lost replies, renewal, who holds it.
+They lack what lakelock adds: a token that grows, a queue, waiting, lost replies, renewal, who holds it.
 Each function yields one round of taking and giving back.
 """
 

@@ -23,7 +23,7 @@ from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.zookeeper import ENVIRONMENT, zookeeper_server
 
 OPTIONS = {"hive_metastore": {"hive_metastore.socket_timeout_s": "30"}, "storage": {"lock.poll_s": str(LockSettings().poll_s)}}
-"""What is not as for the tests: the metastore has its locks in Derby, which is slow; nobody polls faster than usual."""
+"""What differs from the tests: the metastore has its locks in Derby, which is slow; nobody polls faster than usual."""
 
 _names = count()
 

@@ -3,8 +3,8 @@
 `python -m benchmarks.locks [--rounds 400] [--json]` starts every service itself. Needs Linux, no Spark.
 
 * cost: taking and giving back a lock that nobody else wants. Bare client and lakelock take turns round by round, so a slow
-  moment of the machine hits both; round trips are counted by a proxy, in a run of their own. Where the bare client is no lock
-  at all, a second one that is takes turns with them, too.
+  moment of the machine hits both; round trips are counted by a proxy, in a run of their own. Where the bare client is not a
+  lock at all, a second one that is a lock takes turns with them, too.
 * wake: a waiter behind a proxy that makes every round trip 20 ms long, so that trips can be told from work.
 * crowd: the requests of 10, 25 and 50 writers that come at once, take the lock one after the other and go.
 * data locks: a request for 1,000 partitions beside one for a single partition (`benchmarks.data_lock_requests`).
@@ -36,7 +36,7 @@ ROUND_TRIP_S = 0.02
 WAKES = 7
 CROWDS = (10, 25, 50)
 ROOM_TOLD, ROOM_LOOKING = 1.2, 1.5
-"""For chance; who looks again also looks more often the longer the crowd takes, by its logarithm."""
+"""For chance; a waiter that polls also polls more often the longer the crowd takes, by its logarithm."""
 
 WAIT_S = 300.0
 
@@ -135,7 +135,7 @@ def wake(place: Place, _: int) -> dict[str, object]:
         for _ in range(WAKES):
             lease = holder.acquire(wait_s=WAIT_S)
             waiting = pool.submit(lambda: (waiter.acquire(wait_s=WAIT_S), perf_counter()))
-            sleep(15 * ROUND_TRIP_S)  # it is in the queue, and hears
+            sleep(15 * ROUND_TRIP_S)  # it is in the queue, and subscribed
             wakes.clear()
             began_s = perf_counter()
             holder.release(lease)

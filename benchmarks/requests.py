@@ -45,7 +45,7 @@ def make_table(folder: str) -> StorageLocation:
 
 @contextmanager
 def new_writer(location: StorageLocation, storage: Storage | None = None) -> Iterator[Coordinator]:
-    """A writer that knows as little as one in a process of its own would."""
+    """A writer that knows as little as one in a new process."""
     with Coordinator.open(location, Settings(), application="benchmark", storage=storage or location.open()) as coordinator:
         yield coordinator
 

@@ -36,7 +36,7 @@ APPLICATION = "lakelock command line"
 
 
 def resolved(config: Path | None, overrides: Sequence[str] | None) -> Resolved:
-    """Settings from `--set`, the file and the defaults; `SettingsError` for what is no setting."""
+    """Settings from `--set`, the file and the defaults; `SettingsError` for an unknown setting."""
     options: dict[str, object] = {}
     for given in overrides or ():
         key, equals, value = given.partition("=")

@@ -13,14 +13,14 @@ from lakelock.occ.foreign.overlaps import HINT, Overlap, audit
 
 def audit_table(
     path: TableArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=2, help="How many commits to read, the newest.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=2, help="How many of the newest commits to read.")] = 1000,
     config: ConfigOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find commits that rewrote the same file groups without knowing of each other; exit code 4 if there are any.
 
-    Such a pair means that some writer, such as Java Hudi, takes no lock or another one. Only reads.
+    Such a pair means that some writer, such as Java Hudi, takes no lock or another one. The command only reads.
     """
     with reporting(as_json) as out, opened(path, config, settings) as coordinator:
         count, found = audit(coordinator.table, limit)

@@ -27,34 +27,34 @@ from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 
 SKEW_MS = 5_000
-"""How far a clock may be off before it is worth a word. Nothing breaks at any skew."""
+"""How far a clock may be off before the check mentions it. Nothing breaks at any skew."""
 
 LOCK_WAIT_S = 5.0
 
 PACKAGES = ("lakelock", "pyspark", "pandas", "pyarrow", "obstore", "fastavro", "hudi")
 
 
-def examine(patient: DoctorContext) -> Iterator[Check]:
-    """Run every check, one after the other; one that fails does not keep the others from running."""
+def examine(context: DoctorContext) -> Iterator[Check]:
+    """Run every check in turn; one that fails does not keep the others from running."""
     for name, check in CHECKS.items():
         try:
-            yield from check(patient)
+            yield from check(context)
         except LakelockError as error:
             yield Check(name, "failed", error.message, error.hint)
 
 
-def check_settings(patient: DoctorContext) -> Iterator[Check]:
-    changed = [f"{key} from {o.origin}" for key, o in patient.resolved.origins.items() if o.origin != "default"]
+def check_settings(context: DoctorContext) -> Iterator[Check]:
+    changed = [f"{key} from {o.origin}" for key, o in context.resolved.origins.items() if o.origin != "default"]
     yield Check("settings", "ok", ", ".join(changed) if changed else "all at their defaults")
-    for warning in patient.resolved.warnings:
+    for warning in context.resolved.warnings:
         yield Check("settings", "warning", warning)
 
 
-def check_table(patient: DoctorContext) -> Iterator[Check]:
-    properties = read_properties(patient.storage)
+def check_table(context: DoctorContext) -> Iterator[Check]:
+    properties = read_properties(context.storage)
     keys, fields = ", ".join(properties.record_keys) or "none", ", ".join(properties.partition_fields) or "none"
     found = f"{properties.name}: version {properties.version}, {properties.type}, key {keys}, partitioned by {fields}"
-    refusals = _refusals(patient, properties)
+    refusals = _refusals(context, properties)
     if not refusals:
         yield Check("table", "ok", found)
         return
@@ -65,38 +65,38 @@ def check_table(patient: DoctorContext) -> Iterator[Check]:
         yield Check("table", "failed", str(refusal), next_step(properties, refusals) if last else "")
 
 
-def _refusals(patient: DoctorContext, properties: TableProperties) -> list[Refusal]:
+def _refusals(context: DoctorContext, properties: TableProperties) -> list[Refusal]:
     """Every reason why the table is not written, by its properties and by its files."""
     found = list(why_not_writable(properties))
     if not why_not_readable(properties):
-        with suppress(LakelockError):  # files that cannot be listed are the matter of the check of contents
+        with suppress(LakelockError):  # files that cannot be listed are reported by the check of contents
             snapshot = read_snapshot(
-                patient.storage,
-                read_timeline(patient.storage),
-                runtime=patient.runtime,
-                parallel=patient.settings.listing.parallel_requests,
+                context.storage,
+                read_timeline(context.storage),
+                runtime=context.runtime,
+                parallel=context.settings.listing.parallel_requests,
             )
             buckets = bucket_index_refusal(snapshot)
             found += [buckets] if buckets is not None and buckets not in found else []
     return found
 
 
-def check_conditions(patient: DoctorContext) -> Iterator[Check]:
-    write_id = patient.runtime.uuid()
-    probe(patient.storage, layout.probe(write_id), write_id)
-    yield Check("storage", "ok", f"{patient.storage.uri} refuses a second create and a write over a changed object")
+def check_conditions(context: DoctorContext) -> Iterator[Check]:
+    write_id = context.runtime.uuid()
+    probe(context.storage, layout.probe(write_id), write_id)
+    yield Check("storage", "ok", f"{context.storage.uri} refuses a second create and a write over a changed object")
 
 
-def check_clock(patient: DoctorContext) -> Iterator[Check]:
-    clock = StorageClock.measure(patient.storage, patient.runtime)
-    skew_ms = patient.runtime.now_ms() - clock.now_ms(patient.runtime)
+def check_clock(context: DoctorContext) -> Iterator[Check]:
+    clock = StorageClock.measure(context.storage, context.runtime)
+    skew_ms = context.runtime.now_ms() - clock.now_ms(context.runtime)
     away = f"{abs(skew_ms) / 1000:.1f} s {'ahead of' if skew_ms > 0 else 'behind'} the storage's"
     if abs(skew_ms) > SKEW_MS:
         yield Check("clock", "warning", f"this machine's clock is {away}", "nothing breaks, but set the clock (NTP)")
     else:
         yield Check("clock", "ok", f"this machine's clock is {away}")
-    newest = read_timeline(patient.storage).newest_time
-    ahead_ms = parse_instant(newest) - patient.runtime.now_ms() if newest else 0
+    newest = read_timeline(context.storage).newest_time
+    ahead_ms = parse_instant(newest) - context.runtime.now_ms() if newest else 0
     if ahead_ms > SKEW_MS:
         yield Check(
             "clock",
@@ -106,9 +106,9 @@ def check_clock(patient: DoctorContext) -> Iterator[Check]:
         )
 
 
-def check_lock(patient: DoctorContext) -> Iterator[Check]:
+def check_lock(context: DoctorContext) -> Iterator[Check]:
     """One acquire and release, as a commit would do it."""
-    settings, runtime = patient.settings, patient.runtime
+    settings, runtime = context.settings, context.runtime
     if settings.concurrency.mode == "SINGLE_WRITER":
         yield Check(
             "lock", "warning", "concurrency.mode is SINGLE_WRITER: no lock is taken", "make sure there is one writer only"
@@ -116,15 +116,15 @@ def check_lock(patient: DoctorContext) -> Iterator[Check]:
         return
     short = replace(settings, lock=replace(settings.lock, wait_s=min(LOCK_WAIT_S, settings.lock.wait_s)))
     writer = WriterIdentity.of_this_process(runtime, "lakelock doctor")
-    provider = open_provider(short, patient.storage, runtime, writer, Events())
+    provider = open_provider(short, context.storage, runtime, writer, Events())
     try:
-        recorded = recorded_provider(patient.storage)
+        recorded = recorded_provider(context.storage)
         if recorded not in (None, provider.identity):
             yield Check(
                 "lock",
                 "failed",
                 f"the table is guarded by {recorded}, these settings name {provider.identity}",
-                f'set lock.provider to "{recorded}", or change all writers to the same',
+                f'set lock.provider to "{recorded}", or give all writers the same lock',
             )
             return
         provider.probe()
@@ -134,25 +134,25 @@ def check_lock(patient: DoctorContext) -> Iterator[Check]:
         took_ms = (runtime.monotonic_s() - began_s) * 1000
         yield Check("lock", "ok", f"{provider.identity}: taken and given back in {took_ms:.0f} ms, token {lease.token}")
     except LockTimeout as error:
-        yield Check("lock", "warning", error.message, f"lakelock locks ls {patient.path}")
+        yield Check("lock", "warning", error.message, f"lakelock locks ls {context.path}")
     finally:
         provider.close()
 
 
-def check_writers(patient: DoctorContext) -> Iterator[Check]:
-    timeline = read_timeline(patient.storage)
+def check_writers(context: DoctorContext) -> Iterator[Check]:
+    timeline = read_timeline(context.storage)
     judged = judge_all(
-        patient.storage,
-        patient.settings.heartbeat,
-        patient.runtime,
+        context.storage,
+        context.settings.heartbeat,
+        context.runtime,
         timeline.pending,
-        parallel=patient.settings.listing.parallel_requests,
+        parallel=context.settings.listing.parallel_requests,
     )
     states = [found.state for found in judged.values()]
     dead, alive = states.count(LivenessState.DEAD), states.count(LivenessState.ALIVE)
     found = f"{len(timeline.commits)} commits in the timeline, {len(timeline.pending)} pending, {alive} live writers"
     if dead:
-        hint = f"the next writer removes what they left, or now: lakelock markers reap {patient.path}"
+        hint = f"the next writer removes what they left, or do it now: lakelock markers reap {context.path}"
         yield Check("writers", "warning", f"{found}, {dead} dead", hint)
     else:
         yield Check("writers", "ok", found)
@@ -162,9 +162,9 @@ def check_writers(patient: DoctorContext) -> Iterator[Check]:
         yield Check("writers", "warning", f"table services are planned and not executed: {plans}", hint)
 
 
-def check_decisions(patient: DoctorContext) -> Iterator[Check]:
+def check_decisions(context: DoctorContext) -> Iterator[Check]:
     """Every record can be read, and each decided commit is visible."""
-    log = DecisionLog(patient.storage)
+    log = DecisionLog(context.storage)
     view = log.look(newest=0)
     unreadable = 0
     last = None
@@ -176,16 +176,16 @@ def check_decisions(patient: DoctorContext) -> Iterator[Check]:
             yield Check("decisions", "failed", error.message, error.hint)
     if unreadable:
         return
-    timeline = read_timeline(patient.storage)
+    timeline = read_timeline(context.storage)
     if last is not None and last.kind is DecisionKind.COMMIT and last.instant not in timeline.completed_instants:
         found = f"decision {last.number} commits {last.instant}, which is not visible yet"
-        hint = f"its writer is at it, or the next writer publishes it: lakelock commits show {patient.path} {last.instant}"
+        hint = f"its writer or the next one publishes it; to look: lakelock commits show {context.path} {last.instant}"
         yield Check("decisions", "warning", found, hint)
     else:
         yield Check("decisions", "ok", f"{len(view.numbers)} decisions, the latest is {view.head}")
 
 
-def check_packages(patient: DoctorContext) -> Iterator[Check]:
+def check_packages(context: DoctorContext) -> Iterator[Check]:
     found = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         try:

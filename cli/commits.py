@@ -25,7 +25,7 @@ _EXITS = {Outcome.COMMITTED: Exit.OK, Outcome.REJECTED: Exit.CONFLICT, Outcome.P
 @app.command("ls")
 def list_commits(
     path: TableArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, the newest first.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits.")] = 20,
     config: ConfigOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
@@ -109,7 +109,9 @@ def _facts(coordinator: Coordinator, instant: str) -> dict[str, object]:
         if decision is not None and decision.kind is DecisionKind.ROLLBACK:
             facts |= {"decision": decision.number, "rolled_back_by": str(decision.writer)}
         else:
-            facts["detail"] = "neither in the timeline nor in the decision log: it was rolled back and tidied up, or never was"
+            facts["detail"] = (
+                "neither in the timeline nor in the decision log: it was rolled back and tidied up, or never existed"
+            )
     return facts
 
 

@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="Which settings are in effect.")
 def explain(path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False) -> None:
     """Print each setting in effect for a table and where it came from; secrets are masked.
 
-    Spark conf is not visible from here: what a job sets there goes before the file.
+    Spark conf is not visible from here: what a job sets there wins over the file.
     """
     with reporting(as_json) as out:
         found = resolved(config, settings)

@@ -1,4 +1,4 @@
-"""What `lakelock doctor` says of a table's contents: every commit can be read, the files it names are there,
+"""What `lakelock doctor` says about a table's contents: every commit can be read, the files it names are there,
 and no two rewrote a file group without knowing of each other."""
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.timeline import read_instant, read_timeline
 
 NEWEST_COMMITS = 1_000
-"""How many commits are read: a table that nobody archives may have any number."""
+"""How many commits are read: the timeline of a table that nobody archives can be of any length."""
 SHOWN = 5
 
 
-def check_contents(patient: DoctorContext) -> Iterator[Check]:
+def check_contents(context: DoctorContext) -> Iterator[Check]:
     """The newest commits can be read, and the newest file of each file group is as long as its commit says."""
-    commits = sorted(read_timeline(patient.storage).commits)[-NEWEST_COMMITS:]
-    calls = [partial(_read, patient, instant) for instant in commits]
-    found = patient.runtime.gather(calls, limit=patient.settings.listing.parallel_requests)
+    commits = sorted(read_timeline(context.storage).commits)[-NEWEST_COMMITS:]
+    calls = [partial(_read, context, instant) for instant in commits]
+    found = context.runtime.gather(calls, limit=context.settings.listing.parallel_requests)
     broken = [error for error in found if isinstance(error, LakelockError)]
     for error in broken[:SHOWN]:
         yield Check("contents", "failed", error.message, error.hint)
     newest = newest_files(metadata for metadata in found if isinstance(metadata, CommitMetadata))
-    sizes = {item.key: item.size_bytes for item in patient.storage.list("")}
+    sizes = {item.key: item.size_bytes for item in context.storage.list("")}
     wrong = [_wrong(path, size, sizes) for path, size in newest if sizes.get(path) != size]
     hint = "readers fail or miss rows: restore the file from a backup or an older version of the object"
     for text in wrong[:SHOWN]:
         yield Check("contents", "failed", text, hint)
     if len(broken) > SHOWN or len(wrong) > SHOWN:
-        yield Check("contents", "failed", f"in all {len(broken)} commits and {len(wrong)} files are damaged")
+        yield Check("contents", "failed", f"in total {len(broken)} commits and {len(wrong)} files are damaged")
     if not broken and not wrong:
         yield Check("contents", "ok", f"{len(commits)} commits can be read, and their {len(newest)} files are there")
     others = [
@@ -44,7 +44,7 @@ def check_contents(patient: DoctorContext) -> Iterator[Check]:
         if isinstance(metadata, CommitMetadata)
     ]
     for overlap in overlaps(others)[:SHOWN]:
-        yield Check("contents", "warning", str(overlap), f"lakelock audit {patient.path}")
+        yield Check("contents", "warning", str(overlap), f"lakelock audit {context.path}")
 
 
 def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:
@@ -57,9 +57,9 @@ def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:
     return list(newest.values())
 
 
-def _read(patient: DoctorContext, instant: Instant) -> CommitMetadata | LakelockError:
+def _read(context: DoctorContext, instant: Instant) -> CommitMetadata | LakelockError:
     try:
-        return CommitMetadata.from_bytes(read_instant(patient.storage, instant), instant.file_name)
+        return CommitMetadata.from_bytes(read_instant(context.storage, instant), instant.file_name)
     except LakelockError as error:
         return error
 

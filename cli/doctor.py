@@ -22,8 +22,8 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 def doctor(path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False) -> None:
     """Check a table, its storage, its lock and this machine; exit code 1 when a check failed, 0 otherwise.
 
-    Writes a few small objects under `.hoodie/` and removes them, and takes the commit lock once. Of that only the lock's
-    own file stays. Warnings alone end with 0: jobs can run.
+    Writes a few small objects under `.hoodie/` and removes them, and takes the commit lock once. Only the lock's own file
+    stays. Warnings alone end with 0: jobs can run.
     """
     with reporting(as_json) as out:
         found = resolved(config, settings)
@@ -38,7 +38,7 @@ def doctor(path: TableArgument, config: ConfigOption = None, settings: SetOption
 
 
 def _ensure_table(storage: Storage) -> None:
-    """Refuse to examine what is no table: the checks would leave folders behind in it."""
+    """Refuse to examine a folder that is not a table: the checks would leave folders behind in it."""
     if storage.get(layout.PROPERTIES) is None:
         raise TableError(
             f"{storage.uri} is not a table: it has no {layout.PROPERTIES}",

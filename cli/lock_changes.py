@@ -1,4 +1,4 @@
-"""`lakelock locks break` and `locks migrate`: what people may do to locks. Each act is recorded before it is done."""
+"""`lakelock locks break` and `locks migrate`: what people may do to locks. Each change is recorded before it is made."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def break_lock(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a lock away from its holder: only needed for a holder that is gone and whose lease does not end.
+    """Take a lock away from its holder: only needed when the holder is gone and its lease does not end.
 
     A holder that is alive after all cannot do harm: its commit is checked again by the decision log.
     """
@@ -50,7 +50,7 @@ def break_lock(
             if act.holder and not yes:
                 _ask(act.question, as_json=as_json)
             act.run()
-            out.show(act.values, lambda o: o.line(act.told))
+            out.show(act.values, lambda o: o.line(act.summary))
 
 
 @dataclass
@@ -65,7 +65,7 @@ class _Breaking:
 
     @cached_property
     def holder(self) -> str:
-        """Who would lose it, empty when nobody would. With `force` what cannot be read counts as held."""
+        """Who would lose it, empty when nobody would. With `force` an unreadable lock counts as held."""
         try:
             return self._data_holder() if self.data else self._commit_holder()
         except CorruptTableError:
@@ -93,7 +93,7 @@ class _Breaking:
         return f"Break the {self.what} that {self.holder} holds with token {self.token}?"
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         if self.holder:
             return f"broken: {self.holder} no longer holds the {self.what}"
         return "nothing to break: no data locks have this token" if self.data else "nothing to break: the lock is free"
@@ -104,7 +104,7 @@ class _Breaking:
         return {"table": uri, "provider": self.identity, "broken": bool(self.holder), "token": self.token}
 
     def run(self) -> None:
-        """Break it, between the two halves of its audit record; what nobody holds is only asked for."""
+        """Break it, between the two halves of its audit record; a lock that nobody holds is only looked at."""
         table = self.coordinator.table
         service = self.coordinator.data.locks if self.data else commit_lock(self.coordinator)
         if not self.holder:
@@ -126,7 +126,9 @@ def _ask(question: str, *, as_json: bool) -> None:
 def migrate_lock(
     path: TableArgument,
     to: Annotated[str, typer.Option("--to", help="The new lock, as a URI for lock.provider.", show_default=False)],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and who is in the way.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done and which writers are in the way.")
+    ] = False,
     reason: ReasonOption = "",
     yes: YesOption = False,
     config: ConfigOption = None,
@@ -136,7 +138,7 @@ def migrate_lock(
     """Move the table to another lock, while no writer is live. Give the settings that the writers have had until now.
 
     Both locks are held while the record changes. A writer that still has the old setting is refused from then on, at its
-    next beginning or its commit. Java Hudi writers do not look at the record: change their settings yourself.
+    next begin or commit. Java Hudi writers do not look at the record: change their settings yourself.
     """
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         commit_lock(coordinator)

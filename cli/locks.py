@@ -38,7 +38,7 @@ def list_locks(
     path: TableArgument,
     partition: PartitionOption = None,
     extended: Annotated[
-        bool, typer.Option("--extended", help="Also the locks on ancestors, more of each, and what was done to locks.")
+        bool, typer.Option("--extended", help="Also the locks on ancestors, more columns, and what was done to locks.")
     ] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -114,7 +114,7 @@ def _cells(row: LockRow, *, extended: bool) -> tuple[object, ...]:
 
 
 def _tenths(left_s: float | None) -> float | None:
-    """Rounded up: 0 is shown for what is over, and for nothing that still runs."""
+    """Rounded up: 0 is shown only for a lease that is over."""
     return None if left_s is None else math.ceil(left_s * 10) / 10
 
 
@@ -174,10 +174,10 @@ def audit(
 
 def _audit(out: Output, records: list[AuditRecord]) -> None:
     columns = ("when", "who", "host", "what", "lock", "token", "holder", "forced", "reason", "outcome")
-    out.table(columns, map(_audit_row, records), empty="nothing was ever done to the locks of this table by hand")
+    out.table(columns, map(_audit_row, records), empty="nobody has ever changed the locks of this table by hand")
 
 
 def _audit_row(record: AuditRecord) -> tuple[object, ...]:
     by, when = record.by, _time(record.at_ms)
-    forced, outcome = "yes" if record.forced else "", record.outcome or "not known: its end was not recorded"
+    forced, outcome = "yes" if record.forced else "", record.outcome or "unknown: its end was not recorded"
     return when, by.user, by.host, record.action, record.lock, record.token or "", record.holder, forced, record.reason, outcome

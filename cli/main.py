@@ -20,7 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Look at a lakelock table, its commits, its lock and its writers, and help it where a writer died.",
+    help="Look at a lakelock table, its commits, its lock and its writers, and clean up where a writer died.",
     epilog="Exit codes: 0 ok, 1 error, 2 usage, 3 lock held, 4 conflict or rejected, 5 outcome unknown.",
 )
 app.command("doctor")(doctor)

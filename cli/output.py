@@ -80,11 +80,11 @@ class Output:
         self._console.print(text)
 
     def note(self, text: str) -> None:
-        """A remark that is no part of the result: to stderr."""
+        """Print a remark that is not part of the result, to stderr."""
         console(sys.stderr).print(Text(text, style="dim"))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-        """Print rows in columns, or the sentence `empty` when there are none. Columns that hold numbers go to the right."""
+        """Print rows in columns, or the sentence `empty` when there are none. Columns of numbers are aligned to the right."""
         found = [["" if cell is None else str(cell) for cell in row] for row in rows]
         if not found:
             self.line(empty)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def simulate(
     seed: Annotated[int, typer.Option("--seed", min=0, help="The first seed.")] = 0,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds; one is shown step by step.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds; a single one is shown step by step.")] = 1,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="How many at a time (default: all cores).")
     ] = None,
@@ -102,7 +102,7 @@ def _print_steps(out: Output, result: Result) -> None:
 
 
 def _explain(out: Output, seed: int, folder: Path, parquet: bool) -> None:
-    """The failure made small, in words and as a picture; to stderr, because it may follow JSON."""
+    """Print the minimised failure, and draw it; to stderr, because it may follow JSON."""
     from lakelock.simulator.minimise import minimise
     from lakelock.simulator.picture import picture
     from lakelock.simulator.run import run

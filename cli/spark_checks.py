@@ -1,6 +1,6 @@
-"""What `lakelock doctor` says of Spark on this machine, without starting it: its version, its pandas, its connector, its Java.
+"""What `lakelock doctor` says about Spark on this machine, without starting it: its version, pandas, connector and Java.
 
-Spark's own settings (`spark.jars`, `--packages`) are not known here; what is missing may come by them, so it is a warning.
+Spark's own settings (`spark.jars`, `--packages`) are not known here; they may bring what is missing, so it is only a warning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONNECTORS = {
 }
 
 
-def check_spark(patient: DoctorContext) -> Iterator[Check]:
+def check_spark(context: DoctorContext) -> Iterator[Check]:
     """Whether Spark can write this table from here; nothing is said where PySpark is not installed."""
     pyspark = _installed("pyspark")
     if pyspark is None:
@@ -39,9 +39,9 @@ def check_spark(patient: DoctorContext) -> Iterator[Check]:
     java = shutil.which("java", path=_java_path())
     if java is None:
         yield Check(
-            "spark", "warning", "no Java is found: Spark cannot start here", "install Java 17 or newer, or set JAVA_HOME"
+            "spark", "warning", "no Java was found: Spark cannot start here", "install Java 17 or newer, or set JAVA_HOME"
         )
-    yield from judge_connector(patient.storage.uri.partition(":")[0], _jars())
+    yield from judge_connector(context.storage.uri.partition(":")[0], _jars())
     for name, error in broken_neighbours():
         hint = f"Spark then registers no Python data source at all, lakelock's included: repair or remove {name}"
         yield Check("spark", "warning", f"{name} cannot be imported: {error}", hint)
@@ -54,7 +54,7 @@ def judge_pyspark(found: str) -> Check:
 
 
 def judge_pandas(found: str | None) -> Check:
-    """Spark hands rows to Python as Arrow only where pandas is."""
+    """Spark hands rows to Python as Arrow only where pandas is installed."""
     if found is None:
         return Check("spark", "failed", "pandas is not installed: Spark then hands no rows to Python as Arrow", _INSTALL)
     if _numbers(found) < OLDEST_PANDAS:
@@ -66,12 +66,12 @@ def judge_pandas(found: str | None) -> Check:
 
 
 def judge_connector(scheme: str, jars: Sequence[str] | None) -> Iterator[Check]:
-    """Whether Spark's own jars hold the Hadoop connector for tables of that scheme; None: they are not known."""
+    """Whether Spark's own jars hold the Hadoop connector for tables of that scheme; with None, the jars are unknown."""
     if scheme not in _CONNECTORS:
         return
     jar, artifact = _CONNECTORS[scheme]
     if jars is None:
-        yield Check("spark", "warning", f"no Spark is found that belongs to this PySpark, so {jar} cannot be looked for")
+        yield Check("spark", "warning", f"the Spark that belongs to this PySpark was not found, so {jar} cannot be looked for")
         return
     if any(name.startswith(f"{jar}-") for name in jars):
         yield Check("spark", "ok", f"{jar} is among Spark's jars")
@@ -93,7 +93,7 @@ def broken_neighbours() -> list[tuple[str, str]]:
         if module.name.startswith("pyspark_"):
             try:
                 importlib.import_module(module.name)
-            except Exception as error:  # noqa: BLE001 whatever it raises, Spark stumbles over it
+            except Exception as error:  # noqa: BLE001 whatever it raises, Spark fails on it
                 broken.append((module.name, f"{type(error).__name__}: {error}"))
     return broken
 

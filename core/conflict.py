@@ -1,4 +1,4 @@
-"""What collided with what: the value that every refusal carries."""
+"""A conflict as a value: what collided with what. Every rejection carries one."""
 
 from __future__ import annotations
 

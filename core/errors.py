@@ -7,18 +7,18 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   ├── SchemaError               columns that are missing, do not fit, or hold nulls where they must not
 │   ├── DuplicateKeyError         one batch holds a key more than once with no way to choose
 │   └── TableError                no such table, not a table, or a table that must not be written (says why)
-├── CorruptTableError             a timeline, decision, marker or property file that cannot be what it should be
+├── CorruptTableError             a timeline, decision, marker or property file that is torn or invalid
 ├── StorageError                  storage refused: full, read-only, no permission
 │   ├── StorageUnavailable        no definite answer; the call may or may not have happened
 │   └── StorageUnsafe             the storage ignores conditional writes
-├── LockError                     the lock service
+├── LockError                     an error of the lock or its service
 │   ├── LockTimeout               somebody else holds it; carries the holder
-│   ├── LeaseLost                 held once, not any more; carries the reason
+│   ├── LeaseLost                 it was held and is no longer; carries the reason
 │   ├── ProviderUnavailable       no definite answer; the call may or may not have happened
 │   ├── ProviderRefused           a definite no: credentials, permission, set-up, or a driver that is not installed
 │   ├── ProviderMismatch          the table is guarded by another provider or key
-│   └── SecondWriter              SINGLE_WRITER mode, and somebody else is writing; carries who
-├── TransactionError              the transaction ended, and not by a commit that is known
+│   └── SecondWriter              SINGLE_WRITER mode, and somebody else is writing; names the other writer
+├── TransactionError              the transaction did not end in a commit that is known of
 │   ├── ConflictError             rejected; carries `conflict` with both sides
 │   │   └── EarlyConflictError    the same, found before the data was written
 │   ├── RolledBackError           rejected; somebody rolled this transaction back
@@ -158,7 +158,7 @@ class ProviderUnavailable(LockError):
 
 
 class ProviderRefused(LockError):
-    """Waiting does not help: a wrong password does not become right by it."""
+    """Waiting does not help: a wrong password stays wrong."""
 
     code = ErrorCode.PROVIDER_REFUSED
 
@@ -176,7 +176,7 @@ class TransactionError(LakelockError):
 
 
 class ConflictError(TransactionError):
-    """Rejected. `retryable` in the class says that a new transaction may succeed; `conflict.retry_helps` whether it can."""
+    """Rejected. `retryable` says that a new transaction may succeed; `conflict.retry_helps`, whether it can here."""
 
     code = ErrorCode.CONFLICT
     retryable = True

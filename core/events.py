@@ -1,4 +1,4 @@
-"""What happens, told as it happens. A listener can never fail or slow down a write by raising."""
+"""Events: what a transaction does, reported as it happens. A listener that raises never fails a write."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def log_event(event: Event) -> None:
 
 
 class Events:
-    """Sends each event to the log and to the listeners, in order; a listener that raises is reported and left out."""
+    """Sends each event to the log and to the listeners, in order; one that raises is reported, and the others still run."""
 
     def __init__(self, listeners: tuple[Listener, ...] = ()) -> None:
         self._listeners = (log_event, *listeners)
@@ -79,5 +79,5 @@ class Events:
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception:  # noqa: BLE001  whatever it is, it is the listener's and not the write's
+            except Exception:  # noqa: BLE001  whatever a listener raises must not fail the write
                 _log.exception("an event listener failed; the write goes on")

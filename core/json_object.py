@@ -1,6 +1,6 @@
 """JSON objects from bytes that anybody may have written: the expected values, or one `ValueError`.
 
-`json.loads` alone lets more through than its callers think of: infinities that no int can hold, numbers with a million digits,
+`json.loads` alone accepts more than its callers expect: infinities that no int can hold, numbers with a million digits,
 brackets nested until the stack ends.
 """
 
@@ -22,7 +22,7 @@ class JsonObject:
 
     @classmethod
     def parse(cls, data: bytes | str) -> JsonObject:
-        """`ValueError` for whatever is not one JSON object."""
+        """Parse exactly one JSON object; anything else is a `ValueError`."""
         try:
             found = json.loads(data)
         except RecursionError:
@@ -32,19 +32,19 @@ class JsonObject:
     def text(self, name: str, default: str | None = None) -> str:
         value = self._value(name, default)
         if not isinstance(value, str):
-            raise ValueError(f"{name} is not a text")
+            raise ValueError(f"{name} is not a string")
         return value
 
     def whole(self, name: str, *, at_least: int = -_LARGEST) -> int:
         value = self._value(name)
         if type(value) is not int or not at_least <= value < _LARGEST:
-            raise ValueError(f"{name} is not a whole number that can be")
+            raise ValueError(f"{name} is not an integer in range")
         return value
 
     def number(self, name: str) -> float:
         value = self._value(name)
         if type(value) not in (int, float) or not abs(value) < _LARGEST or not math.isfinite(value):
-            raise ValueError(f"{name} is not a number that can be")
+            raise ValueError(f"{name} is not a finite number")
         return float(value)
 
     def child(self, name: str) -> JsonObject:
@@ -60,7 +60,7 @@ class JsonObject:
         return [self._of(each, name) for each in self.items(name)]
 
     def get(self, name: str) -> Any:
-        """The value as it is, None if there is none."""
+        """The value as it is; None if it is missing."""
         return self.fields.get(name)
 
     def _value(self, name: str, default: object = None) -> Any:

@@ -6,22 +6,22 @@ loss with a reason. They are kept for a whole write, and renewed meanwhile by `l
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from lakelock.clock import Runtime
 from lakelock.data_locks.request import LockRequest
 from lakelock.errors import LockError, LockTimeout
 from lakelock.identity import WriterIdentity
-from lakelock.providers.base import Lease
+from lakelock.providers.base import Lease, LeaseService
 
 
 @dataclass(frozen=True)
 class LockedData:
     """A request as the service shows it, held or waiting. Times are for people: milliseconds, None if not known.
 
-    `writer` is None for somebody who is not a lakelock writer; `owner` tells what is known. `blocked_by` are the tokens of
-    those who have to go first.
+    `writer` is None for anybody but a lakelock writer; `owner` tells what is known. `blocked_by` are the tokens of the requests
+    that have to go first.
     """
 
     token: int
@@ -58,32 +58,16 @@ class DataLease(Lease):
         self.request = request
 
 
-class DataLocks(ABC):
-    """The shared and exclusive locks of one table. One instance may be used by many threads."""
-
-    table: str
-    """The URI of the table, for events and messages."""
-
-    @property
-    @abstractmethod
-    def identity(self) -> str:
-        """Where the locks are, the same for all writers that they keep apart; holds no secret."""
+class DataLocks(LeaseService):
+    """The shared and exclusive locks of one table. A lease is for all locks of a request."""
 
     @abstractmethod
     def acquire(self, request: LockRequest, *, wait_s: float | None = None) -> DataLease:
         """Take all locks of the request within `wait_s` seconds (None: as the settings say), or none and raise `LockTimeout`.
 
-        Nothing is held while it waits. 0 asks once. A grant whose reply got lost is found again; who gives up leaves nothing
+        Nothing is held while it waits. 0 asks once. A grant whose reply was lost is found again; giving up leaves nothing
         behind. Threads of one writer are different writers to each other.
         """
-
-    @abstractmethod
-    def renew(self, lease: Lease) -> Lease:
-        """Extend the deadline by a lease from now; raises `LeaseLost` if it is over, even if nobody took the locks since."""
-
-    @abstractmethod
-    def release(self, lease: Lease) -> None:
-        """Give all locks back; may be called twice, and never raises for an unreachable service."""
 
     @abstractmethod
     def inspect(self) -> tuple[LockedData, ...]:
@@ -93,21 +77,14 @@ class DataLocks(ABC):
     def break_lock(self, token: int, *, force: bool = False) -> None:
         """Take the locks of the request with this `token` away, for an operator who knows that its holder is gone.
 
-        Without `force` its lease is watched until it is over, and `LockError` raised as soon as it was renewed. What is gone
-        already is no error.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give back what is held and let go of connections, for good. Never raises.
-
-        From now on nothing is granted: `acquire` raises `LockError`, also in the threads that are waiting in it.
+        Without `force` its lease is watched until it is over, and `LockError` raised as soon as it is renewed. Locks that are
+        already gone are no error.
         """
 
 
 def timeout(table: str, request: LockRequest, blockers: tuple[LockedData, ...], waited_s: float) -> LockTimeout:
-    """The error of a request that was not granted in time; names who was in its way."""
-    who = "; ".join(map(str, blockers[:3])) or "somebody who has gone since"
+    """The error of a request that was not granted in time; names the holders in its way."""
+    who = "; ".join(map(str, blockers[:3])) or "somebody who has left since"
     more = f" and {len(blockers) - 3} more" if len(blockers) > 3 else ""
     return LockTimeout(
         f"data locks of {table} ({_short(request)}) are kept by {who}{more}; gave up after {waited_s:g} s",

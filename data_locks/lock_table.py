@@ -1,10 +1,10 @@
-"""The lock table: who holds and who waits, and the rules of granting. A pure value; a document wherever there is a register.
+"""The lock table: holders, waiters, and the rules of granting. A pure value, and a document wherever there is a register.
 
 First come, first served: a request is granted when nothing before it, held or waiting, is in its way. So neither readers nor
 writers starve, and since a request is granted as a whole and waits holding nothing, there is no deadlock.
 
-No clock of another machine is ever read: an entry is renewed by counting up its `beat`, and who watches an entry stay the
-same for its whole lease may remove it.
+No clock of another machine is ever read: an entry is renewed by counting up its `beat`, and whoever sees an entry unchanged
+for its whole lease may remove it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LockTable:
         return next((entry for entry in self.entries if entry.grant == grant), None)
 
     def blockers(self, entry: Entry) -> tuple[Entry, ...]:
-        """Who keeps `entry` from being granted: everybody in its way that came before it."""
+        """What keeps `entry` from being granted: every earlier entry in its way."""
         return tuple(other for other in self._before(entry) if collide(entry.request, other.request))
 
     def enqueued(self, entry: Entry, now_ms: int) -> LockTable:
@@ -73,14 +73,14 @@ class LockTable:
         return self._with(tuple(replace(e, beat=e.beat + 1) if e.grant == grant else e for e in self.entries))
 
     def without(self, grants: Collection[str], now_ms: int) -> LockTable:
-        """After these entries have left, with everybody granted who waited for them only."""
+        """After these entries have left, with every entry granted that waited only for them."""
         return self._with(tuple(entry for entry in self.entries if entry.grant not in grants))._settled(now_ms)
 
     def _with(self, entries: tuple[Entry, ...]) -> LockTable:
         return self if entries == self.entries else replace(self, entries=entries)
 
     def _settled(self, now_ms: int) -> LockTable:
-        """With everybody granted whom nobody before them is in the way of.
+        """With every entry granted that has no earlier one in its way.
 
         One pass, each resource looked at once per entry, so that a thousand partitions and fifty waiters are no trouble.
         """

@@ -139,8 +139,8 @@ def locks_of(
 ) -> LockRequest:
     """The request of an operation on these partitions or prefixes; none says that they are not known.
 
-    A reader names every partition that it reads, also those below a prefix: a shared lock on a prefix keeps nobody out
-    who writes into one partition below it.
+    A reader names every partition that it reads, also those below a prefix: a shared lock on a prefix does not keep out
+    a writer of one partition below it.
     """
     kind = operation_named(operation) if isinstance(operation, str) else operation
     named = tuple(dict.fromkeys(partitions))
@@ -156,7 +156,7 @@ def locks_of(
 
 
 def covers(held: LockRequest, asked: LockRequest) -> bool:
-    """Whether who holds the one has all that the other asks for."""
+    """Whether a holder of the one has everything that the other asks for."""
     modes = held.modes
 
     def has(lock: DataLock) -> bool:

@@ -1,19 +1,20 @@
-"""The part that is common to all data locks: queue up, look, wait, look again, within the bound."""
+"""What all data locks have in common: queue up, look, wait, look again, within the bound."""
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from lakelock.data_locks.base import DataLease, DataLocks, LockedData, timeout
+from lakelock.data_locks.base import DataLease, DataLocks, LockedData, still_renewed, timeout
 from lakelock.data_locks.request import LockRequest
-from lakelock.errors import LakelockError, LockError, ProviderUnavailable
-from lakelock.events import Event, EventKind
-from lakelock.providers.base import Lease, Opening
-from lakelock.providers.polling import NO_ANSWER, NO_SERVICE
+from lakelock.errors import LakelockError
+from lakelock.events import EventKind
+from lakelock.identity import WriterIdentity
+from lakelock.providers.base import DRIFT_MARGIN_S, Lease, Opening
+from lakelock.providers.lock_client import NO_SERVICE, LockClient
 
 _FIRST_PAUSE_S = 0.02
 _PAUSE_GROWTH = 1.6
@@ -36,20 +37,19 @@ class Waiting:
 W = TypeVar("W", bound=Waiting)
 
 
-class PollingDataLocks(DataLocks, Generic[W]):
+class PollingDataLocks(LockClient, DataLocks, Generic[W]):
     """Data locks that only need to say how to queue up, to look, to renew and to leave."""
 
+    what = "the data locks"
+    _held: dict[str, tuple[DataLease, W]]
+
     def __init__(self, opening: Opening) -> None:
-        self.table = opening.storage.uri
-        self._runtime, self._writer, self._events = opening.runtime, opening.writer, opening.events
         self._settings = opening.settings.data_locks
-        self._held: dict[str, tuple[DataLease, W]] = {}
-        self._closed = False
-        self._pid = os.getpid()
+        super().__init__(opening, self._settings)
 
     @abstractmethod
     def _begin(self, request: LockRequest, grant: str, until_s: float) -> W:
-        """What there is to know of a request that is about to be made."""
+        """The state of a request that is about to be made."""
 
     @abstractmethod
     def _look(self, waiting: W) -> DataLease | None:
@@ -57,11 +57,15 @@ class PollingDataLocks(DataLocks, Generic[W]):
 
     @abstractmethod
     def _blockers(self, waiting: W) -> tuple[LockedData, ...]:
-        """Who was in the way at the latest look."""
+        """Whoever was in the way at the latest look."""
 
     @abstractmethod
     def _leave(self, waiting: W) -> None:
         """Take the request out of the queue, held or not; nothing happens if it is not there."""
+
+    @abstractmethod
+    def _extend(self, lease: Lease) -> str:
+        """Renew in the service and call `lease.extend`, and return ""; or why the locks are no longer this lease's."""
 
     @abstractmethod
     def _disconnect(self) -> None:
@@ -70,8 +74,8 @@ class PollingDataLocks(DataLocks, Generic[W]):
     def acquire(self, request: LockRequest, *, wait_s: float | None = None) -> DataLease:
         self._notice_fork()
         wait_s = self._settings.wait_s if wait_s is None else wait_s
-        began_s = self._runtime.monotonic_s()
-        waiting = self._begin(request, self._runtime.uuid(), began_s + wait_s)
+        began_s = self.runtime.monotonic_s()
+        waiting = self._begin(request, self.runtime.uuid(), began_s + wait_s)
         try:
             lease = self._wait(waiting, began_s, wait_s)
         except BaseException:
@@ -82,6 +86,13 @@ class PollingDataLocks(DataLocks, Generic[W]):
         if self._closed:
             self.release(lease)
             self._ensure_open()
+        return lease
+
+    def renew(self, lease: Lease) -> Lease:
+        lease.ensure_not_lost()
+        if gone := self._extend(lease):
+            lease.lose("taken-over", gone)
+            lease.ensure_not_lost()
         return lease
 
     def release(self, lease: Lease) -> None:
@@ -106,51 +117,34 @@ class PollingDataLocks(DataLocks, Generic[W]):
         self._disconnect()
 
     def _wait(self, waiting: W, began_s: float, wait_s: float) -> DataLease:
-        failure: LakelockError | None = None
         told = False
-        while True:
-            self._ensure_open()
-            try:
-                lease, failure = self._look(waiting), None
-                if lease is not None:
-                    return lease
-            except NO_ANSWER as error:
-                failure = error
-            left_s = wait_s - (self._runtime.monotonic_s() - began_s)
-            if left_s <= 0:
-                break
+
+        def pause(left_s: float) -> None:
+            nonlocal told
             if not told and (blockers := self._blockers(waiting)):
                 told = True
-                facts = {"holder": "; ".join(map(str, blockers)), "locks": str(waiting.request)}
-                self._events.emit(Event(EventKind.WAITING_FOR_LOCK, self.table, facts=facts))
+                self._tell(EventKind.WAITING_FOR_LOCK, holder="; ".join(map(str, blockers)), locks=str(waiting.request))
             self._pause(waiting, left_s)
-        if failure is not None:
-            raise ProviderUnavailable(
-                f"the data locks of {self.table} could not be taken within {wait_s:g} s: {failure.message}", hint=failure.hint
-            ) from failure
-        raise timeout(self.table, waiting.request, self._blockers(waiting), wait_s)
 
-    def _ensure_open(self) -> None:
-        if self._closed:
-            raise LockError(
-                f"data locks of {self.table} cannot be taken any more: the table was closed in this process",
-                hint="open the table anew; close it only when no thread uses it any more",
-            )
+        lease = self._wait_for(lambda: self._look(waiting), pause, began_s, wait_s)
+        if lease is None:
+            raise timeout(self.table, waiting.request, self._blockers(waiting), wait_s)
+        return lease
 
     def _pause(self, waiting: W, at_most_s: float) -> None:
         """Wait until it is worth looking again: pauses that grow. A service that wakes its waiters ends this early."""
         pause_s = _FIRST_PAUSE_S * _PAUSE_GROWTH ** min(waiting.looks, _GROWING_PAUSES)
         waiting.looks += 1
-        self._runtime.sleep(min(self._pause_s(pause_s), at_most_s))
+        self.runtime.sleep(min(self._pause_s(pause_s), at_most_s))
 
     def _pause_s(self, wanted_s: float = float("inf")) -> float:
         """At most the configured pause, and never so long that my own request looks dead; not the same for everybody."""
-        return min(self._settings.sleep_s, self._settings.renew_s, wanted_s) * (0.5 + 0.5 * self._runtime.random())
+        return min(self._settings.sleep_s, self._settings.renew_s, wanted_s) * (0.5 + 0.5 * self.runtime.random())
 
     def _lease(self, waiting: W, token: int, began_s: float) -> DataLease:
         return DataLease(
-            self._runtime,
-            self._writer,
+            self.runtime,
+            self.writer,
             waiting.request,
             grant=waiting.grant,
             token=token,
@@ -158,11 +152,22 @@ class PollingDataLocks(DataLocks, Generic[W]):
             began_s=began_s,
         )
 
-    def _warn(self, problem: str) -> None:
-        self._events.emit(Event(EventKind.ALERT, self.table, facts={"problem": problem}))
+    def _outwait(
+        self, token: int, writer: WriterIdentity | None, lease_s: float, seen: object, look: Callable[[], object]
+    ) -> None:
+        """Return once a holder has shown no sign of life for its whole lease, or has gone; `LockError` once it renewed.
 
-    def _notice_fork(self) -> None:
-        """A forked process holds nothing and is another writer."""
-        if self._pid != os.getpid():
-            self._pid, self._held = os.getpid(), {}
-            self._writer = replace(self._writer, writer_id=self._runtime.uuid(), pid=self._pid)
+        `look` says what changes with each renewal, None once the holder is gone; `seen` is what it said last.
+        """
+        over_s = self.runtime.monotonic_s() + lease_s + DRIFT_MARGIN_S
+        while self.runtime.monotonic_s() < over_s:
+            self.runtime.sleep(min(self._settings.sleep_s, lease_s / 10))
+            now = look()
+            if now is None:
+                return
+            if now != seen:
+                raise still_renewed(token, writer)
+
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
+        self._held = {}

@@ -35,7 +35,7 @@ class Wanted:
 def holding_several(wanted: Sequence[Wanted], settings: DataLockSettings, runtime: Runtime) -> Iterator[tuple[DataLease, ...]]:
     """Hold all these locks while the block runs, renewed; the leases are in the order of the tables' URIs.
 
-    `LockTimeout` names who was in the way when `data_locks.attempts` are used up. Requests for one table become one.
+    `LockTimeout` names whoever was in the way when `data_locks.attempts` are used up. Requests for one table become one.
     """
     ordered = one_per_table(wanted)
     leases = _acquired(ordered, settings, runtime)
@@ -95,7 +95,7 @@ def _acquired(ordered: Sequence[Wanted], settings: DataLockSettings, runtime: Ru
 
 
 def _tell(refused: Wanted, error: LockTimeout) -> None:
-    """Say once whom the request waits for."""
+    """Say once which holders the request waits for."""
     holders = error.details.get("holders")
     holder = "; ".join(map(str, holders)) if isinstance(holders, list) else error.message
     facts = {"holder": holder, "locks": str(refused.request)}

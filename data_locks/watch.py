@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 from lakelock.clock import Runtime
 from lakelock.data_locks.lock_table import Entry
-
-MARGIN_S = 0.5
-"""Room for clock rates that differ."""
+from lakelock.providers.base import DRIFT_MARGIN_S
 
 
 class Watch:
-    """What I have seen of other entries, and since when it has not changed. Several threads may use it."""
+    """What I have seen of other entries, and since when it has not changed. Several threads may use it.
+
+    Not the watches of the lock providers: those also use an age that their service tells, which a document does not have.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -35,5 +36,5 @@ class Watch:
             for entry in entries
             if (seen := self._since_s.get(entry.grant)) is not None
             and seen[0] == entry.version
-            and now_s - seen[1] >= entry.lease_s + MARGIN_S
+            and now_s - seen[1] >= entry.lease_s + DRIFT_MARGIN_S
         ]

@@ -28,7 +28,7 @@ OK, DIFFERENT, USAGE, FAILED = 0, 1, 2, 3
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lakelock.demo", description="Several Spark jobs write one table at once.")
-    parser.add_argument("--seed", type=int, help="what is written, by whom (default: another one each time)")
+    parser.add_argument("--seed", type=int, help="what is written, and by whom (default: a new seed each time)")
     sizes = f"a share (0.1), a number of flights ({SMALLEST} or more), or years (3x); default all"
     parser.add_argument("--size", default=str(FLIGHTS), help=sizes)
     lock = parser.add_mutually_exclusive_group()
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def carry_out(request: Request, lock: LockService | str, *, keep: bool, console: Console, runtime: Runtime) -> int:
-    """Run the demo and tell the verdict. What went wrong is kept to be looked at, the rest only if `keep`.
+    """Run the demo and print the verdict. The files of a failed run are kept, those of others only with `keep`.
 
     `lock` is a service that runs already, or the name of one to start.
     """
@@ -119,7 +119,7 @@ def _failed(text: str, code: int) -> int:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """Stop at the first signal; another one must not keep the writers from being ended."""
+    """Stop at the first signal; a second one must not keep the writers from being ended."""
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -1,6 +1,6 @@
 """What the table's own files say: its commits in decision order and the data files of its snapshot.
 
-Reads the timeline with fastavro alone. Nothing of lakelock is used, so that it can bear witness about lakelock.
+Reads the timeline with fastavro alone. Nothing of lakelock is used, so that it is an independent witness.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _read(path: Path) -> TableCommit:
             replaced=replaced,
         )
     except KeyError as missing:
-        raise DemoError(f"{path.name}: the commit does not tell its {missing}") from None
+        raise DemoError(f"{path.name}: the commit does not name its {missing}") from None
 
 
 def _batch(extra: Mapping[str, str]) -> tuple[str, int] | None:

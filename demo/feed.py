@@ -1,4 +1,4 @@
-"""The feed: what each writer tells about itself, as JSON lines in a file that survives its death."""
+"""The feed: what each writer reports about itself, as JSON lines in a file that survives its death."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PID = re.compile(r"\bpid (\d+)\)")
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that one writer told. `kind` is an event's name, or one of the demo's own (ready, batch, killed, …)."""
+    """One report of one writer. `kind` is an event's name, or one of the demo's own (ready, batch, killed, …)."""
 
     at_ms: int
     writer: str
@@ -47,7 +47,7 @@ class Feed:
         self._put(Line(self._runtime.now_ms(), self._writer, str(event.kind), event.instant, event.operation, event.facts))
 
     def say(self, kind: str, **facts: object) -> None:
-        """Tell something that is the demo's, not lakelock's."""
+        """Report something that is the demo's, not lakelock's."""
         self._put(Line(self._runtime.now_ms(), self._writer, kind, facts=facts))
 
     def _put(self, line: Line) -> None:
@@ -55,7 +55,7 @@ class Feed:
 
 
 class FeedReader:
-    """The reading end: what all writers told since the last look, in order of time."""
+    """The reading end: what all writers reported since the last look, in order of time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._read_upto = folder, dict[Path, int]()

@@ -28,7 +28,7 @@ class LockService:
 
     provider: str
     shown: str
-    """What people are told; unlike the URI, it never holds a password."""
+    """What people see; unlike the URI, it never holds a password."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -36,7 +36,9 @@ def given(uri: str, runtime: Runtime) -> LockService:
     """A service that somebody else runs; raises `UsageError` unless the writers' processes can lock there."""
     lock = LockService(uri, provider_name(uri))
     if lock.shown == "memory":
-        raise UsageError(f"--provider {lock.shown}: works within one process only, and each writer is its own; use storage:")
+        raise UsageError(
+            f"--provider {lock.shown}: works within one process only, and each writer is a process of its own; use storage:"
+        )
     try:
         _probe(lock, runtime)
     except LakelockError as error:

@@ -29,7 +29,7 @@ RECOUNT = "recount"
 WRITERS = (LOADER, STREAM, CORRECTION_A, CORRECTION_B, LATE_FEED, RECOUNT, ERASURE)
 
 KILLED_AT: Mapping[str, str] = {LATE_FEED: "decided", RECOUNT: "reconciled"}
-"""The step of a transaction at which each of these dies: between deciding and publishing, and between data and deciding."""
+"""The step of a transaction at which each of these dies: between deciding and publishing, and between data and decision."""
 
 CHUNKS = 10
 LOADED_DAYS = 15

@@ -23,10 +23,10 @@ from lakelock.demo.verdict import Verdict, judge, note_snapshot
 LOOK_S = 0.12
 STAGGER_S = 0.4
 LIMIT_S = 600.0
-"""The whole run is given up after this long; the demo takes less than three minutes on two cores of its own."""
+"""The whole run is given up after this long; on two idle cores the demo takes less than three minutes."""
 
 OPTIONS: Mapping[str, str] = {
-    # Dead is who was silent for 4.5 seconds: short, so that nobody has to wait for the two that are killed.
+    # A writer is dead after 4.5 silent seconds: short, so that nobody has to wait long for the two that are killed.
     "heartbeat.interval_s": "1.5",
     "heartbeat.tolerable_misses": "3",
     # The one that is killed while it holds the lock keeps the others from it for six seconds at most.
@@ -121,7 +121,7 @@ def _tick(run: Run, view: View, phase: str) -> None:
 
 
 def _direct(run: Run) -> None:
-    """Tell the others what only the conductor can see: who was killed, and that all but the stream are done."""
+    """Report what only the conductor can see: who was killed, and that all but the stream are done."""
     ended = run.crew.ended()
     for writer in KILLED_AT:
         if writer in ended and writer not in run.reported:

@@ -28,5 +28,5 @@ class Signals:
         deadline_s = self._runtime.monotonic_s() + within_s
         while not self.given(name):
             if self._runtime.monotonic_s() > deadline_s:
-                raise DemoError(f"waited {within_s:.0f} s for '{name}' in vain")
+                raise DemoError(f"'{name}' did not happen within {within_s:.0f} s")
             self._runtime.sleep(POLL_S)

@@ -33,7 +33,7 @@ class Cast:
     told: dict[str, Told] = field(default_factory=dict)
 
     def step(self, line: Line) -> Step | None:
-        """The sentence for a line; None for what is not worth telling, or was the writer's last sentence already."""
+        """The sentence for a line; None for what is not worth telling, or repeats the writer's last sentence."""
         if line.kind == "began":
             self.instants[line.instant] = line.writer
         told = _told(line, self)

@@ -6,6 +6,7 @@ from pathlib import Path
 from shutil import copyfile
 from typing import TYPE_CHECKING
 
+from lakelock.demo.desk import Desk
 from lakelock.demo.flights import DemoError
 from lakelock.demo.plan import CHUNKS, CORRECTION_A, ERASURE, RECOUNT
 from lakelock.demo.signals import POLL_S
@@ -14,8 +15,6 @@ from lakelock.events import Event, EventKind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from lakelock.demo.writers import Desk
 
 STOP_AFTER = CHUNKS // 2
 """Batches that are committed before the stream is stopped."""

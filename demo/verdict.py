@@ -50,7 +50,7 @@ def note_snapshot(table: Path, work: Path) -> None:
 
 
 def judge(table: Path, work: Path, plan: Plan, cast: Cast, lines: Sequence[Line], took_s: float) -> Verdict:
-    """Replay the commits one after another and hold everything against that."""
+    """Replay the commits one after another and compare everything with that."""
     commits = read_commits(table)
     applied = committed_operations(commits, plan, cast.pids, stream_batches(work / "checkpoint", plan))
     with duckdb.connect() as connection:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from lakelock.clock import Runtime, SystemRuntime
-from lakelock.demo.feed import Feed
+from lakelock.demo.desk import Desk
 from lakelock.demo.flights import KEY, ORDERING, PARTITION
 from lakelock.demo.plan import (
     CORRECTION_A,
@@ -21,72 +17,14 @@ from lakelock.demo.plan import (
     LOADER,
     RECOUNT,
     STREAM,
-    Operation,
-    Plan,
 )
-from lakelock.demo.session import end_session, start_session
-from lakelock.demo.signals import Signals
+from lakelock.demo.session import end_session
+from lakelock.demo.stream import run_stream
 from lakelock.events import Event, EventKind
 from lakelock.spark_plugin import LakeTable
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-PATIENCE_S = 400.0
-"""How long a writer waits for its turn before it gives up."""
-
 COLLISION_S = 120.0
 """How long the first correction holds its claims for the second one to run into."""
-
-
-@dataclass(frozen=True)
-class Desk:
-    """What a writer works with. The session is started at first use."""
-
-    name: str
-    work: Path
-    plan: Plan
-    runtime: Runtime
-    feed: Feed
-    signals: Signals
-    table_path: str
-    options: Mapping[str, str]
-
-    @classmethod
-    def of(cls, name: str, work: Path) -> Desk:
-        runtime = SystemRuntime()
-        run = json.loads((work / "run.json").read_text())
-        feed, signals = Feed(work / "feed", name, runtime), Signals(work / "signals", runtime)
-        return cls(name, work, Plan.load(work), runtime, feed, signals, run["table"], run["options"])
-
-    @property
-    def operation(self) -> Operation:
-        return self.plan.operations[self.name]
-
-    @cached_property
-    def spark(self) -> SparkSession:
-        return start_session(f"lakelock demo: {self.name}", self.work)
-
-    def rows(self, *paths: str) -> DataFrame:
-        return self.spark.read.parquet(*(str(self.work / path) for path in paths or self.operation.inputs))
-
-    def table(self, *listeners: Callable[[Event], None]) -> LakeTable:
-        heard_by = (self.feed.event, *listeners)
-        return LakeTable.for_path(self.spark, self.table_path, options=self.options, application=self.name, listeners=heard_by)
-
-    def wait_for(self, signal: str, what: str = "") -> None:
-        self.feed.say("waits", what=what or signal)
-        self.signals.wait_for(signal, PATIENCE_S)
-
-    def write(self, *listeners: Callable[[Event], None]) -> None:
-        """Carry out the operation of the plan."""
-        table = self.table(*listeners)
-        if self.operation.kind == "delete":
-            table.delete(self.operation.condition)
-        elif self.operation.kind == "upsert":
-            table.upsert(self.rows())
-        else:
-            table.insert(self.rows())
 
 
 def loader(desk: Desk) -> None:
@@ -133,7 +71,7 @@ def correction_a(desk: Desk) -> None:
 
 
 def correction_b(desk: Desk) -> None:
-    """Upsert months that the first correction has claimed: find out early, say so, and succeed in a retry."""
+    """Upsert months that the first correction has claimed: find the conflict early, say so, and succeed in a retry."""
 
     def tell(event: Event) -> None:
         if event.kind in (EventKind.EARLY_CONFLICT, EventKind.COMMITTED):
@@ -163,8 +101,6 @@ def recount(desk: Desk) -> None:
 
 def stream(desk: Desk) -> None:
     """Append in micro-batches; stopped, made to replay a batch, and restarted in the middle."""
-    from lakelock.demo.stream import run_stream
-
     desk.wait_for("loaded", "the table")
     run_stream(desk)
 

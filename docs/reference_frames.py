@@ -1,4 +1,4 @@
-"""What stands around the tables of the reference pages, as Markdown."""
+"""The text around the tables of the reference pages, as Markdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ where it came from.
 * Secrets are never shown.
 * `format("lakelock")` gets options, and by `lakelock.spark_plugin.register(spark)` the session's confs too: Spark does not hand
   them to data sources that are written in Python. Where a conf has not reached it, or has changed since, its first task fails
-  before it writes anything; a read minds `storage.*`, `listing.*` and `config` only. After a change call `register` again.
+  before it writes anything; a read checks `storage.*`, `listing.*` and `config` only. After a change call `register` again.
 
 `configs/default.toml` has every setting with its default, `configs/storage.toml` is a short example."""
 
@@ -35,7 +35,7 @@ HUDI_INTRO = """## From a properties file of Java Hudi
 Name the file that your Java writers use (`.properties` or `.conf`). These keys are translated:"""
 
 HUDI_REST = """Every other key that begins with `hoodie.` has no effect here, and each is named in a warning. A lock
-that others cannot take part in is an error, unless something stronger sets `lock.provider`. A file that does not
+that other processes cannot use is an error, unless something stronger sets `lock.provider`. A file that does not
 mention early conflict detection leaves it on here; in Java it is off."""
 
 HIVE_INTRO = """## Keys of Hive
@@ -71,13 +71,14 @@ except LakelockError as error:
     table.upsert(corrections)           # once more; better: let your scheduler do it
 ```"""
 
-ERRORS_NOTES = """"Again?" says that the same call may succeed later. It does not say that lakelock runs it again by
-itself: that is told in [concepts](concepts.md#what-is-run-again-and-what-never-is). "Exit" is the exit code of the
+ERRORS_NOTES = """"Again?" says that the same call may succeed later. It does not say that lakelock runs it again
+automatically: for that see [concepts](concepts.md#what-is-run-again-and-what-never-is). "Exit" is the exit code of the
 command line."""
 
 RULES_INTRO = """## Conflict rules
 
-A transaction is rejected by a rule when another one, which committed after mine had begun, … In `error.conflict.rule`
+A transaction is rejected by a rule when another one, which committed after mine had begun, did what the second
+column says. In `error.conflict.rule`
 and in logs a rule has the name in the first column. The profile is the setting `concurrency.profile`; "all" are checked
 in every profile."""
 
@@ -132,7 +133,7 @@ DATA_LOCKS_INTRO = """## Data locks
 
 With `concurrency.mode = "PESSIMISTIC"` a write also takes shared and exclusive locks on the partitions that it touches, as
 Hive does, and keeps them until it ends. They come from the service of `lock.provider` and do not disturb the commit lock. A
-request is granted as a whole, in order of arrival: who is behind a waiter that is in its way waits as well. Settings:
+request is granted as a whole, in order of arrival: it also waits for earlier waiters that are in its way. Settings:
 [data_locks](reference-settings.md#data_locks)."""
 
 DATA_LOCKS_REST = """A request that is too large is refused, and the error names `data_locks.escalate_above`: above it, one
@@ -140,7 +141,7 @@ exclusive lock on what the partitions have in common replaces theirs, and fits.
 
 **When a holder dies**, ZooKeeper ends its session one `data_locks.lease_s` after its last ping. Elsewhere it is removed by
 whoever waits for it, after seeing it unchanged for one lease; no clock is compared across machines. A holder that comes back
-finds out at its next renewal. After a failover of Redis to a replica that lacks the latest changes, two may hold locks that
+learns of it at its next renewal. After a failover of Redis to a replica that lacks the latest changes, two may hold locks that
 exclude each other until the older one renews; what they commit is checked all the same."""
 
 PROVIDERS_REST = """## A provider of your own
@@ -160,14 +161,15 @@ ARCHITECTURE_INTRO = f"""# Where things are
 
 {NOTE}
 
-Every folder is a package ([ADR 1](adr/0001-package-map.md)). An arrow says who imports whom; where a longer way says
-the same, the direct arrow is left out. All arrows point down, and the import linter keeps them so (`make layers`)."""
+Every folder is a package ([ADR 1](adr/0001-package-map.md)). An arrow points from a package to one that it imports; where
+a longer path says the same, the direct arrow is left out. All arrows point down, and the import linter keeps them so
+(`make layers`)."""
 
 ARCHITECTURE_PACKAGES = """## Packages"""
 
 ARCHITECTURE_WALK = """## A walk through one write
 
-`LakeTable.upsert` (`spark_plugin/lake_table.py`) hands the write to `with_retries` (`occ/retrying.py`), which begins a
+`LakeTable.upsert` (`spark_plugin/table_writes.py`) hands the write to `with_retries` (`occ/retrying.py`), which begins a
 transaction (`occ/coordinator.py`, `occ/baseline.py`) for each attempt. `spark_plugin/writing/upserting.py` looks the
 keys up on the executors (`spark_plugin/writing/tagging.py`), claims the file groups that hold them
 (`occ/conflicts/early.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,

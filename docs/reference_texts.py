@@ -41,7 +41,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "Correct the call. Nothing was changed.",
     ),
     e.SettingsError: Advice(
-        "A key with a slip in it, a value out of bounds, values that contradict each other, an unknown lock provider; a "
+        "A misspelt key, a value out of bounds, values that contradict each other, an unknown lock provider; a "
         "session without Spark's connector for the storage that the table is on.",
         "The message names the key, where the value came from, and the nearest known one: [settings](reference-settings.md). "
         "For a connector it names the jars and the settings of Spark.",
@@ -66,7 +66,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "`lakelock doctor PATH` names the file. Restore it from a backup or an older object version. Do not delete decisions.",
     ),
     e.StorageError: Advice(
-        "Storage said no: the disk is full, the file system is read-only, there is no permission, the bucket does not exist.",
+        "Storage refused: the disk is full, the file system is read-only, there is no permission, the bucket does not exist.",
         "Remove the cause, then run the operation again. The transaction is not in the table.",
     ),
     e.StorageUnavailable: Advice(
@@ -75,7 +75,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.StorageUnsafe: Advice(
         "The service accepts a second create of one object, or overwrites a changed one, although told not to. Some "
-        "S3-compatible services do this without a word.",
+        "S3-compatible services do this silently.",
         "Use storage that honours conditional writes. There is no switch to go on without them.",
     ),
     e.LockError: Advice(
@@ -99,7 +99,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.ProviderRefused: Advice(
         "The lock service does not accept the credentials, does not permit what the lock needs or is set up so that no lock is "
-        "safe in it; or its Python driver is not installed. It is said at once, not after `lock.wait_s`.",
+        "safe in it; or its Python driver is not installed. The error comes at once, not after `lock.wait_s`.",
         "Do what the hint says: the message holds the service's own words. `lakelock doctor PATH` tries the lock once.",
     ),
     e.ProviderMismatch: Advice(
@@ -114,11 +114,11 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "too old, 120 seconds by default: run again then. Nothing was written.",
     ),
     e.TransactionError: Advice(
-        "Others were faster in every one of many attempts (to begin, to take a decision number, to look at what changed).",
+        "Others were faster in each of many attempts (to begin, to take a decision number, to look at what changed).",
         "Run again when it is quieter. If it persists, `lakelock doctor PATH` checks the lock and the clock.",
     ),
     e.ConflictError: Advice(
-        "Somebody committed, after this transaction had begun, what cannot stand beside it. `error.conflict` has the rule, "
+        "After this transaction had begun, somebody committed a change that it conflicts with. `error.conflict` has the rule, "
         "both sides, and the first five things that both touch.",
         "`error.conflict.retry_helps` says whether running again can succeed. Writes of `LakeTable` were already run again "
         "`retry.attempts` times. See the rules below.",
@@ -126,7 +126,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     e.EarlyConflictError: Advice(
         "The same, found before the data was written: another live writer is rewriting one of the same file groups, or has "
         "just committed it.",
-        "As above. Long backfills that hold many file groups are best cut into smaller ones, one partition at a time.",
+        "As above. Split long backfills that hold many file groups into smaller ones, one partition at a time.",
     ),
     e.RolledBackError: Advice(
         "Others took this writer for dead, because its heartbeat was older than `heartbeat.interval_s` x "
@@ -140,7 +140,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "A bug in the program: begin a new transaction, or unite the data frames and write once.",
     ),
     e.CommitOutcomeUnknown: Advice(
-        "Storage stopped answering in the moment of the decision. The commit may or may not be there. Nothing was cleaned up.",
+        "Storage stopped answering at the moment of the decision. The commit may or may not be there. Nothing was cleaned up.",
         "Do not run the operation again yet. Ask `lakelock commits show PATH INSTANT` until it says committed (exit code 0) or "
         "rejected (4). Only then go on, or run it again.",
     ),
@@ -168,7 +168,7 @@ RULES: dict[ConflictRule, RuleText] = {
         "yes, if the table may still be written",
     ),
     ConflictRule.METADATA: RuleText(
-        "changed the table's columns in a way that does not go with mine: added columns that may be null go together, "
+        "changed the table's columns in a way that does not fit my change: nullable columns that both add go together, "
         "whoever adds them; nothing else does",
         "two writers add the same column at the same time, one as a number and one as text",
         "yes",
@@ -184,7 +184,7 @@ RULES: dict[ConflictRule, RuleText] = {
         "yes",
     ),
     ConflictRule.DELETE_READ: RuleText(
-        "rewrote or replaced a file group, other than by clustering, and a row that I read is or was in it",
+        "rewrote or replaced a file group, other than by clustering, that holds or held a row that I read",
         "a transaction sums up January, another one corrects a flight of January",
         "yes, but only the author can compute the result anew",
     ),
@@ -219,13 +219,13 @@ EVENTS: dict[EventKind, str] = {
     EventKind.WAITING_FOR_LOCK: "once a second while waiting; says for whom",
     EventKind.LOCKED: "the table's lock is held; says after how long",
     EventKind.LEASE_LOST: "a held lock was lost; says why",
-    EventKind.DECIDED: "the decision is there: the transaction will be committed",
+    EventKind.DECIDED: "the decision is made: the transaction is committed, and will be visible",
     EventKind.PUBLISHED: "the transaction is visible to every reader",
     EventKind.COMMITTED: "done; says rows, files, decision",
     EventKind.REJECTED: "the transaction is withdrawn; says why",
     EventKind.OUTCOME_UNKNOWN: "storage does not say whether the transaction is committed",
     EventKind.RETRY: "a rejected operation is run again",
-    EventKind.FINISHED_FOR_ANOTHER: "a commit was published whose writer had decided it and died",
+    EventKind.FINISHED_FOR_ANOTHER: "a commit was published for a writer that had decided it and died",
     EventKind.ROLLED_BACK: "the files of a withdrawn or dead transaction are removed",
     EventKind.COLLECTED: "old decisions were deleted",
     EventKind.ALERT: "something went wrong that does not change the outcome, such as files that could not be removed yet",
@@ -250,23 +250,23 @@ LOSSES: dict[str, str] = {
 }
 
 STRENGTHS: dict[str, str] = {
-    "exclusion": "who is kept apart, and when two could hold the lock all the same",
-    "token": "the number that grows with every grant and tells an old holder from a new one",
+    "exclusion": "which writers are kept apart, and when two could hold the lock all the same",
+    "token": "the number that grows with every grant and distinguishes an old holder from a new one",
     "crash_release": "when the lock of a dead holder is free again",
-    "failover": "what a change of the service's leader does to a held lock",
-    "clock_assumption": "what has to be true of clocks",
-    "fairness": "who is next",
+    "failover": "what happens to a held lock when the service's leader changes",
+    "clock_assumption": "what must be true of the clocks",
+    "fairness": "who gets the lock next",
     "cost": "what one lock and unlock costs",
 }
 
 JAVA_PEERS: dict[str, str] = {
     "storage": "`StorageBasedLockProvider`: on S3 and GCS, since Hudi 1.2 also on Azure; on no other storage",
-    "memory": "none: nobody outside this process takes part",
+    "memory": "none: no other process can use it",
     "dynamodb": "`DynamoDBBasedLockProvider`, with the same table, partition key and region",
     "redis": "none: Java Hudi has no lock in Redis, so keep Java writers away",
     "zookeeper": "`ZookeeperBasedLockProvider`, at the path `<base_path>/<lock_key>`, and "
     "`ZookeeperBasedImplicitBasePathLockProvider`, with `?implicit=true`. The chroot of Java's `url` comes before both",
-    "hive_metastore": "`HiveMetastoreBasedLockProvider` with the same URIs, database and table, letter by letter",
+    "hive_metastore": "`HiveMetastoreBasedLockProvider` with the same URIs, database and table, spelt exactly alike",
 }
 
 SECTION_NOTES: dict[str, str] = {
@@ -278,7 +278,7 @@ SECTION_NOTES: dict[str, str] = {
     "shorter limit frees sooner what a dead writer left, and sooner costs a paused one its work.",
     "dynamodb": 'For `lock.provider = "dynamodb://TABLE/PARTITION-KEY"`. Without a partition key it is the name of the table '
     "that is guarded, as in Java Hudi.",
-    "retry": "Which operations are run again is told in [concepts](concepts.md#what-is-run-again-and-what-never-is).",
+    "retry": "For which operations are run again, see [concepts](concepts.md#what-is-run-again-and-what-never-is).",
     "hive_metastore": "`lock.wait_s` bounds rounds, delays and repetitions as well. Kerberos needs "
     "`pip install 'lakelock[kerberos]'`, which compiles: gcc and Debian's `libkrb5-dev` must be there.",
 }
@@ -286,7 +286,7 @@ SECTION_NOTES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class DataLockText:
-    """For the data locks of one service: what they are there, what a request costs, how one waits, what does not fit."""
+    """For the data locks of one service: how they are kept, what a request costs, how a waiter waits, what does not fit."""
 
     kept: str
     cost: str

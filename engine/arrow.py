@@ -41,6 +41,11 @@ class ArrowEngine:
     def __init__(self, coordinator: Coordinator, kernels: Kernels = ARROW) -> None:
         self._coordinator, self._kernels = coordinator, kernels
 
+    @property
+    def coordinator(self) -> Coordinator:
+        """Begins the transactions of this engine."""
+        return self._coordinator
+
     def insert(
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
@@ -110,7 +115,7 @@ class ArrowEngine:
         likely: tuple[Resource, ...] = ()
         if coordinator.data.for_writes:
             likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
-        work = partial(self._delete_where, condition=condition)
+        work = partial(self.delete_where_in, condition=condition)
         return with_retries(coordinator, "DELETE", work, application=application, tag=tag, partition=partition, likely=likely)
 
     def delete_keys(
@@ -120,7 +125,8 @@ class ArrowEngine:
         work = partial(self._delete_keys, keys=keys)
         return with_retries(self._coordinator, "DELETE", work, application=application, tag=tag, partition=partition)
 
-    def _delete_where(self, tx: Transaction, condition: Condition) -> Committed:
+    def delete_where_in(self, tx: Transaction, condition: Condition) -> Committed:
+        """Delete by condition as the only write of a transaction that may have read before."""
         read = RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, condition)
         tx.reads(read)
         batch = self._batch_of(tx, tx.schema, None)

@@ -1,6 +1,6 @@
 """What tasks do: write new base files, rewrite file groups. The same for Spark's executors and for the Arrow engine.
 
-Before a data file comes its marker, and before the rewrite of a file group its claim, so that no file is ever anonymous.
+Before a data file comes its marker, so that no file is ever anonymous; the driver has claimed the file groups to rewrite.
 A file that could not be finished is deleted as far as that is possible; its marker stays and tells what to clean up.
 """
 
@@ -13,9 +13,7 @@ from typing import IO
 import pyarrow as pa
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.conflict import Party
-from lakelock.errors import EarlyConflictError, LakelockError, TransactionStateError, WriteFailed
-from lakelock.markers.claims import CommittedSince, Held, conflict_of
+from lakelock.errors import LakelockError, TransactionStateError, WriteFailed
 from lakelock.markers.direct import is_announced, place
 from lakelock.markers.names import MarkerKind
 from lakelock.markers.task_token import TaskToken
@@ -23,18 +21,17 @@ from lakelock.occ.steps import Step, reached
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
 from lakelock.table import layout
-from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
 from lakelock.table.kernels import ARROW, Kernels, KeyedRows
 from lakelock.table.keyed import Keyed
-from lakelock.table.merge import Counts, DeleteMask, any_deleted
+from lakelock.table.merge import Counts, DeleteMask
 from lakelock.table.partitions import partition_metadata
 from lakelock.table.snapshot import DataFile
 
 SLOW_S = 0.5
 """From this time on a task looks whether it is still wanted: one request, for a file that took longer anyway."""
 
-__all__ = ["TaskToken", "WriteContext", "delete_from_group", "rewrite_group", "write_new_files"]
+__all__ = ["TaskToken", "WriteContext", "rewrite_group", "write_new_files"]
 
 
 def write_new_files(
@@ -98,23 +95,6 @@ def rewrite_group(
         writer.close()
         size_bytes = output.tell()
     return _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
-
-
-def delete_from_group(
-    context: WriteContext,
-    base: DataFile,
-    task: TaskToken,
-    doomed: DeleteMask,
-    *,
-    storage: Storage | None = None,
-    runtime: Runtime | None = None,
-) -> WriteStat | None:
-    """Delete the `doomed` rows of a file group; None, and nothing is written or claimed, when it has no such row."""
-    storage = storage or context.location.open()
-    with BaseFile(storage.open_input(base.key), base.key) as stored:
-        if not any_deleted(stored, context.schema, doomed):
-            return None
-    return rewrite_group(context, base, task, doomed=doomed, storage=storage, runtime=runtime)
 
 
 class _Rows:
@@ -182,21 +162,13 @@ def _announce_partition(storage: Storage, instant: str, partition: str) -> None:
     storage.put_if_absent(layout.partition_metadata(partition), partition_metadata(instant, partition))
 
 
-def _claim(context: WriteContext, storage: Storage, base: DataFile) -> None:
-    if context.claims is None:
-        return
-    result = context.claims.claim_group(storage, base.group)
-    if isinstance(result, (Held, CommittedSince)):
-        raise EarlyConflictError(conflict_of([result], Party(context.instant, context.operation, context.writer)))
-
-
 @contextmanager
 def _announced_file(
     context: WriteContext, file: DataFile, storage: Storage, runtime: Runtime, *, base: DataFile | None = None
 ) -> Iterator[IO[bytes]]:
     """A new data file with its marker, complete when the block ends without an error and removed otherwise.
 
-    With `base` it is the next slice of that file group, which is claimed.
+    With `base` it is the next slice of that file group.
 
     A slow task may be one that was given up: another attempt is committed, and a file of this one would be seen beside it.
     The commit removes the markers of attempts that it does not count before it removes their files for the last time, so a
@@ -205,8 +177,6 @@ def _announced_file(
     began_s, kind = runtime.monotonic_s(), MarkerKind.MERGE if base else MarkerKind.CREATE
     place(storage, context.instant, file, kind)
     reached(Step.MARKED)
-    if base is not None:
-        _claim(context, storage, base)
     try:
         with storage.open_output(file.key) as output:
             reached(Step.FILE_OPENED)

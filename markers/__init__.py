@@ -1,1 +1,1 @@
-"""Signs that writers leave while they work: markers of data files, claims of file groups, heartbeats."""
+"""Signs of work in progress: markers of data files, claims of file groups, heartbeats."""

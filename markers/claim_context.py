@@ -1,4 +1,4 @@
-"""How an executor finds out, without the driver, whether the owner of a claim is still in its way."""
+"""How a task finds out, without the driver, whether the owner of a claim is still in its way."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class ClaimContext:
     limit_s: float
 
     def claim_group(self, storage: Storage, group: FileGroupId) -> ClaimResult:
-        """Claim `group`, or say who has it: one request when it is free, at most six in all."""
+        """Claim `group`, or say who has it: one request when it is free, at most six in total."""
         return claim_group(storage, group, self.claim, lambda instant: self.owner_state(storage, instant))
 
     def owner_state(self, storage: Storage, instant: str) -> OwnerState:
         """What became of the owner of a claim: at most two requests, whatever the number of writers.
 
         The transaction's own heartbeat, a little old, stands for the storage's time now, so that no clock but the storage's
-        counts; an owner is found dead a little later for that, and never too early.
+        counts; so an owner is found dead a little late, and never too early.
         """
         if instant in self.saw:
             return OwnerState(Fate.FINISHED)
@@ -46,7 +46,7 @@ class ClaimContext:
 
 
 def _beats(storage: Storage, *instants: str) -> dict[str, Listed]:
-    """The heartbeats of these instants, by one listing that starts at the first and is left after the last."""
+    """The heartbeats of these instants, by one listing that starts at the first and stops after the last."""
     keys = {layout.heartbeat(instant): instant for instant in instants}
     last = max(keys)
     found: dict[str, Listed] = {}

@@ -39,7 +39,7 @@ class Claim:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Claim | None:
-        """The claim, or None for something that is none (a power loss may leave an empty file)."""
+        """The claim, or None for bytes that are not a claim (a power loss may leave an empty file)."""
         try:
             found = JsonObject.parse(data)
             return cls(found.text("instant"), WriterIdentity.from_dict(found.child("writer").fields), found.text("operation"))
@@ -48,7 +48,7 @@ class Claim:
 
 
 class Fate(str, Enum):
-    """What became of a claim's owner. FINISHED: committed before my baseline, or rolled back; in both cases not in my way."""
+    """What became of a claim's owner. FINISHED: committed before my baseline, or rolled back; neither is in my way."""
 
     FINISHED = "finished"
     DEAD = "dead"
@@ -61,7 +61,7 @@ class Fate(str, Enum):
 
 @dataclass(frozen=True)
 class OwnerState:
-    """What is known of a claim's owner. `seen_ago_s` is the age of its heartbeat, `completion` when it committed."""
+    """What is known about a claim's owner. `seen_ago_s` is the age of its heartbeat, `completion` when it committed."""
 
     fate: Fate
     seen_ago_s: float | None = None
@@ -115,7 +115,7 @@ def claim_group(storage: Storage, group: FileGroupId, claim: Claim, state_of: Ca
         return Claimed(group)
     found = storage.get(key)
     if found is None:
-        # Its owner let go a moment ago. Whoever is there after the second try has only just come, so is alive.
+        # Its owner let go a moment ago. Whoever is there after the second try has only just come, and is alive.
         if _put(storage, key, data):
             return Claimed(group)
         return _as_left_by_others(storage, key, group, claim) or Claimed(group)
@@ -134,7 +134,7 @@ def claim_group(storage: Storage, group: FileGroupId, claim: Claim, state_of: Ca
 
 
 def conflict_of(refusals: Sequence[Refusal], mine: Party) -> Conflict:
-    """The early conflict that these refusals amount to: with the first owner, over all groups that are its."""
+    """The early conflict that these refusals amount to: with the first owner, over all groups that it owns."""
     first = min(refusals, key=lambda refusal: refusal.group)
     seen_ago_s = first.seen_ago_s if isinstance(first, Held) else None
     completion = first.completion if isinstance(first, CommittedSince) else None
@@ -181,7 +181,7 @@ def _swap(storage: Storage, key: str, data: bytes, etag: str) -> bool:
 
 
 def _as_left_by_others(storage: Storage, key: str, group: FileGroupId, mine: Claim) -> Held | None:
-    """The claim of whoever was faster; None when there is nobody after all, or it is mine (a reply that got lost)."""
+    """The claim of whoever was faster; None when the group is free after all, or the claim is mine (a lost reply)."""
     found = storage.get(key)
     other = Claim.from_bytes(found.data) if found else None
     return None if other is None or _same(other, mine) else Held(group, other)

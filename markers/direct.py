@@ -15,7 +15,7 @@ from lakelock.table.layout import FileGroupId
 
 
 class NamedFile(Protocol):
-    """A data file, of which a marker needs to know the name only."""
+    """A data file, as far as a marker needs to know it: its name."""
 
     @property
     def partition(self) -> str: ...
@@ -28,7 +28,7 @@ class NamedFile(Protocol):
 class MarkerSet:
     """Every marker of one instant.
 
-    `keys` are all objects that hold them, for deletion. `unreadable` are entries that are no markers: where there are
+    `keys` are all objects that hold them, for deletion. `unreadable` are entries that are not markers: where there are
     any, the set must not be taken for complete.
     """
 

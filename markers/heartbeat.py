@@ -2,7 +2,7 @@
 
 Java looks at the file's modification time only; the content says who writes, for lakelock's messages and its collector.
 The owner judges itself by its own monotonic clock, counted from the start of the last write that succeeded, so it gives
-up no later than anybody else can, and once it has given up it stays dead.
+up no later than others can take it for dead, and once it has given up it stays dead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HeartbeatRecord:
     """What a heartbeat file says about its transaction.
 
     `first` is the head of the decision log that the transaction noted before its instant existed: no later decision may
-    be collected while it lives. `write_id` tells this heartbeat from any other of the same writer.
+    be collected while it lives. `write_id` distinguishes this heartbeat from any other of the same writer.
     """
 
     instant: str
@@ -97,7 +97,7 @@ class Heartbeat:
                 heartbeat = cls(storage, record, runtime, began_s)
                 try:
                     return heartbeat._run()
-                except BaseException:  # no thread to be had: nobody would ever beat
+                except BaseException:  # no thread could be started: nobody would ever beat
                     heartbeat.stop(delete=True)
                     raise
         raise StorageUnavailable(
@@ -132,7 +132,7 @@ class Heartbeat:
 
     @property
     def period_s(self) -> float:
-        """The time between two beats: a quarter of the limit, so that two lost beats in a row kill nobody."""
+        """The time between two beats: a quarter of the limit, so that two lost beats in a row do not kill the writer."""
         return min(self.record.interval_s, self.record.limit_s / 4)
 
     def _run(self) -> Heartbeat:
@@ -150,7 +150,7 @@ class Heartbeat:
         return self._runtime.monotonic_s() - self._beat_s
 
     def ensure_alive(self) -> None:
-        """Raise `RolledBackError` once others may take this writer for dead: they may be removing its files already."""
+        """Raise `RolledBackError` once others may take this writer for dead: they may already be removing its files."""
         if self.alive():
             return
         why = f": {self._problem}" if self._problem else "; this process was paused, or its storage did not answer"
@@ -161,7 +161,7 @@ class Heartbeat:
         )
 
     def stop(self, *, delete: bool) -> None:
-        """Beat no more; with `delete`, remove the file. May be called twice.
+        """Stop beating; with `delete`, remove the file. May be called twice.
 
         On return no beat is under way, so the file does not come back. One that cannot be deleted goes stale and is removed by
         the next writer that reaps, hence no error.
@@ -186,7 +186,7 @@ class Heartbeat:
         except LakelockError as error:
             self._problem = error.message
             return
-        # A beat that took so long that others may have judged the old one meanwhile does not bring the writer back.
+        # A beat that took too long does not bring the writer back: others may have judged the old one meanwhile.
         if self.alive():
             self._beat_s, self._problem = began_s, ""
 

@@ -1,7 +1,7 @@
-"""Everything that an instant left behind, found so that it can be removed; nothing here decides whether it may be.
+"""Finds everything that an instant left behind. Nothing here decides whether it may be removed.
 
 Only files that carry the instant in their own name count as its data, whatever a marker says, so a wrong marker can never
-cost a committed file. Finding is repeatable: what was removed by an interrupted attempt is just not found again.
+cost a committed file. Finding is repeatable: what an interrupted attempt removed is simply not found again.
 """
 
 from __future__ import annotations

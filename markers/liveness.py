@@ -37,11 +37,11 @@ class LivenessState(str, Enum):
 
 @dataclass(frozen=True)
 class Liveness:
-    """What is known of one instant's writer. `evidence` says it in words; `record` is None for other engines' heartbeats.
+    """What is known about one instant's writer. `evidence` says it in words; `record` is None for other engines' heartbeats.
 
-    `is_foreign`: another engine's, as its heartbeat is empty or missing; also known of those whose record is not read.
-    `patience`: for how many times the limit it is left to that engine. Java Hudi rolls back mostly without the lock, and its
-    commit fails when somebody else has been faster.
+    `is_foreign`: another engine's, as its heartbeat is empty or missing; known even where the record is not read.
+    `patience`: the multiple of the limit up to which it is left to that engine. Java Hudi rolls back
+    mostly without the lock, and its commit fails when somebody else has been faster.
     """
 
     state: LivenessState
@@ -54,7 +54,7 @@ class Liveness:
 
     @property
     def is_mine_to_reap(self) -> bool:
-        """Whether its writer is dead, and another engine's has been so for long enough for that engine to have had its turn."""
+        """Whether its writer is dead, and, if another engine's, for long enough for that engine to have had its turn."""
         return self.state is LivenessState.DEAD and self.age_s > self.patience * self.limit_s
 
 
@@ -77,7 +77,7 @@ class StorageClock:
             storage.delete([key])
         if stored is None:
             raise StorageUnavailable(
-                f"{storage.uri}: an object that was just written is not there: {key}",
+                f"{storage.uri}: an object that was just written is missing: {key}",
                 hint="run again; if it persists, this storage is not consistent enough for lakelock",
             )
         return cls(stored.modified_ms, read_at_s)
@@ -92,7 +92,7 @@ def judge(
 ) -> dict[str, Liveness]:
     """Judge heartbeat files by their age at the storage time `now_ms`, by instant.
 
-    A record in a file sets its own limit, since its owner gives up by that one; for the others `settings` do, as in Java.
+    A record in a file sets its own limit, by which its owner gives up; for the others `settings` set it, as in Java.
     """
     judged = {}
     for beat in beats:
@@ -115,7 +115,7 @@ def judge_missing(requested_ms: int, now_ms: int, settings: HeartbeatSettings) -
     """Judge a pending instant that has no heartbeat; `requested_ms` is the storage time of its timeline file.
 
     lakelock creates the heartbeat first and removes it last, so this is another engine's: one that has stopped, or one that
-    has not come to it yet.
+    has not created it yet.
     """
     limit_s = _limit_s(settings)
     age_ms = max(0, now_ms - requested_ms)
@@ -137,7 +137,7 @@ def judge_all(
 ) -> dict[str, Liveness]:
     """Judge every heartbeat there is and every pending instant that has none, by instant.
 
-    `own` is the judge's own running instant: its heartbeat tells the time and nothing more has to be written for that.
+    `own` is the judge's own running instant: its heartbeat tells the time, so nothing has to be written for that.
     Without `read_alive` only records of suspects are read, so the cost does not grow with the number of live writers; a live
     writer is then told apart from a dead one by `settings`, not by its own limit.
     """

@@ -62,7 +62,7 @@ class Marker:
 
 
 def parse_marker(text: str, source: str) -> Marker:
-    """The marker that `str` wrote as `text`; `CorruptTableError`, naming `source`, for anything that is none."""
+    """The marker that `str` wrote as `text`; `CorruptTableError`, naming `source`, for anything else."""
     path, infix, kind = text.rpartition(_INFIX)
     partition, name = layout.split_path(path)
     if not infix or kind not in MarkerKind.__members__ or path.startswith("/"):
@@ -78,7 +78,7 @@ def is_batch_file(name: str) -> bool:
 
 
 def parse_all(texts: Iterable[str], source: str) -> tuple[list[Marker], list[str]]:
-    """The markers among `texts`, and the texts that are none."""
+    """The markers among `texts`, and the texts that are not markers."""
     markers, unreadable = [], []
     for text in texts:
         try:
@@ -89,6 +89,6 @@ def parse_all(texts: Iterable[str], source: str) -> tuple[list[Marker], list[str
 
 
 def parse_batch(data: bytes, source: str) -> tuple[list[Marker], list[str]]:
-    """The markers in one `MARKERS<n>` file, and the lines that are none: Java rewrites it whole, so it can be torn."""
+    """The markers in one `MARKERS<n>` file, and the lines that are not markers: Java rewrites it whole, so it can be torn."""
     lines = data.decode("utf-8", errors="replace").split("\n")
     return parse_all([line for line in lines if line], source)

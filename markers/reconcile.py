@@ -1,4 +1,4 @@
-"""Which written files count: those that a successful task reported. The others are of failed or speculative attempts.
+"""Which written files count: those that a successful task reported. The others come from failed or speculative attempts.
 
 Two base files of one file group and instant would make Hudi readers fail or pick one, so this runs before every commit.
 """
@@ -32,11 +32,11 @@ def files_to_delete(markers: MarkerSet, stats: Iterable[Written]) -> tuple[str, 
     """Keys of the announced files that nobody reported. They may not exist; deleting them must precede the commit.
 
     Raises `WriteFailed` when the reports cannot be right: a file that was never announced, or two for one file group; and
-    `CorruptTableError` when there are entries among the markers that are none.
+    `CorruptTableError` when there are entries among the markers that are not markers.
     """
     if markers.unreadable:
         raise CorruptTableError(
-            f"{layout.marker_folder(markers.instant)} holds entries that are no markers, such as {markers.unreadable[0]!r}",
+            f"{layout.marker_folder(markers.instant)} holds entries that are not markers, such as {markers.unreadable[0]!r}",
             hint=f"something else writes into {layout.TEMP}; find and stop it, then run the operation again",
         )
     announced = {marker.data_key: marker.group for marker in markers.markers}
@@ -53,7 +53,7 @@ def files_to_delete(markers: MarkerSet, stats: Iterable[Written]) -> tuple[str, 
         if group in reported:
             raise WriteFailed(
                 f"{markers.instant}: two files were reported for file group {group}: {reported[group]} and {path}",
-                hint="this is a bug in the writer, please report it; the transaction was not committed",
+                hint="this is a bug in the writer; please report it. The transaction was not committed",
                 instant=markers.instant,
             )
         reported[group] = path

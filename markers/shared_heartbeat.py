@@ -1,8 +1,8 @@
 """A heartbeat that the tasks of one job keep up together, where no process of the job lives as long as its transaction.
 
-Thousands of tasks that all wrote one object would be throttled, or refused for writing it at the same moment. So each only
-looks at it now and then, first at a moment of its own, and beats if nobody has since its last look: the first to find it
-so goes on beating, the others see that, and one of them takes over when it ends. A task that ends before its first look
+Thousands of tasks that all wrote one object would be throttled, or refused for writing it at the same moment. So each task
+looks at it now and then, at times of its own, and beats if nobody has since its last look. The first to find that
+goes on beating, the others see its beats, and one of them takes over when it ends. A task that ends before its first look
 compares the heartbeat with what it wrote itself, by the storage's clock. Nothing brings back a heartbeat that was removed.
 """
 
@@ -23,7 +23,7 @@ TICKS = 16
 
 
 class SharedHeartbeat(Heartbeat):
-    """A task's part in its job's heartbeat; made by `join`. Alive as a `Heartbeat` is, whoever of the job beats."""
+    """A task's part in its job's heartbeat; made by `join`. Alive as a `Heartbeat` is, whichever task beats."""
 
     def __init__(self, storage: Storage, record: HeartbeatRecord, runtime: Runtime, began_s: float, found: Stored) -> None:
         super().__init__(storage, record, runtime, began_s)
@@ -48,7 +48,7 @@ class SharedHeartbeat(Heartbeat):
         `at_ms` is when the storage says that the task wrote something: no later than now.
         """
         if at_ms - beat.modified_ms >= self.period_s * 1000:
-            # A task that others forestall, or that gets no answer, has done its work all the same: the commit will look.
+            # A task that was forestalled, or got no answer, has done its work all the same: the commit will look.
             with suppress(LakelockError):
                 self._storage.put_if_match(self.key, self._data, beat.etag)
 
@@ -71,7 +71,7 @@ class SharedHeartbeat(Heartbeat):
         if found is None or found.data != self._data:
             self._problem, self._died = "it was removed, as the transaction has ended or was rolled back", True
         elif found.modified_ms - self._seen_ms >= self.record.limit_s * 1000:
-            self._problem, self._died = "by the storage's clock nobody has beaten for too long", True
+            self._problem, self._died = "by the storage's clock it has been silent for too long", True
         elif (beaten is not None or found.modified_ms != self._seen_ms) and self.alive():
             self._beat_s, self._problem = max(self._beat_s, since_s), ""
         if found is not None:

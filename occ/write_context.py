@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakelock.identity import WriterIdentity
-from lakelock.markers.claim_context import ClaimContext
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files.writer import Stamp
@@ -18,8 +17,7 @@ from lakelock.table.snapshot import DataFile
 class WriteContext:
     """What a task needs to write files of a transaction; picklable.
 
-    `schema` is that of the rows to write and of the files. With `claims` a task claims each file group that it rewrites;
-    without, the driver has done so.
+    `schema` is that of the rows to write and of the files. The driver has claimed the file groups that tasks rewrite.
     """
 
     location: StorageLocation
@@ -29,7 +27,6 @@ class WriteContext:
     properties: TableProperties
     schema: TableSchema
     settings: Settings
-    claims: ClaimContext | None = None
 
     def stamp(self, file: DataFile) -> Stamp:
         return Stamp(self.properties.name, self.instant, file.partition, file.name)

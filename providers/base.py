@@ -11,10 +11,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from lakelock.clock import Runtime
-from lakelock.errors import LeaseLost
+from lakelock.errors import LeaseLost, LockError
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.storage import Storage
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _YEAR_10000_MS = 253_402_300_800_000
 """Dates end there."""
+
+DRIFT_MARGIN_S = 0.5
+"""Room for clock rates that differ, where a silent holder is watched. Hudi's own drift buffer."""
 
 LossReason = Literal["expired", "taken-over", "unreachable", "session-lost", "released"]
 
@@ -45,12 +48,13 @@ class Strength:
 class Holder:
     """Who holds or waits for a lock. `writer` is None for foreign writers.
 
-    By the lock service's clock: `renewed_ms` when it was heard of last, `since_ms` when it came, None if not known. Where the
-    service keeps no such time, `since_ms` is by the holder's own clock. Both are for people; nothing is decided by them.
+    By the lock service's clock: `renewed_ms` is when the holder last renewed, `since_ms` when it arrived; None if not known.
+    Where the service records no such time, `since_ms` is by the holder's own clock. Both are for people; nothing is decided
+    by them.
 
-    `left_s` is how much longer the lease runs unless it is renewed, 0 when it is over. None where nobody can tell without
-    watching the holder for a while: ZooKeeper keeps to itself when it heard of a session last, and a DynamoDB item has a
-    version and no time.
+    `left_s` is how much longer the lease runs unless it is renewed, 0 when it is over. None where it takes watching the holder
+    for a while to tell: ZooKeeper does not say when it last heard from a session, and a DynamoDB item has a version and no
+    time.
     """
 
     owner: str
@@ -69,7 +73,7 @@ class Holder:
 
 
 def past_ms(value: object) -> int | None:
-    """A time that a writer recorded for people; None for what no clock can have shown."""
+    """A time that a writer recorded for people; None for a value that no clock can have shown."""
     return value if type(value) is int and 0 < value < _YEAR_10000_MS else None
 
 
@@ -122,7 +126,7 @@ class Lease:
 
     @property
     def lost(self) -> LeaseLoss | None:
-        """Why the lock is not held any more, or None while it is."""
+        """Why the lock is no longer held, or None while it is."""
         if self._loss is None and self._runtime.monotonic_s() >= self._deadline_s:
             self.lose("unreachable" if self.trouble else "expired", self.trouble or f"not renewed within {self.lease_s:g} s")
         if self._loss is None and self._pid != os.getpid():
@@ -135,7 +139,7 @@ class Lease:
         return self._pid == os.getpid()
 
     def lose(self, reason: LossReason, detail: str = "") -> None:
-        """Record that the lock is not held any more. The first reason stays."""
+        """Record that the lock is no longer held. The first reason stays."""
         if self._loss is None:
             self._loss = LeaseLoss(reason, detail)
 
@@ -146,7 +150,7 @@ class Lease:
         self.trouble = ""
 
     def remaining_s(self) -> float:
-        """Seconds until the deadline, 0 when the lock is not held any more."""
+        """Seconds until the deadline, 0 when the lock is no longer held."""
         return 0.0 if self.lost else max(0.0, self._deadline_s - self._runtime.monotonic_s())
 
     def ensure_active(self, margin_s: float = 0.0) -> None:
@@ -157,7 +161,7 @@ class Lease:
         self.ensure_not_lost(margin_s)
 
     def ensure_not_lost(self, margin_s: float = 0.0) -> None:
-        """The same by what is known here: asks nobody and never waits."""
+        """As `ensure_active`, by what is known here: asks nobody and never waits."""
         loss = self.lost
         if loss is None and self.remaining_s() >= margin_s:
             return
@@ -170,8 +174,22 @@ class Lease:
         )
 
 
-class LockProvider(ABC):
-    """The lock of one table. One instance may be used by many threads, which queue up in order of arrival."""
+AnyLease = TypeVar("AnyLease", bound=Lease)
+
+
+def granted_as(kind: type[AnyLease], lease: Lease) -> AnyLease:
+    """`lease` as what its provider grants; `LockError` for one that another provider granted."""
+    if not isinstance(lease, kind):
+        raise foreign_lease()
+    return lease
+
+
+def foreign_lease() -> LockError:
+    return LockError("this lease was granted by another provider", hint="give it to the provider that granted it")
+
+
+class LeaseService(ABC):
+    """What grants leases for one table: a lock provider, data locks. One instance may be used by many threads."""
 
     table: str
     """The URI of the guarded table, for events and messages."""
@@ -179,7 +197,26 @@ class LockProvider(ABC):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """Which lock this is, the same for all writers that it keeps apart; holds no secret. Recorded in the table."""
+        """Which lock this is, the same for all writers that it keeps apart; holds no secret. Tables record their provider's."""
+
+    @abstractmethod
+    def renew(self, lease: Lease) -> Lease:
+        """Extend the deadline by a lease from now; raises `LeaseLost` if it is over, even if nobody took the lock since."""
+
+    @abstractmethod
+    def release(self, lease: Lease) -> None:
+        """Give back what is still this lease's; may be called twice, and never raises for an unreachable service."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is held and let go of connections, for good. Never raises.
+
+        From now on nothing is granted: `acquire` raises `LockError`, also in the threads that are waiting in it.
+        """
+
+
+class LockProvider(LeaseService):
+    """The lock of one table. Threads that share an instance queue up in order of arrival."""
 
     @property
     @abstractmethod
@@ -190,20 +227,12 @@ class LockProvider(ABC):
     def acquire(self, *, wait_s: float) -> Lease:
         """Take the lock within `wait_s` seconds, or raise `LockTimeout` that names the holder.
 
-        A grant whose reply got lost is found again. The token is greater than that of every earlier grant.
+        A grant whose reply was lost is found again. The token is greater than that of every earlier grant.
         """
 
     @abstractmethod
-    def renew(self, lease: Lease) -> Lease:
-        """Extend the deadline by a lease from now; raises `LeaseLost` if it is over, even if nobody took the lock since."""
-
-    @abstractmethod
-    def release(self, lease: Lease) -> None:
-        """Give the lock back if it is still this lease's; may be called twice, and never raises for an unreachable service."""
-
-    @abstractmethod
     def inspect(self) -> LockState:
-        """Who holds the lock now, since when, and how much longer the lease runs, as far as it can be told."""
+        """Who holds the lock now, since when, and how much longer the lease runs, as far as the service can tell."""
 
     @abstractmethod
     def break_lock(self, token: int, *, force: bool = False) -> None:
@@ -215,13 +244,6 @@ class LockProvider(ABC):
     @abstractmethod
     def probe(self) -> None:
         """Check that the service does what this provider needs, or raise an error that says what is missing."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give back what is held and let go of connections, for good. Never raises.
-
-        From now on nothing is granted: `acquire` raises `LockError`, also in the threads that are waiting in it.
-        """
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError, LeaseLost
 from lakelock.events import Event, EventKind, Events
-from lakelock.providers.base import Lease
-
-
-class Renews(Protocol):
-    """A service whose leases can be renewed: a lock provider, data locks."""
-
-    @property
-    def table(self) -> str: ...
-
-    def renew(self, lease: Lease) -> Lease: ...
+from lakelock.providers.base import Lease, LeaseService
 
 
 @contextmanager
 def renewing(
-    provider: Renews, lease: Lease, runtime: Runtime, interval_s: float, events: Events | None = None
+    provider: LeaseService, lease: Lease, runtime: Runtime, interval_s: float, events: Events | None = None
 ) -> Iterator[Lease]:
     """Renew `lease` every `interval_s` seconds while the block runs, and tell once when it is lost.
 
@@ -40,7 +30,7 @@ def renewing(
 
 
 class _Heartbeat:
-    def __init__(self, provider: Renews, lease: Lease, events: Events) -> None:
+    def __init__(self, provider: LeaseService, lease: Lease, events: Events) -> None:
         self._provider, self._lease, self._events = provider, lease, events
         self._told = False
 

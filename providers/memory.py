@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import LeaseLost, LockError, SettingsError
+from lakelock.errors import SettingsError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
 from lakelock.providers.polling import Attempt, PollingProvider
 
@@ -48,6 +48,8 @@ _slots_mutex = SystemRuntime().mutex()
 class MemoryLockProvider(PollingProvider):
     """The table lock as a variable that all providers of one table in this process share."""
 
+    strength = STRENGTH
+
     def __init__(self, opening: Opening) -> None:
         if not opening.storage.uri.startswith(_LOCAL):
             raise SettingsError(
@@ -60,10 +62,6 @@ class MemoryLockProvider(PollingProvider):
     @property
     def identity(self) -> str:
         return "memory:"
-
-    @property
-    def strength(self) -> Strength:
-        return STRENGTH
 
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         with _slots_mutex:
@@ -78,7 +76,7 @@ class MemoryLockProvider(PollingProvider):
     def extend(self, lease: Lease) -> None:
         with _slots_mutex:
             if self._slot().lease is not lease:
-                raise LeaseLost(f"the lock of {self.table} was taken away", hint="run the operation again", token=lease.token)
+                raise self.taken_over(lease, "was taken away")
             lease.extend(self.runtime.monotonic_s())
 
     def give_back(self, lease: Lease) -> None:
@@ -95,21 +93,12 @@ class MemoryLockProvider(PollingProvider):
     def break_lock(self, token: int, *, force: bool = False) -> None:
         with _slots_mutex:
             slot = self._slot()
-            if slot.token != token:
-                raise LockError(
-                    f"the lock of {self.table} has token {slot.token}, not {token}: another grant has followed",
-                    hint="look again before breaking it",
-                    token=slot.token,
-                )
+            self.ensure_latest(token, slot.token)
             holder = slot.holder
             if holder is None or slot.lease is None:
                 return
             if not force:
-                raise LockError(
-                    f"the lock of {self.table} is held by {holder}, whose lease runs {for_up_to(holder.left_s or 0.0)}",
-                    hint="wait: an expired lease is replaced without your help; to break it all the same, use force",
-                    holder=holder.as_dict(),
-                )
+                raise self.still_held(holder, f"whose lease runs {for_up_to(holder.left_s or 0.0)}")
             slot.lease.lose("taken-over", "broken by an operator")
             slot.lease = None
 

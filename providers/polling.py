@@ -1,23 +1,15 @@
-"""The part that is common to providers: threads take turns, and one tries, waits and tries again, within its bound."""
+"""What lock providers have in common: threads take turns, and one tries, waits and tries again, within its bound."""
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from lakelock.errors import (
-    LakelockError,
-    LeaseLost,
-    LockError,
-    LockTimeout,
-    ProviderRefused,
-    ProviderUnavailable,
-    StorageUnavailable,
-)
-from lakelock.events import Event, EventKind
+from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout
+from lakelock.events import EventKind
 from lakelock.providers.base import Holder, Lease, LockProvider, Opening
+from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE, LockClient
 from lakelock.providers.turnstile import Turnstile
 
 _FIRST_POLL_S = 0.004
@@ -25,31 +17,26 @@ _POLL_GROWTH = 1.6
 _GROWING_POLLS = 30
 _SHARE_IN_A_CROWD = 1 / 8
 """Of the time waited so far and of the time left, whichever is less. So requests grow with the number of waiters and hardly
-with the time that a crowd takes, the last one comes an eighth too late, and who has little time left looks often again."""
+with the time that a crowd takes, the last one comes an eighth too late, and a waiter short of time looks often again."""
 _LOOKS_PER_PAUSE = 4
-"""A service that answers slowly is asked less: the longest pause is no shorter than so many answers took."""
-_SHORTEST_WAIT_S = 1e-6
-"""Less than this a clock may not be able to tell, and a wait for it would never end."""
+"""A service that answers slowly is asked less: the longest pause is at least as long as this many answers took."""
 _FIRST_TRY_S, _LAST_LOOK_S, _CLEAN_UP_S = 1.0, 0.5, 0.25
-"""What a silent service may cost: all tries together get at least the first, also where there is no wait at all; one at the end
-of the wait gets at least the second; taking back what was asked for the third. So waits end at most 0.75 s late, and the
+"""What a silent service may cost. All tries together get at least the first, even without any wait; a try at the end of the
+wait gets at least the second; taking back what was asked for gets the third. So waits end at most 0.75 s late, and the
 shortest after 1.25 s."""
 _SHORTEST_REQUEST_S = 0.001
 _TELL_EVERY_S = 1.0
 _LONGEST_REST_S = 0.05
 
-NO_ANSWER = (StorageUnavailable, ProviderUnavailable)
-NO_SERVICE = (*NO_ANSWER, ProviderRefused)
-
 
 @dataclass
 class Attempt:
-    """One `acquire`: `grant` names it in the service, so that a grant whose reply got lost is recognised as ours.
+    """One `acquire`: `grant` names it in the service, so that a grant whose reply was lost is recognised as ours.
 
     `until_s`: when it gives up, on the monotonic clock; `answer_by_s`: until when an answer is waited for. `sent` maps what
     each request wrote (see the provider) to when it was about to be sent; `doubt`: one got no reply. `took_s`: how long the
-    latest answer took, but for the first, which may have had to connect; `in_crowd`: the lock has changed hands since
-    `began_s`, and not to us.
+    latest answer took, except the first, which may have had to connect; `in_crowd`: the lock has passed between others since
+    `began_s`.
     """
 
     grant: str
@@ -73,24 +60,23 @@ class Attempt:
             self.seen = holder.owner
 
 
-class PollingProvider(LockProvider):
+class PollingProvider(LockClient, LockProvider):
     """A provider that only needs to say how to try once, extend and give back."""
 
+    what = "the lock"
+
     def __init__(self, opening: Opening) -> None:
-        self.table = opening.storage.uri
-        self._settings, self.runtime, self._events = opening.settings.lock, opening.runtime, opening.events
-        self.writer = opening.writer
+        self._settings = opening.settings.lock
         self._held: Lease | None = None
-        self._closed = False
-        self._start_afresh()
+        super().__init__(opening, self._settings)
 
     @abstractmethod
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
-        """Try once: the lease; or who holds the lock; or None when that is not known. Bounded by `within_s`."""
+        """Try once: the lease, or the holder of the lock, or None if the holder is not known. Bounded by `within_s`."""
 
     @abstractmethod
     def extend(self, lease: Lease) -> None:
-        """Renew in the service and call `lease.extend`; `LeaseLost` when the lock is not this lease's any more."""
+        """Renew in the service and call `lease.extend`; `LeaseLost` when the lock is no longer this lease's."""
 
     @abstractmethod
     def give_back(self, lease: Lease) -> None:
@@ -108,9 +94,9 @@ class PollingProvider(LockProvider):
         self.runtime.sleep(min(pause_s * (0.5 + 0.5 * self.runtime.random()), at_most_s))
 
     def abandon(self, attempt: Attempt) -> None:
-        """Leave the queue, if there is one, and take back a grant that was made without our knowing (`attempt.doubt`).
+        """Leave the queue, if there is one, and take back a grant that may have been made unnoticed (`attempt.doubt`).
 
-        Bounded by `within_s`, too, which begins anew.
+        Bounded by `within_s`, which starts over.
         """
 
     def within_s(self, attempt: Attempt) -> float:
@@ -121,6 +107,29 @@ class PollingProvider(LockProvider):
         """The lease of a grant. `began_s` is when the request that got it was about to be sent, by the monotonic clock."""
         lease_s = self._settings.lease_s
         return Lease(self.runtime, self.writer, grant=attempt.grant, token=token, lease_s=lease_s, began_s=began_s)
+
+    def taken_over(
+        self, lease: Lease, how: str, hint: str = "run the operation again; if it happens often, raise lock.lease_s"
+    ) -> LeaseLost:
+        """For `extend`: the error of a lease that the service does not know any more. `how` completes "the lock of ..."."""
+        return LeaseLost(f"the lock of {self.table} {how}", hint=hint, reason="taken-over", token=lease.token)
+
+    def ensure_latest(self, token: int, latest: int) -> None:
+        """For `break_lock`: `LockError` unless `token`, which an operator saw, is that of the latest grant."""
+        if token != latest:
+            raise LockError(
+                f"the lock of {self.table} has token {latest}, not {token}: another grant has followed",
+                hint=f"look again with `lakelock locks ls {self.table}`",
+                token=latest,
+            )
+
+    def still_held(self, holder: Holder, by: str, hint: str = "wait: a dead holder is replaced without your help") -> LockError:
+        """For `break_lock`: the error of a lock whose holder may be alive. `by` says what shows it: "whose lease runs ..."."""
+        return LockError(
+            f"the lock of {self.table} is held by {holder}, {by}",
+            hint=f"{hint}; to break it all the same, use force",
+            holder=holder.as_dict(),
+        )
 
     def acquire(self, *, wait_s: float) -> Lease:
         self._notice_fork()
@@ -158,9 +167,7 @@ class PollingProvider(LockProvider):
             try:
                 self.give_back(lease)
             except NO_SERVICE as error:
-                self._tell(
-                    EventKind.ALERT, problem=f"the lock was not given back; others wait up to {lease.lease_s:g} s: {error}"
-                )
+                self._warn(f"the lock was not given back; others wait up to {lease.lease_s:g} s: {error}")
             finally:
                 lease.lose("released")
                 self._held = None
@@ -176,7 +183,7 @@ class PollingProvider(LockProvider):
                 self.release(held)
 
     def _rest(self, wait_s: float) -> None:
-        """Stay away for half as long as we held the lock last, or a process in a loop leaves no gap for pollers to hit."""
+        """Stay away for half as long as we last held the lock: a process in a loop would leave no gap for pollers to hit."""
         rest_s = self._rested_at_s - self.runtime.monotonic_s()
         if rest_s > 0:
             self.runtime.sleep(min(rest_s, wait_s))
@@ -195,37 +202,34 @@ class PollingProvider(LockProvider):
 
     def _tried(self, attempt: Attempt, began_s: float, wait_s: float) -> Lease:
         holder: Holder | None = None
-        told_s, failure = began_s - _TELL_EVERY_S, None
-        while True:
-            self._ensure_open()
-            try:
-                tried_s = self.runtime.monotonic_s()
-                result = self.attempt(attempt)
-                if isinstance(result, Lease):
-                    return result
-                holder, failure = result or holder, None
-                attempt.saw(result, self.runtime.monotonic_s() - tried_s)
-            except NO_ANSWER as error:
-                attempt.doubt, failure = True, error
-            waited_s = self.runtime.monotonic_s() - began_s
-            if wait_s - waited_s < _SHORTEST_WAIT_S:
-                break
-            if self.runtime.monotonic_s() - told_s >= _TELL_EVERY_S:
-                told_s = self.runtime.monotonic_s()
-                self._tell(EventKind.WAITING_FOR_LOCK, holder=str(holder or "unknown"), waited_s=round(waited_s, 3))
-            self.pause(attempt, wait_s - waited_s)
-        if failure is not None:
-            raise ProviderUnavailable(
-                f"the lock of {self.table} could not be taken within {wait_s:g} s: {failure.message}", hint=failure.hint
-            ) from failure
-        raise self._timeout(holder, wait_s)
+        told_s = began_s - _TELL_EVERY_S
 
-    def _ensure_open(self) -> None:
-        if self._closed:
-            raise LockError(
-                f"the lock of {self.table} cannot be taken any more: its table was closed in this process",
-                hint="open the table anew; close it only when no thread uses it any more",
-            )
+        def look() -> Lease | None:
+            nonlocal holder
+            tried_s = self.runtime.monotonic_s()
+            try:
+                result = self.attempt(attempt)
+            except NO_ANSWER:
+                attempt.doubt = True
+                raise
+            if isinstance(result, Lease):
+                return result
+            holder = result or holder
+            attempt.saw(result, self.runtime.monotonic_s() - tried_s)
+            return None
+
+        def pause(left_s: float) -> None:
+            nonlocal told_s
+            now_s = self.runtime.monotonic_s()
+            if now_s - told_s >= _TELL_EVERY_S:
+                told_s = now_s
+                self._tell(EventKind.WAITING_FOR_LOCK, holder=str(holder or "unknown"), waited_s=round(wait_s - left_s, 3))
+            self.pause(attempt, left_s)
+
+        lease = self._wait_for(look, pause, began_s, wait_s)
+        if lease is None:
+            raise self._timeout(holder, wait_s)
+        return lease
 
     def _timeout(self, holder: Holder | None, wait_s: float) -> LockTimeout:
         who = f"held by {holder}" if holder else "contended"
@@ -236,16 +240,7 @@ class PollingProvider(LockProvider):
             waited_s=wait_s,
         )
 
-    def _tell(self, kind: EventKind, **facts: object) -> None:
-        self._events.emit(Event(kind, self.table, facts=facts))
-
     def _start_afresh(self) -> None:
-        self._pid = os.getpid()
+        super()._start_afresh()
         self._turnstile, self._mutex, self._held = Turnstile(self.runtime), self.runtime.mutex(), None
         self._rested_at_s = self.runtime.monotonic_s()
-
-    def _notice_fork(self) -> None:
-        """A forked process holds nothing, must not wait for threads that it does not have, and is another writer."""
-        if self._pid != os.getpid():
-            self._start_afresh()
-            self.writer = replace(self.writer, writer_id=self.runtime.uuid(), pid=self._pid)

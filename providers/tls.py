@@ -1,6 +1,6 @@
 """The PEM files of TLS, read before anything is connected.
 
-Drivers take a bad file for a lost connection, or ask the terminal for the password of a key.
+Drivers mistake a bad file for a lost connection, or ask the terminal for the password of a key.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lakelock.errors import SettingsError
 def tls_context(service: str, *, ca: str, certificate: str, key: str, password: str, hint: str, setting: str) -> ssl.SSLContext:
     """What a client trusts and shows to a service; `SettingsError` when one of the files cannot be used.
 
-    Without `ca` it trusts what the machine trusts. `password` is that of the key; it is never asked for.
+    Without `ca` it trusts what the machine trusts. `password` is the key's; nobody is asked for it.
     """
     try:
         context = ssl.create_default_context(cafile=ca or None)

@@ -1,4 +1,4 @@
-"""Tokens that grow for ever, at no cost per grant.
+"""Tokens that grow forever, at no cost per grant.
 
 The lock file carries the token of the latest grant, and the next grant adds one. But Java Hudi drops foreign fields when it
 writes the file, so the number would start again. Therefore tokens come from blocks: an object of its own holds the end of
@@ -32,7 +32,9 @@ def reserve_block(storage: Storage, *, expect_new: bool) -> tuple[int, int]:
         used = _parse(found.data)
         if storage.put_if_match(layout.LOCK_TOKEN, str(used + BLOCK).encode(), found.etag) is not None:
             return used + 1, used + BLOCK
-    raise StorageUnavailable(f"{layout.LOCK_TOKEN} keeps changing under our hands", hint="run the operation again")
+    raise StorageUnavailable(
+        f"{layout.LOCK_TOKEN} changed at each of {_ATTEMPTS} attempts to write it", hint="run the operation again"
+    )
 
 
 def _parse(data: bytes) -> int:

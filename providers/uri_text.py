@@ -21,7 +21,7 @@ def sendable(uri: str) -> str:
 
 
 def is_host(name: str) -> bool:
-    """Whether `name` can be asked of a name server at all: no empty part, none longer than 63 characters."""
+    """Whether a name server can be asked for `name` at all: no part is empty or longer than 63 characters."""
     try:
         name.encode("idna")
     except UnicodeError:

@@ -17,7 +17,7 @@ BATCH = 20
 
 @dataclass(frozen=True)
 class Tally:
-    """What a batch of seeds came to."""
+    """The result of a batch of seeds."""
 
     seeds: int
     transactions: int
@@ -52,7 +52,7 @@ def run_batch(seeds: range, *, parquet: bool = False) -> Tally:
     """Run some seeds in this process; with `parquet` all of them on Parquet files."""
     total, began_s = NOTHING, time.process_time()
     for seed in seeds:
-        # A run leaves a few megabytes of rubbish: looking for it in between takes a twentieth of the time.
+        # A run leaves a few megabytes of garbage; collecting it during the run would take a twentieth of the time.
         gc.disable()
         try:
             result = run(scenario_of(seed, parquet=parquet))
@@ -64,7 +64,7 @@ def run_batch(seeds: range, *, parquet: bool = False) -> Tally:
 
 
 def campaign(first: int, seeds: int, *, processes: int, parquet: bool = False) -> Iterator[Tally]:
-    """Run the seeds from `first` on, and give the total so far after each batch."""
+    """Run the seeds from `first` on, and yield the total so far after each batch."""
     batches = [range(start, min(start + BATCH, first + seeds)) for start in range(first, first + seeds, BATCH)]
     total = NOTHING
     if processes <= 1 or len(batches) <= 1:

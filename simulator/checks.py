@@ -70,11 +70,10 @@ class Checker:
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
         self.strays: dict[str, bool] = {}
-        """Files of stragglers that are there now, and whether their rows show beside those of the commit."""
+        """Files of stragglers that exist now, and whether their rows show beside those of the commit."""
         self.straggled = 0
         self._doubled_until_s = -1.0
         self._arrived_late: set[str] = set()
-        self.after_boundary = 0
 
     def fail(self, promise: str, detail: str) -> None:
         self.violations.append(Violation(promise, detail, self._hub.now_s))
@@ -141,7 +140,7 @@ class Checker:
         self._owners[instant] = process
 
     def ended(self, instant: str) -> None:
-        """The owner was told what became of its instant, or gave it up."""
+        """The owner was told the fate of its instant, or gave it up."""
         self._ended.add(instant)
 
     def could_not_tidy(self, instant: str) -> None:
@@ -151,7 +150,7 @@ class Checker:
     def excused(self, file: DataFile) -> bool:
         """A file that was written while or after others rolled its writer back, by one that could not remove it any more.
 
-        A foreign writer looks for markers before it says that it rolls back. Nobody but the file's writer knows of it then,
+        A foreign writer looks for markers before it says that it rolls back. Then only the file's writer knows of it,
         and nobody ever sees it.
         """
         owner = self._owners.get(file.instant)
@@ -162,7 +161,6 @@ class Checker:
         number = layout.decision_number(key)
         decision = Decision.from_bytes(data, key)
         if number <= self.boundary:
-            self.after_boundary += 1
             return
         if key in self._server.objects:
             self.fail("a decision is never rewritten", key)

@@ -1,4 +1,4 @@
-"""The engine of production on a simulated table: what the actors do with it."""
+"""The production engine on a simulated table: what the actors do with it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FAILED_ATTEMPTS = 0.1
 
 @dataclass(frozen=True)
 class Format:
-    """What rows are made of in memory and in base files: the kernels, and the way to and from their rows."""
+    """How rows are represented in memory and in base files: the kernels, and the conversion to and from their rows."""
 
     kernels: Kernels
     table: Callable[[Iterable[Row]], Any]
@@ -126,7 +126,7 @@ class _AttemptedTwice(Batch):
 
     def new_files(self, parts: Mapping[str, Any]) -> list[WriteStat]:
         stats = super().new_files(parts)
-        # Of upserts a straggler's new rows would be found by their keys, and changed by others: then they stay.
+        # New rows of an upsert's straggler would be found by their keys and changed by others: then they would stay.
         if self.follow is not None and self.context.operation == "INSERT":
             for partition, keyed in parts.items():
                 late = partial(write_new_files, self.context, partition, [keyed.rows], _LATE, kernels=self.kernels)

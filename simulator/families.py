@@ -26,7 +26,7 @@ _HOUR_BEHIND_MS = -3_600_000
 
 
 def stormy(scenario: Scenario, random: Random) -> Scenario:
-    """The same with writers that stand still while the log behind them is collected: where numbers are used twice."""
+    """Writers stand still while the log behind them is collected, so that numbers are used twice."""
     rates = {
         FaultKind.PAUSE: random.choice([0.01, 0.03]),
         FaultKind.PAUSE_AFTER: random.choice([0.0, 0.02]),
@@ -50,7 +50,7 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
 
 
 def paged(scenario: Scenario, random: Random) -> Scenario:
-    """Storage answers a listing in small pages, and everybody may stand still in between."""
+    """Storage answers a listing in small pages, and anybody may stand still between two of them."""
     pause_s = random.choice([0.3, 0.6])
     weather = Weather({FaultKind.PAUSE: 0.03}, latency_s=0.005, longest_pause_s=pause_s, hot=f"list {layout.TIMELINE}")
     actors = tuple(replace(plan, skew_ms=0, rate=1.0, think_s=0.02) for plan in scenario.actors)
@@ -98,7 +98,7 @@ def crowded_opening(scenario: Scenario, random: Random) -> Scenario:
 
 
 def same_moment(scenario: Scenario, random: Random) -> Scenario:
-    """Everybody's clock is behind the table's times, so that all take the next one, and what they take back stays."""
+    """Everybody's clock is behind the table's times, so that all take the same next one; what they fail to take back stays."""
     rates = {FaultKind.UNAVAILABLE: 0.03, FaultKind.CRASH: 0.003, FaultKind.PAUSE: random.choice([0.0, 0.01])}
     weather = Weather(rates, latency_s=0.01, longest_pause_s=4.0, hot=f"delete {layout.TIMELINE}/")
     slow = tuple(replace(plan, skew_ms=_HOUR_BEHIND_MS, think_s=0.05) for plan in scenario.actors)
@@ -118,7 +118,7 @@ def late_reapers(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _reaped(scenario: Scenario, weather: Weather, lock: LockKind, *, reapers: int) -> Scenario:
-    """The scenario with some who reap and one who collects, again and again."""
+    """The scenario with some actors that reap and one that collects, again and again."""
     keepers = [_chores(f"reaper-{number}", number, 20, Reap, 0.3) for number in range(reapers)]
     keepers.append(_chores("collector", reapers, 40, Collect, 0.2))
     actors = (*scenario.actors, *keepers)
@@ -162,6 +162,6 @@ def has_family(seed: int) -> bool:
 
 
 def in_family(scenario: Scenario) -> Scenario:
-    """The scenario changed by the family whose turn it is."""
+    """The scenario, changed by the family whose turn it is."""
     family = FAMILIES[scenario.seed // ONE_IN % len(FAMILIES)]
     return family(scenario, Random(f"family/{scenario.seed}"))

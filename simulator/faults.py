@@ -76,7 +76,7 @@ class Faults:
         self._write = _ladder(weather, _WRITE)
 
     def fate(self, task: Task, what: str, *, writes: bool) -> tuple[float, Fault | None]:
-        """How long the request is under way, and what happens to it. Draws equally many numbers for each request."""
+        """How long the request takes, and what happens to it. Draws equally many numbers for each request."""
         task.requests += 1
         random = task.random.random
         delay, coin, amount = -log(1.0 - random()) * self.weather.latency_s, random(), random()

@@ -1,4 +1,4 @@
-"""Writers that know nothing of lakelock but follow Hudi's rules: the same lock, the timeline, heartbeats, file-group conflicts.
+"""Writers that know nothing of lakelock and follow Hudi's rules: the same lock, the timeline, heartbeats, file-group conflicts.
 
 `eager` ones also roll back whatever they find pending, as Java Hudi does with `hoodie.clean.failed.writes.policy=EAGER`; the
 others only what has no heartbeat any more. Safety next to them is what Hudi gives: it holds while the lock holds.
@@ -39,7 +39,7 @@ LOOKS_WITHIN_S = 1.0
 
 @dataclass(frozen=True)
 class Foreign(Operation):
-    """What another engine does; an error from it tells nothing."""
+    """What another engine does; an error from it says nothing about the outcome."""
 
     eager: bool = field(default=False, kw_only=True)
 
@@ -68,7 +68,7 @@ class ForeignWrite(Foreign):
 
 @dataclass(frozen=True)
 class ForeignClustering(Foreign):
-    """Move all rows of one partition into one new file group, which changes none of them."""
+    """Move all rows of one partition into one new file group without changing them."""
 
     part: str
 
@@ -105,7 +105,7 @@ class _Foreign:
                 if len([i for i in read_timeline(self._storage).instants if i.requested == newest]) == 1:
                     return newest
                 self._storage.delete([requested])
-        raise RolledBackError("no instant to be had", hint="run again")
+        raise RolledBackError("could not allocate an instant", hint="run again")
 
     def _was_used(self, instant: str) -> bool:
         """Whether a transaction has had this time, or has tried to take it. Assumed of Hudi's clocks, so no request is made."""

@@ -1,4 +1,4 @@
-"""Families about what comes late or twice: batches that run twice, claims, files of sleepers, answers to decisions."""
+"""Families in which something comes late or twice: batches that run twice, claims, files of sleepers, replies to decisions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DECISIONS = (f"put-if-absent {layout.DECISIONS}/", f"get {layout.DECISIONS}/")
 
 
 def twinned(scenario: Scenario, random: Random) -> Scenario:
-    """Two runs of one query side by side, batch by batch, blind ones among them: where a batch may be applied twice."""
+    """Two runs of one query side by side, batch by batch, some of them blind, so that a batch may be applied twice."""
     batches = tuple(_batch(_OWN + version, version, random) for version in range(1, random.randint(4, 8)))
     think_s = random.choice([0.01, 0.1])
     twins = tuple(ActorPlan(name, batches, think_s=think_s) for name in ("query", "query-twin"))
@@ -75,7 +75,7 @@ def sleepy(scenario: Scenario, random: Random) -> Scenario:
 
 
 def doubtful(scenario: Scenario, random: Random) -> Scenario:
-    """Decisions whose answer does not come, also of writers whose commit is tried by one process and given up by another."""
+    """Decisions without a reply, also of writers whose commit is tried by one process and given up by another."""
     rates = {
         FaultKind.LOST_REPLY: random.choice([0.0, 0.01]),
         FaultKind.UNAVAILABLE: random.choice([0.015, 0.025]),
@@ -119,7 +119,7 @@ def _half(number: int, column: str, random: Random) -> Operation:
 
 
 def _writers(scenario: Scenario) -> tuple[ActorPlan, ...]:
-    """The actors of the scenario who have no chores."""
+    """The actors of the scenario that have no chores."""
     return tuple(actor for actor in scenario.actors if actor.name != "keeper")
 
 

@@ -1,6 +1,6 @@
 """Lock services in the simulator: the real one over simulated storage, and three that break their promise.
 
-No lock service, however bad, may cost a lakelock table anything but time. The bad ones share one `LockRoom` per run.
+However bad a lock service is, it may cost a lakelock table nothing but time. The bad ones share one `LockRoom` per run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LockRoom:
 
     @property
     def silent(self) -> bool:
-        """Silent most of the time; every third interval it answers, until it does not any more."""
+        """Silent most of the time: it answers in every third interval, until it falls silent for good."""
         if self.kind is not LockKind.SILENT or self.calm:
             return False
         return self.hub.now_s >= self.silent_from_s or int(self.hub.now_s / _SILENCE_S) % 3 != 2
@@ -78,10 +78,10 @@ class _Timed(PollingProvider):
 
 
 class SimStorageLock(_Timed, StorageLockProvider):
-    """The lock next to the table, as it is in production, but for what only people read."""
+    """The lock next to the table as in production, without what only people read."""
 
     def _left_s(self, seen: Sighting) -> float | None:
-        # It costs requests, and the operator of a run breaks the lock whatever the answer: seeds mean what they meant.
+        # It costs requests, and the operator of a run breaks the lock whatever the answer: seeds keep their histories.
         return None
 
 

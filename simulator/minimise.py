@@ -18,7 +18,7 @@ MOST_RUNS = 150
 
 @dataclass(frozen=True)
 class Small:
-    """The smallest failing run that was found: `result` is of a scenario with fewer operations, and only these faults."""
+    """The smallest failing run that was found: `result` belongs to a scenario with fewer operations and only these faults."""
 
     result: Result
     faults: tuple[Fault, ...]

@@ -1,4 +1,4 @@
-"""Running one seed: actors, then quiet, then the checks of the whole."""
+"""Runs one seed: the actors, then a quiet period, then the checks of the whole run."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
 QUIET_S = 700.0
-"""Longer than any lease, any heartbeat's limit and any late request, and than a probe may be left lying."""
+"""Longer than any lease, any heartbeat's limit, any late request, and the time after which an abandoned probe is swept."""
 
 LAST = 1_000_000
-"""The number of the operation that the last writer does when all is quiet."""
+"""The number of the operation that the last writer runs when all is quiet."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one run. `digest` is equal for equal runs."""
+    """The result of one run. `digest` is equal for equal runs."""
 
     scenario: Scenario
     violations: tuple[Violation, ...]

@@ -45,7 +45,7 @@ class SimRuntime:
         return _Repeating(self._hub, self._process, interval_s / self._process.rate, action)
 
     def gather(self, calls: Sequence[Callable[[], T]], *, limit: int) -> list[T]:
-        """One after the other, in an order that the seed chooses; all run, and then the first error is raised."""
+        """One after the other, in an order that the seed chooses; all of them run, and then the first error is raised."""
         order = list(range(len(calls)))
         if limit > 1 and len(order) > 1:
             self._hub.current.random.shuffle(order)

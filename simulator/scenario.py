@@ -45,7 +45,7 @@ class Scenario:
     early: bool = True
     lease_s: float = 3.0
     stragglers: bool = False
-    """Whether tasks have attempts that write when their commit has looked for them, and are killed then."""
+    """Whether tasks have attempts that write after their commit has looked for them, and are then killed."""
     silent_from_s: float = inf
     """From here on a lock service that falls silent never answers again, until the actors have finished."""
 

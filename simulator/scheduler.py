@@ -1,4 +1,4 @@
-"""One thing runs at a time, on virtual time: tasks are greenlets, and the seed alone decides who goes on when.
+"""One thing runs at a time, on virtual time: tasks are greenlets, and the seed alone decides which one goes on when.
 
 A task runs until it waits (for a request, a sleep, another task); then the earliest waiter goes on. Processes group tasks: a
 process can be paused or killed with all its tasks, and a killed one runs nothing any more, not even a `finally`.
@@ -93,7 +93,7 @@ class Hub:
         return task
 
     def wait(self, seconds: float) -> None:
-        """Let the running task wait, and others run."""
+        """Let the running task wait while others run."""
         task = self.current
         if task.process.dead:
             raise Dead

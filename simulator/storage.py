@@ -1,7 +1,7 @@
 """Storage in the simulator: one linearizable server, and for each process a client whose requests can go wrong.
 
 The server does what object stores promise: each request takes effect at one moment between its sending and its answer, a
-listing is consistent within a page, and pages are fetched one after the other. Everything else is the client's trouble.
+listing is consistent within a page, and pages are fetched one after the other. Everything else is the client's problem.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SimServer:
         return None if found is None or found.etag != etag else self.write(key, data, process)
 
     def has_had(self, key: str) -> bool:
-        """Whether there has ever been such an object; for those who look from outside."""
+        """Whether there has ever been such an object, for observers."""
         return key in self._ever
 
     def delete(self, keys: Sequence[str], process: Process) -> None:
@@ -101,7 +101,7 @@ class SimServer:
         return shown, False
 
     def folder(self, prefix: str) -> list[str]:
-        """Keys in a folder now, for those who look from outside."""
+        """Keys in a folder now, for observers."""
         first, last = bisect_left(self.keys, prefix + "/"), bisect_left(self.keys, prefix + "0")
         return self.keys[first:last]
 

@@ -1,7 +1,7 @@
 """Attempts of tasks that go on when their commit no longer looks for them, and are killed with their files complete.
 
 Spark makes a second attempt of a task that is slow or whose executor it takes for lost, and tells nobody that one has ended. An
-attempt that lives looks in the end whether it is late (`spark_plugin/writing/late_tasks.py`); these are killed before that.
+attempt that survives checks in the end whether it is late (`spark_plugin/writing/late_tasks.py`); these are killed before that.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 from lakelock.errors import LakelockError
+from lakelock.simulator.checks import Checker
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.operations import Insert, Look, Operation, Reap, Upsert
 from lakelock.simulator.rows import Row
 from lakelock.simulator.runtime import SimRuntime
 from lakelock.simulator.scenario import BUSIEST, HOT, ActorPlan, Scenario
-
-if TYPE_CHECKING:
-    from lakelock.simulator.world import World
+from lakelock.simulator.scheduler import Hub, Process
+from lakelock.simulator.storage import SimStorage
 
 OFTEN = 0.3
 """How often a task has such an attempt."""
@@ -34,26 +33,29 @@ Attempt = Callable[..., object]
 class Stragglers:
     """Starts them, each in a process of its own."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(
+        self, hub: Hub, checker: Checker, process: Callable[[str], Process], storage: Callable[[Process], SimStorage]
+    ) -> None:
+        self._hub, self._checker = hub, checker
+        self._process, self._storage = process, storage
         self._number = 0
 
     def follow(self, instant: str, attempt: Attempt) -> None:
         """Now and then make this attempt, once the instant is decided."""
-        hub = self._world.hub
+        hub = self._hub
         if hub.current.random.random() >= OFTEN:
             return
         self._number += 1
-        process = self._world.process(f"straggler-{self._number}")
+        process = self._process(f"straggler-{self._number}")
         hub.spawn(process, lambda: self._run(instant, attempt, SimRuntime(hub, process)), process.name)
 
     def _run(self, instant: str, attempt: Attempt, runtime: SimRuntime) -> None:
-        hub = self._world.hub
+        hub = self._hub
         for _ in range(_LOOKS):
-            if self._world.checker.is_decided(instant):
+            if self._checker.is_decided(instant):
                 hub.wait(_LATE_S * hub.current.random.random() ** 2)
                 with suppress(LakelockError):
-                    attempt(storage=self._world.storage(hub.current.process), runtime=runtime)
+                    attempt(storage=self._storage(hub.current.process), runtime=runtime)
                 return
             hub.wait(_LOOK_S)
 
@@ -61,7 +63,7 @@ class Stragglers:
 def straggling(scenario: Scenario, random: Random) -> Scenario:
     """Rows that nobody looks up and rows that are rewritten all the time, with stragglers, readers, and somebody who sweeps.
 
-    Nobody reads rows to write what follows from them, which would make rows for good that show for a while only.
+    Nobody reads rows to write what follows from them: that would make permanent what shows only for a while.
     """
     rates = {FaultKind.SLOW: random.choice([0.01, 0.04]), FaultKind.PAUSE: random.choice([0.0, 0.002])}
     weather = Weather(rates, latency_s=0.01, longest_pause_s=2.0, hot="upload ")

@@ -40,7 +40,7 @@ BY_COLUMN_ONE_IN, BY_COLUMN = 16, 9
 
 
 def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
-    """The scenario of a seed; the same on every machine. With `parquet` its base files are of that, else in one of 128."""
+    """The scenario of a seed, the same on every machine. Its base files are Parquet with `parquet` and in one seed of 128."""
     scenario = _scenario_of(seed)
     if seed % BY_COLUMN_ONE_IN == BY_COLUMN and scenario.foreign == "none":
         scenario = by_column(scenario, Random(f"columns/{seed}"))
@@ -83,7 +83,7 @@ def _scenario_of(seed: int) -> Scenario:
 
 
 def clustered(actors: tuple[ActorPlan, ...], random: Random) -> tuple[ActorPlan, ...]:
-    """In half of the scenarios with a foreign writer it clusters now and then, beside somebody who counts rows."""
+    """In half of the scenarios with a foreign writer, it clusters now and then, beside an actor that counts rows."""
     if random.random() < 0.5:
         return actors
     made = []

@@ -30,7 +30,7 @@ from lakelock.simulator.checks import Checker
 from lakelock.simulator.engine import LIGHT, PARQUET, Engine
 from lakelock.simulator.faults import Faults
 from lakelock.simulator.locks import LockRoom, open_lock
-from lakelock.simulator.operations import Insert, Operation, Relay, State, Upsert, state_of
+from lakelock.simulator.operations import Insert, Look, Operation, Relay, State, Upsert, state_of
 from lakelock.simulator.rows import SCHEMA
 from lakelock.simulator.runtime import SimRuntime
 from lakelock.simulator.scenario import ActorPlan, Scenario
@@ -60,7 +60,7 @@ class Answer(str, Enum):
 
 @dataclass(frozen=True)
 class Told:
-    """One answer (or the death of the one who asked), when it was asked and when it came."""
+    """One answer (or the death of its actor), with the times of the request and of the answer."""
 
     operation: int
     actor: str
@@ -80,7 +80,7 @@ class Trace:
     reads: dict[int, State] = field(default_factory=dict)
     begun: int = 0
     rejected: set[str] = field(default_factory=set)
-    """Instants of which an event said so."""
+    """Instants that an event reported."""
 
 
 class World:
@@ -106,7 +106,7 @@ class World:
         )
         self.location = StorageLocation(self.server.uri)
         self.properties = _PROPERTIES
-        self._stragglers = Stragglers(self)
+        self._stragglers = Stragglers(self.hub, self.checker, self.process, self.storage)
         self._processes = 0
         self._births: dict[int, Callable[[], None]] = {}
         self.hub.on_death = self._died
@@ -123,7 +123,7 @@ class World:
     def coordinator(self, process: Process) -> Coordinator:
         """Open the table in a process, as `Coordinator.open` does."""
         storage, runtime = self.storage(process), SimRuntime(self.hub, process)
-        events = Events((lambda event: self._heard(process, event),))
+        events = Events((lambda event: self._on_event(process, event),))
         writer = WriterIdentity.of_this_process(runtime, process.name)
         opening = Opening("simulated:", self.settings, storage, runtime, writer, events)
         provider = open_lock(self.scenario.lock, self.room, opening, process, self._overran)
@@ -144,7 +144,7 @@ class World:
         if then is not None:
             then()
 
-    def _heard(self, process: Process, event: Event) -> None:
+    def _on_event(self, process: Process, event: Event) -> None:
         if event.kind is EventKind.BEGAN:
             self.trace.begun += 1
             self.checker.owns(event.instant, process)
@@ -218,7 +218,7 @@ class Actor:
     def _do(self, engine: Engine, operation: Operation) -> bool:
         """Run an operation and check the answer; True if a replay of it is due."""
         published = self.world.checker.published
-        if not operation.writes and type(operation).__name__ == "Look":
+        if isinstance(operation, Look):
             self._look(engine, operation)
             return False
         try:

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
     from lakelock.spark_plugin.lake_table import LakeTable
     from lakelock.spark_plugin.locking import locked_together
+    from lakelock.spark_plugin.registration import register
     from lakelock.spark_plugin.results import WriteResult
-    from lakelock.spark_plugin.session_conf import register
 
 __all__ = ["LakeTable", "LakelockDataSource", "WriteResult", "locked_together", "register"]
 
 _HOMES = {
     "LakeTable": "lake_table",
-    "LakelockDataSource": "datasource",
+    "LakelockDataSource": "data_source.source_class",
     "WriteResult": "results",
     "locked_together": "locking",
-    "register": "session_conf",
+    "register": "registration",
 }
 
 

@@ -1,4 +1,4 @@
-"""What the calls of a `LakeTable` are given, in the form in which the engine takes it."""
+"""Turns the arguments of a `LakeTable`'s methods into what the engine takes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def changed(
     duplicates: Duplicates | None = None,
     missing_columns: MissingColumns | None = None,
 ) -> WriteSettings:
-    """The settings of one write, with what its call says otherwise."""
+    """The settings of one write, with the changes that its call asks for."""
     if duplicates not in (None, "error", "any"):
         raise InputError(f"duplicates is {duplicates!r}", hint='use duplicates="error" or duplicates="any"')
     if missing_columns not in (None, "error", "keep", "null"):
@@ -52,7 +52,7 @@ def changed(
 
 
 def numbered(txn_app_id: object, txn_version: object) -> AppTransaction | None:
-    """The application's own number of a write, None if it has none; `InputError` unless both parts are there and can be."""
+    """The application's own number of a write, None if it has none; `InputError` unless both parts are given and valid."""
     if txn_app_id is None and txn_version is None:
         return None
     if txn_app_id is None or txn_version is None:
@@ -81,5 +81,5 @@ def instant_of(moment: str | datetime) -> str:
 
 
 def plain(value: object) -> object:
-    """An enumeration's text as a plain string: Spark 4.0 cannot take another."""
+    """An enumeration's text as a plain string, the only kind that Spark 4.0 accepts."""
     return str(value) if isinstance(value, str) else value

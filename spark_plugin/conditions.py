@@ -1,4 +1,4 @@
-"""A condition on rows that says the same of a row however often it is asked.
+"""A condition on rows that gives the same answer about a row however often it is asked.
 
 A delete or an overwrite asks several times: which rows go, whether the new rows fit, whether rows that others added meanwhile
 are concerned; and so does each attempt. Spark holds `current_timestamp()` still within one query only.
@@ -32,13 +32,13 @@ class Condition:
 
     @classmethod
     def of(cls, spark: SparkSession, schema: StructType, given: str | Column) -> Condition:
-        """The condition on rows of `schema`, at this moment. `InputError` if its answers are not certain, as with `rand()`."""
+        """The condition on rows of `schema`, at this moment. `InputError` if its answers may vary, as with `rand()`."""
         analysed = spark.createDataFrame([], schema).where(given)._jdf.queryExecution().analyzed()
         if not analysed.deterministic():
             raise InputError(
                 f"the condition {condition_text(given)} may answer differently each time that it is asked about a row",
-                hint="choose the rows first, and delete them by key: table.delete(table.read().where(...)) asks once; "
-                "a UDF that always answers the same must not be declared asNondeterministic()",
+                hint="choose the rows first, and delete them by key: table.delete(table.read().where(...)) asks once. "
+                "A UDF that always answers the same must not be declared asNondeterministic()",
             )
         filled = analysed
         for rule in _TIME_RULES:

@@ -1,4 +1,4 @@
-"""Making a table from a Spark schema, or finding that the one which is there has it."""
+"""Makes a table from a Spark schema, or checks that an existing one matches the definition."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Definition:
         name: str | None,
         hive_style: bool,
     ) -> Definition:
-        """Checked, `SchemaError` or `InputError` before anything is written."""
+        """The definition, checked: `SchemaError` or `InputError` before anything is written."""
         if not key:
             raise InputError("a table needs a key", hint='name the columns that identify a row: key=["order_id"]')
         columns = TableSchema.from_arrow(arrow_schema(schema))
@@ -56,7 +56,7 @@ class Definition:
         return cls(properties, columns, name)
 
     def make(self, location: StorageLocation, runtime: Runtime, *, if_not_exists: bool) -> bool:
-        """Make the empty table; False if it is there already and `if_not_exists`."""
+        """Make the empty table; False if it exists and `if_not_exists` is set."""
         return create_table(location.open(), self.properties, runtime, if_not_exists=if_not_exists)
 
     def check(self, coordinator: Coordinator) -> None:

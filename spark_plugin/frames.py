@@ -49,7 +49,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def spark_conf(spark: SparkSession) -> dict[str, str]:
-    """What the session sets under `spark.lakelock.`, without that prefix being taken off."""
+    """What the session sets under `spark.lakelock.`, with that prefix."""
     found = spark.conf.getAll
     values: Mapping[str, str] = found() if callable(found) else found
     return {key: str(value) for key, value in values.items() if key.startswith(CONF_PREFIX)}
@@ -72,12 +72,12 @@ def require_batch(df: object, verb: str) -> DataFrame:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks the cluster can run at once, as far as Spark tells."""
+    """How many tasks the cluster can run at once, as far as Spark reports it."""
     return max(1, spark.sparkContext.defaultParallelism)
 
 
 def require_classic(spark: SparkSession) -> None:
-    """`InputError` on Spark Connect, which has neither job tags of our kind nor a driver process to commit in.
+    """`InputError` on Spark Connect, which has neither the job tags that lakelock needs nor a driver process to commit in.
 
     `SparkGone` for a session that was stopped, `UnsupportedSpark` for a JVM with an older Spark than PySpark's.
     """

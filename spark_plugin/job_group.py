@@ -28,7 +28,7 @@ _DESCRIPTION, _INTERRUPT = "spark.job.description", "spark.job.interruptOnCancel
 
 @contextmanager
 def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Callable[[], None]) -> Iterator[None]:
-    """Run Spark jobs as one cancellable group. `check` is called all the while; what it raises cancels them at once.
+    """Run Spark jobs as one cancellable group. `check` is called repeatedly; an error that it raises cancels them at once.
 
     Leaves by the error of `check`, by the typed error of a task, or by `WriteFailed` with the cause in one line. Where Spark
     itself has gone its own error passes, for only the owner of the transaction can say what became of that.
@@ -46,7 +46,7 @@ def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Ca
             check()
         except LakelockError as error:
             causes.append(error)
-            with _whatever_spark_says():
+            with _ignoring_spark():
                 context.cancelJobsWithTag(tag)
 
     watcher = runtime.every(WATCH_INTERVAL_S, watch, name="job-watch")
@@ -61,12 +61,12 @@ def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Ca
             raise
         raise readable(error) from error
     except BaseException:
-        with _whatever_spark_says():
+        with _ignoring_spark():
             context.cancelJobsWithTag(tag)
         raise
     finally:
         watcher.stop()
-        with _whatever_spark_says():
+        with _ignoring_spark():
             context.removeJobTag(tag)
             for name, value in before.items():
                 context.setLocalProperty(name, value)  # type: ignore[arg-type]
@@ -74,8 +74,8 @@ def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Ca
         raise causes[0]
 
 
-def _whatever_spark_says() -> AbstractContextManager[None]:
-    """Around tidying up, which must not hide the error that is on its way when Spark has gone."""
+def _ignoring_spark() -> AbstractContextManager[None]:
+    """For clean-up, which must not hide the error that is being raised when Spark has gone."""
     return suppress(Py4JError, OSError, AttributeError)
 
 

@@ -25,7 +25,7 @@ _SETTINGS = {
 
 
 def spark_path(spark: SparkSession, path: str | Path, uri: str) -> str:
-    """The path to give to Spark's readers: as the user wrote it where Spark knows that scheme, else a scheme it knows.
+    """The path to give to Spark's readers: as the user wrote it where Spark knows that scheme, else with one that it knows.
 
     Local paths become absolute, so that a default file system other than the local one does not matter.
     `SettingsError` with the jars and settings that are needed when Spark has no file system for the path.

@@ -1,4 +1,4 @@
-"""What a Spark user sees of a table's locks: reads that keep writers away, and the locks as data frames."""
+"""A table's locks for Spark users: reads that keep writers away, and the locks as data frames."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LockedReads:
         with coordinator.data.holding(coordinator.data.request(operation, targets)):
             yield
 
-    def _asked(self, operation: str, partition: Targets = None) -> tuple[DataLocking, LockRequest]:
+    def _lock_request(self, operation: str, partition: Targets = None) -> tuple[DataLocking, LockRequest]:
         """What an operation on this table locks, for `locked_together`."""
         data = self._coordinator.data
         return data, data.request(operation, resources_of(partition, self._coordinator.properties))
@@ -92,9 +92,9 @@ def locked_together(*statement: tuple[LockedReads, str] | tuple[LockedReads, str
 
     `with locked_together((t1, "SELECT", "month=1"), (t2, "INSERT", "month=2")):` is what Hive takes for an INSERT into t2 that
     selects from t1. Each part names a table, an operation and, where they are known, its partitions. Inside, reads and writes
-    that need no more than that do not wait. How long the whole waits is said by `data_locks.*` of the first table.
+    that need no more than that do not wait. How long the request waits is set by `data_locks.*` of the first table.
     """
-    with holding_together([table._asked(*what) for table, *what in statement]):
+    with holding_together([table._lock_request(*what) for table, *what in statement]):
         yield
 
 

@@ -1,4 +1,4 @@
-"""When Spark goes away under a write: the user hears what became of the transaction, in place of a broken connection.
+"""When Spark goes away during a write, the user is told what became of the transaction, instead of a broken connection.
 
 Storage and locks are reached without the JVM, so this process can roll its transaction back after Spark has ended.
 """
@@ -41,9 +41,9 @@ def require_running(spark: SparkSession) -> None:
 
 
 def needs_spark(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[Self, P], T]:
-    """A method that fails with `SparkGone`, rather than by a broken connection, when Spark goes away under it.
+    """A method that fails with `SparkGone`, rather than a broken connection, when Spark goes away during the call.
 
-    For methods of whatever has its session in `_spark`.
+    For methods of objects that keep their session in `_spark`.
     """
 
     @wraps(method)
@@ -75,9 +75,9 @@ def outcome_told(spark: SparkSession, tx: Transaction, path: str) -> Iterator[No
 
 
 def ended_by(error: BaseException, spark: SparkSession, tx: Transaction, path: str) -> SparkGone | None:
-    """What to raise in place of an error that came because Spark went away; the transaction has then ended.
+    """What to raise instead of an error that Spark's end caused; the transaction has then ended.
 
-    An interruption, too, ends the transaction, and says by a note what became of it.
+    An interruption also ends the transaction, and gets a note that says what became of it.
     """
     if isinstance(error, LakelockError):
         return None

@@ -20,7 +20,7 @@ _GLOB = re.compile(r"([\\{}\[\]*?])")
 def read_files(spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> DataFrame:
     """A frame over these files and no others, with the columns of `schema`; a column that a file lacks is null there.
 
-    `root` is the table's path as Spark knows it. `StorageError` when a file of the snapshot is gone already.
+    `root` is the table's path as Spark knows it. `StorageError` when a file of the snapshot is already gone.
     Spark plans 2,000 explicit paths in seconds but a name filter over the folder in milliseconds, so there are two ways.
     A name filter is one alternation that every file is matched against: for very many files explicit paths win again.
     """
@@ -48,7 +48,7 @@ def _frame(spark: SparkSession, root: str, files: Sequence[DataFile], schema: St
 
 
 def _folders(root: str, files: Sequence[DataFile]) -> list[str]:
-    """The table's folder, and those inside it that Spark would skip because of how they begin."""
+    """The table's folder, and those inside it that Spark would skip because of how their names begin."""
     hidden = set()
     for partition in {file.partition for file in files}:
         segments = partition.split("/")
@@ -63,10 +63,10 @@ def _escaped(path: str) -> str:
 
 
 def _gone(files: Sequence[DataFile], missing: Sequence[str], problem: str = "") -> StorageError:
-    """Spark leaves out files that it does not find, and a cleaner may have removed one: rows must never vanish so."""
+    """Spark leaves out files that it does not find, and a cleaner may have removed one: rows must never vanish like that."""
     what = f"{len(missing)} of the {len(files)} files of this snapshot are gone, the first is {missing[0]}" if missing else ""
     return StorageError(
         what or f"a file of this snapshot is gone: {problem.splitlines()[0]}",
-        hint="read again; for reads as of old times let the cleaner keep more commits",
+        hint="read again; to read as of old times, let the cleaner keep more commits",
         missing=list(missing[:5]),
     )

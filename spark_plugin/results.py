@@ -13,7 +13,7 @@ class WriteResult:
     """A committed write. `instant` names it in `table.read(as_of=...)` and `table.changes(since=...)`.
 
     Counts are rows. `rows_inserted` are new rows, `rows_updated` replaced ones; rows that were only carried over into a new
-    file count nowhere. `redone` counts the attempts that a conflict cost, `conflicts` says with whom.
+    file are not counted. `redone` counts the attempts that conflicts cost, `conflicts` says with whom.
     """
 
     operation: str

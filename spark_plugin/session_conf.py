@@ -1,39 +1,22 @@
-"""How `format("lakelock")` gets to know what the session sets under `spark.lakelock.`, and never goes on without.
+"""How `format("lakelock")` learns what the session sets under `spark.lakelock.`, and never goes on without it.
 
 Spark gives a data source in Python its options only: neither the process that plans a write nor the one that commits it can
-ask the session. So the driver registers a data source that carries the session's confs. Whether that was done, and whether
-it still is the truth, the tasks know: Spark sends them every conf of the session.
+ask the session. So the driver registers a data source that carries the session's confs (`registration.py`). The tasks
+know whether that was done and is still right: Spark sends them every conf of the session.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
 from lakelock.errors import SettingsError
 from lakelock.settings.resolver import SPARK_PREFIX, Resolved, setting_of
-from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _FILE = "config"
 OF_READS = ("storage.", "listing.", _FILE)
-"""What of the settings a read depends on: it takes no lock."""
-
-
-def register(spark: SparkSession) -> None:
-    """Register `format("lakelock")` with what the session sets under `spark.lakelock.` now. Once is enough for each session.
-
-    After a change of these confs call it again: until then writes fail, they do not go on with the old ones.
-    """
-    from lakelock.spark_plugin.frames import spark_conf
-
-    # Of its own module it is not an attribute, so that it is sent to Spark's Python processes by value, with the confs.
-    known = type(LakelockDataSource.__name__, (LakelockDataSource,), {"conf": spark_conf(spark)})
-    spark.dataSource.register(known)
+"""The settings that a read depends on: it takes no lock."""
 
 
 def conf_in_task() -> dict[str, str]:
@@ -54,7 +37,7 @@ def ensure_known(
 ) -> None:
     """`SettingsError` if the `session` sets, or no longer sets, what is not `known` and no option has `chosen`.
 
-    `of`: only settings whose names begin so matter.
+    `of`: only settings whose names begin like this matter.
     """
     changed = sorted(key for key in {*session, *known} if session.get(key) != known.get(key))
     unknown = [key for key in changed if _setting(key) not in chosen and (not of or _setting(key).startswith(of))]

@@ -8,7 +8,6 @@ from lakelock.errors import InputError
 from lakelock.occ.conflicts.footprint import AppTransaction
 
 QUERY_ID = "sql.streaming.queryId"
-BATCH_ID = "streaming.sql.batchId"
 
 
 def micro_batch(df: DataFrame, batch_id: int) -> AppTransaction:

@@ -25,7 +25,7 @@ def require_supported_pyspark() -> None:
         raise UnsupportedSpark(
             f"lakelock.spark_plugin needs {RANGE}; found PySpark {pyspark.__version__} in {pyspark.__path__[0]}",
             hint="use a cluster with Spark 4, and pip install 'lakelock[spark]' in the Python of its driver and workers; "
-            "beside Spark 3 only the command `lakelock` and the engine without Spark work",
+            "with Spark 3 only the command `lakelock` and the engine without Spark work",
             found=pyspark.__version__,
         )
 

@@ -29,8 +29,8 @@ class LakeTransaction:
     """`with table.transaction() as tx:` — reads see the table as it was at the beginning, writes are committed together.
 
     It is rejected (`ConflictError`) if somebody commits what its reads would have seen. It is never run again by itself,
-    because only its author can compute anew. Leaving the block by an exception withdraws everything. `result` tells after
-    the block what was committed.
+    because only its author can compute the result again. Leaving the block by an exception withdraws everything. After the
+    block `result` says what was committed.
 
     A transaction whose version its application has applied before can still read, but its writes do nothing: `already_applied`
     says so in the block, which may return at once, and so does `result` after it.
@@ -46,7 +46,7 @@ class LakeTransaction:
         application: AppTransaction | None,
         instead: Callable[[LakelockError], Committed | None],
     ) -> None:
-        """`instead` gives the result where the application has applied its version before, None for any other error."""
+        """`instead` gives the result where the application has applied its version before, and None for any other error."""
         self._begin, self._make_attempt = begin, attempt
         self._application, self._instead = application, instead
         self._applied: Committed | None = None
@@ -106,8 +106,8 @@ class LakeTransaction:
         return self._applied is not None
 
     def read(self, where: str | Column | None = None, *, include_meta: bool = False) -> DataFrame:
-        """The rows (that satisfy `where`) as of the transaction's beginning. Say in `where` all that the result depends on:
-        only what satisfies it is watched."""
+        """The rows (that satisfy `where`) as of the transaction's beginning. Say in `where` everything that the result
+        depends on: only rows that satisfy it are watched."""
         attempt = self._open()
         frame = attempt.read(attempt.tx.snapshot().files, meta=include_meta)
         if where is None:

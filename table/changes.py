@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lakelock.errors import InputError
@@ -38,17 +38,10 @@ def changed_files(commits: Iterable[tuple[Instant, CommitMetadata]]) -> Changes:
     return Changes(tuple(instants), tuple(sorted(file for group, file in newest.items() if group not in replaced)))
 
 
-def read_changes(
-    storage: Storage,
-    timeline: Timeline,
-    since: str,
-    until: str | None = None,
-    *,
-    known: MutableMapping[str, CommitMetadata] | None = None,
-) -> Changes:
+def read_changes(storage: Storage, timeline: Timeline, since: str, until: str | None = None) -> Changes:
     """What completed after `since` and not after `until` (instant times; completion decides, as in Hudi 1.x).
 
-    One read per commit that `known` does not hold yet. A start before the archived part of the timeline is refused:
+    One read per commit. A start before the archived part of the timeline is refused:
     part of the answer would be missing.
     """
     if since < timeline.first_active and any(file.key.endswith(".parquet") for file in storage.list(layout.HISTORY)):
@@ -56,8 +49,7 @@ def read_changes(
             f"changes since {since} are no longer all on the timeline: older commits were archived",
             hint=f"start at {timeline.first_active} or later, or read the whole table",
         )
-    cache = known if known is not None else {}
-    for instant in timeline.completed_after(since, until):
-        if instant.requested not in cache:
-            cache[instant.requested] = CommitMetadata.from_bytes(read_instant(storage, instant), instant.file_name)
-    return changed_files((i, cache[i.requested]) for i in timeline.completed_after(since, until))
+    return changed_files(
+        (instant, CommitMetadata.from_bytes(read_instant(storage, instant), instant.file_name))
+        for instant in timeline.completed_after(since, until)
+    )

@@ -149,11 +149,6 @@ class CommitMetadata:
         """File groups that are not part of the table any more since this commit."""
         return frozenset(FileGroupId(p, file_id) for p, ids in (self.replaced or {}).items() for file_id in ids)
 
-    @property
-    def touched_groups(self) -> frozenset[FileGroupId]:
-        """Every file group that is created, rewritten or replaced."""
-        return self.added_groups | self.rewritten_groups | self.replaced_groups
-
     def _check(self, source: str) -> None:
         """Refuse paths that lead out of the table or contradict their partition."""
         for partition, stats in self.write_stats.items():

@@ -106,10 +106,6 @@ _UPGRADE = (
     "let a Hudi 1.1 or 1.2 writer upgrade it, with hoodie.write.table.version=9, hoodie.write.auto.upgrade=true and "
     f"{NO_METADATA_TABLE} in its next write"
 )
-_STAY = (
-    "to keep other tables at version 9, set hoodie.write.table.version=9 and hoodie.write.auto.upgrade=false "
-    "in every Hudi writer"
-)
 _VERSION_9 = "hoodie.write.table.version=9"
 
 
@@ -117,7 +113,7 @@ def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
     if table.version not in READABLE_VERSIONS:
         found = f"it has table version {table.version or 'unknown'}; lakelock reads {' and '.join(map(str, READABLE_VERSIONS))}"
         old = 0 < table.version < WRITABLE_VERSION
-        yield Refusal(found, _UPGRADE, _VERSION_9) if old else Refusal(found, _STAY if table.version else "")
+        yield Refusal(found, _UPGRADE, _VERSION_9) if old else Refusal(found)
     if table.layout != 2:
         found = f"its timeline has layout {table.layout or 'unknown'}; lakelock reads layout 2"
         yield Refusal(found, _UPGRADE, _VERSION_9) if table.layout == 1 else Refusal(found)

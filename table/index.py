@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.clock import Runtime
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.snapshot import DataFile
 
 _ROWS_PER_BLOOM_LOOKUP = 16
 _TOLERATED_FALSE_POSITIVES = 2.0
-_PARALLEL_FILES = 8
 _PROBED_ROWS = 500_000
 """Stored keys that are compared at once: each comparison hashes all looked-up keys anew."""
 
@@ -48,21 +45,15 @@ class Tags:
         return np.flatnonzero(~found)
 
 
-def tag(
-    keys: pa.Array | pa.ChunkedArray, files: Sequence[DataFile], storage: Storage, *, runtime: Runtime | None = None
-) -> Tags:
+def tag(keys: pa.Array | pa.ChunkedArray, files: Sequence[DataFile], storage: Storage) -> Tags:
     """Look up `keys` in `files`, which should be those of the keys' partition. Files that hold none are left out.
 
-    Memory is bounded by the keys and half a million stored ones, or eight times as many with a `runtime`, which looks into
-    eight files at a time.
+    Memory is bounded by the keys and half a million stored ones.
     """
     array = _one(keys)
     if not len(array):
         return Tags(0, ())
-    lanes = min(_PARALLEL_FILES, len(files)) if runtime else 1
-    calls = [partial(_look_into, array, files[lane::lanes], storage) for lane in range(lanes)]
-    found = runtime.gather(calls, limit=lanes) if runtime else [call() for call in calls]
-    holdings = [found[number % lanes][number // lanes] for number in range(len(files))]
+    holdings = _look_into(array, files, storage)
     return Tags(len(array), tuple(holding for holding in holdings if len(holding.positions)))
 
 

@@ -36,11 +36,6 @@ def keys_among(keys: pa.Array | pa.ChunkedArray) -> DeleteMask:
     return lambda batch: pc.is_in(batch.column(RECORD_KEY), value_set=values)
 
 
-def any_deleted(base: BaseFile, schema: TableSchema, doomed: DeleteMask) -> bool:
-    """Whether a delete would remove anything; stops reading at the first such row."""
-    return any(pc.any(_mask(doomed, batch)).as_py() for batch in base.stamped_batches(schema))
-
-
 def rewrite(
     base: BaseFile,
     writer: BaseFileWriter,

@@ -45,24 +45,6 @@ def partition_path(values: Sequence[str | None], fields: Sequence[str], *, hive_
         ) from None
 
 
-def partition_values(path: str, properties: TableProperties) -> tuple[str | None, ...] | None:
-    """The values, as text, that a partition path stands for (null and empty both as None); None when that is ambiguous."""
-    fields = properties.partition_fields
-    parts = path.split("/") if len(fields) > 1 else [path] if path else []
-    if len(parts) != len(fields):
-        return None
-    values: list[str | None] = []
-    for part, field in zip(parts, fields, strict=True):
-        text = part
-        if properties.hive_style:
-            if not part.startswith(f"{field}="):
-                return None
-            text = part[len(field) + 1 :]
-        text = unescape(text) if properties.url_encode else text
-        values.append(None if text == DEFAULT_PARTITION else text)
-    return tuple(values)
-
-
 def partition_paths(rows: pa.Table | pa.RecordBatch, properties: TableProperties) -> pa.DictionaryArray:
     """The partition path of each row. Only distinct values are turned into text, however many rows there are."""
     fields = properties.partition_fields

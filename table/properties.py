@@ -185,11 +185,6 @@ class TableProperties:
         """The Avro schema (JSON) that the table was created with."""
         return self.values.get("hoodie.table.create.schema") or None
 
-    @property
-    def checksum_ok(self) -> bool:
-        """Whether the checksum is right; a missing one counts as right, as for Java."""
-        return self.values.get(CHECKSUM, str(self.expected_checksum)) == str(self.expected_checksum)
-
     def differences(self, other: TableProperties) -> frozenset[str]:
         """The Hudi keys that `other` has otherwise; an empty value is the same as none, and foreign keys do not count."""
         if self.values == other.values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
@@ -22,7 +22,6 @@ from lakelock.table.timeline import Timeline
 
 _NAME = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{17}|[0-9]{14})\.parquet", re.ASCII).fullmatch
 
-Replaced = frozenset[FileGroupId]
 
 Names = Callable[[str], frozenset[str]]
 """Keys of the data files that the commit of an instant names, empty where they cannot be had."""
@@ -142,19 +141,18 @@ def read_snapshot(
     timeline: Timeline,
     as_of: str | None = None,
     *,
-    replaced_by: MutableMapping[str, Replaced] | None = None,
     runtime: Runtime | None = None,
     parallel: int = PARALLEL_REQUESTS,
 ) -> Snapshot:
     """The snapshot of a timeline, or of its past as of an instant time. One listing, and one read per replacecommit.
 
-    `replaced_by` keeps what replacecommits replaced between calls: a completed instant never changes. With a `runtime`
-    they are read several at a time, at most `parallel`. Groups whose replacecommit was archived are assumed to be cleaned:
+    With a `runtime` these are read several at a time, at most `parallel`. Groups whose replacecommit was archived are assumed
+    to be cleaned:
     Java archives a replacecommit only after the files of its groups are gone.
     """
     if as_of is not None:
         timeline = timeline.as_of(as_of)
-    replaced = read_replaced(storage, timeline, replaced_by if replaced_by is not None else {}, runtime, parallel)
+    replaced = _read_replaced(storage, timeline, runtime, parallel)
     return Snapshot.of(timeline, storage.list(""), replaced, lru_cache(partial(_names, storage, timeline)))
 
 
@@ -164,25 +162,16 @@ def _names(storage: Storage, timeline: Timeline, instant: str) -> frozenset[str]
     return frozenset(stat.path for stat in stats if stat.path)
 
 
-def read_replaced(
-    storage: Storage,
-    timeline: Timeline,
-    replaced_by: MutableMapping[str, Replaced],
-    runtime: Runtime | None = None,
-    parallel: int = PARALLEL_REQUESTS,
-) -> dict[FileGroupId, str]:
-    """Every replaced file group of the timeline and the instant that replaced it; reads what `replaced_by` lacks."""
+def _read_replaced(storage: Storage, timeline: Timeline, runtime: Runtime | None, parallel: int) -> dict[FileGroupId, str]:
+    """Every replaced file group of the timeline and the instant that replaced it."""
     replacing = [i for i in timeline.commits if i.action == Action.REPLACE_COMMIT]
-    unread = [i for i in replacing if i.requested not in replaced_by]
 
-    def read(instant: Instant) -> Replaced:
+    def read(instant: Instant) -> frozenset[FileGroupId]:
         key = layout.timeline(instant.file_name)
         stored = storage.get(key)
         # Archived since the timeline was listed: its files are cleaned.
         return CommitMetadata.from_bytes(stored.data, key).replaced_groups if stored else frozenset()
 
-    calls = [partial(read, instant) for instant in unread]
+    calls = [partial(read, instant) for instant in replacing]
     found = runtime.gather(calls, limit=parallel) if runtime else [call() for call in calls]
-    for instant, groups in zip(unread, found, strict=True):
-        replaced_by[instant.requested] = groups
-    return {group: i.requested for i in replacing for group in replaced_by[i.requested]}
+    return {group: instant.requested for instant, groups in zip(replacing, found, strict=True) for group in groups}

@@ -1,4 +1,4 @@
-"""For tests of what is built on lakelock: a clock that tests hold, and the real lock services, started here."""
+"""For tests of code that uses lakelock: a clock that the test controls, and real lock services, started on this machine."""
 
 from lakelock.testing.runtime import ManualRuntime
 

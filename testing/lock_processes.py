@@ -18,10 +18,10 @@ class Worker:
     """One writer process; `ask` sends a command, `answer` waits for its reply, a call does both."""
 
     def __init__(self, arena: dict[str, Any], program: Path | None = None) -> None:
-        """`program` is another one that takes the arena and obeys commands in the same way."""
+        """`program` replaces `lock_worker`: it takes the arena and obeys commands in the same way."""
         command = [sys.executable, *([str(program)] if program else ["-m", "lakelock.testing.lock_worker"])]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.ask(json.dumps(arena))  # not an argument: arguments are for everybody to see
+        self.ask(json.dumps(arena))  # not an argument: arguments are visible to everybody
 
     def ask(self, command: str) -> None:
         assert self.process.stdin is not None

@@ -20,7 +20,7 @@ class ManualRuntime:
     """A `Runtime` whose clock moves only by `advance` and `sleep`, for use in one thread.
 
     What `every` started runs inside those two calls, at its exact time, in the order of time and then of starting.
-    `skew_ms` may be set to make the wall clock wrong; it moves neither the monotonic clock nor anything scheduled.
+    `skew_ms` may be set to make the wall clock wrong; that changes neither the monotonic clock nor the schedule.
     """
 
     def __init__(self, *, seed: int = 0, start_ms: int = START_MS) -> None:
@@ -59,6 +59,10 @@ class ManualRuntime:
             self._elapsed_s = max(self._elapsed_s, first.due_s)
             first.run()
 
+    def freeze(self, seconds: float) -> None:
+        """Let time pass while nothing runs, as for a process that is paused; what is due then runs at the next `advance`."""
+        self._elapsed_s += seconds
+
     def every(self, interval_s: float, action: Callable[[], None], *, name: str) -> Repeating:
         self._started += 1
         scheduled = _Scheduled(self, name, interval_s, action, self._elapsed_s + interval_s, self._started)
@@ -69,6 +73,10 @@ class ManualRuntime:
     def repeating(self) -> list[str]:
         """Names of the background actions that have not been stopped."""
         return [each.name for each in self._scheduled]
+
+    def stop_repeating(self) -> None:
+        """End every background action at once and without its `stop`, as the death of a process does."""
+        self._scheduled.clear()
 
     def gather(self, calls: Sequence[Callable[[], T]], *, limit: int) -> list[T]:
         return [call() for call in calls]

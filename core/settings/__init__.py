@@ -1,5 +1,6 @@
 """Settings: what a user can tune, where each value came from, and how other engines' keys are read."""
 
+from lakelock.settings.resolver import Settings
 from lakelock.settings.sections import (
     SECTIONS,
     ConcurrencySettings,
@@ -9,7 +10,6 @@ from lakelock.settings.sections import (
     LockSettings,
     MissingColumns,
     RetrySettings,
-    Settings,
     WriteSettings,
     settings_reference,
 )

@@ -16,7 +16,7 @@ class DataLockSettings(Section):
     section: ClassVar[str] = "data_locks"
     attempts: int = setting(
         600,
-        "How often a request is asked for before LockTimeout; 1 means granted or refused at once",
+        "How many times a request is tried before LockTimeout; 1 means it is granted or refused at once",
         at_least=1,
         at_most=1_000_000,
     )
@@ -41,7 +41,7 @@ class DataLockSettings(Section):
 
     @property
     def wait_s(self) -> float:
-        """How long a request waits in all."""
+        """How long a request waits in total."""
         return (self.attempts - 1) * self.sleep_s
 
     def check_together(self) -> None:

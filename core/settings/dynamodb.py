@@ -13,11 +13,11 @@ class DynamodbSettings(Section):
     """The DynamoDB table with the lock. Credentials come from the default chain: environment, profile, role."""
 
     section: ClassVar[str] = "dynamodb"
-    region: str = setting("", "AWS region; empty takes that of the environment or profile, as the AWS tools do")
-    endpoint_url: str = setting("", "Another endpoint than that of the region, for VPC endpoints and for tests")
+    region: str = setting("", "AWS region; empty means that of the environment or profile, as for the AWS tools")
+    endpoint_url: str = setting("", "Endpoint to use instead of the region's, for VPC endpoints and for tests")
     create_table: bool = setting(False, "Create the lock table when it is missing")
     billing_mode: Literal["PAY_PER_REQUEST", "PROVISIONED"] = setting(
-        "PAY_PER_REQUEST", "How a table is paid for that is created here"
+        "PAY_PER_REQUEST", "Billing mode of a table that is created here"
     )
     read_capacity: int = setting(20, "Read capacity of a PROVISIONED table that is created here", at_least=1, at_most=40_000)
     write_capacity: int = setting(10, "Write capacity of a PROVISIONED table that is created here", at_least=1, at_most=40_000)

@@ -1,14 +1,15 @@
-"""A settings file as keys and raw values: TOML of ours, or the Hudi properties file of a Java writer."""
+"""A settings file as keys and raw values: our TOML, or the Hudi properties file of a Java writer."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from lakelock.errors import CorruptTableError, SettingsError
 from lakelock.java_properties import parse_java_properties
+from lakelock.settings.given import FileSettings
+from lakelock.settings.hudi import from_hudi_properties
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -16,27 +17,8 @@ else:
     import tomli as tomllib
 
 
-@dataclass(frozen=True)
-class Refused:
-    """A value that is understood but cannot be used; an error only if nothing stronger replaces it."""
-
-    why: str
-    hint: str
-
-
-@dataclass(frozen=True)
-class FileSettings:
-    """What a file says: value and the key as it stands in the file, by our key; and remarks on what was left out."""
-
-    path: str
-    values: Mapping[str, tuple[object, str]]
-    warnings: tuple[str, ...] = ()
-
-
 def read_settings_file(file: str | Path) -> FileSettings:
     """The settings in a `.toml` or `.properties` file on this machine, or `SettingsError` that says what is wrong."""
-    from lakelock.settings.hudi import from_hudi_properties  # it returns the types above
-
     path = Path(str(file).removeprefix("file://"))
     data = _bytes(path)
     if path.suffix == ".toml":

@@ -24,7 +24,7 @@ class HiveMetastoreSettings(Section):
     uri_selection: Literal["random", "sequential"] = setting(
         "random", "Which metastore of several is tried first: any, or always the first of the list"
     )
-    connect_rounds: int = setting(3, "How often all metastores are tried in turn", at_least=1, at_most=100)
+    connect_rounds: int = setting(3, "How many times all metastores are tried in turn", at_least=1, at_most=100)
     connect_delay_s: float = setting(
         1.0, "Pause between two rounds in which no metastore answered", unit="s", at_least=0, at_most=600
     )
@@ -35,7 +35,7 @@ class HiveMetastoreSettings(Section):
         0.0, "A connection that is older than this is replaced before the next call; 0 keeps it", unit="s", at_least=0
     )
     failure_retries: int = setting(
-        1, "How often a call that may be repeated is sent again, after a new connection", at_least=0, at_most=100
+        1, "How many times a call that may be repeated is sent again, on a new connection", at_least=0, at_most=100
     )
     failure_delay_s: float = setting(
         0.1, "Pause before a call is sent again to the metastore", unit="s", at_least=0, at_most=600
@@ -46,7 +46,7 @@ class HiveMetastoreSettings(Section):
     protocol: Literal["binary", "compact"] = setting(
         "binary", "Use compact where the server has hive.metastore.thrift.compact.protocol.enabled"
     )
-    set_ugi: bool = setting(True, "Tell the metastore the name of the user, where auth is NONE")
+    set_ugi: bool = setting(True, "Tell the metastore the user's name where auth is NONE")
     auth: Literal["NONE", "PLAIN", "DIGEST", "KERBEROS"] = setting(
         "NONE", "How to log in: PLAIN with user and password, DIGEST with a delegation token, KERBEROS with a ticket"
     )
@@ -74,7 +74,7 @@ class HiveMetastoreSettings(Section):
             )
         if self.auth != "NONE" and self.transport == "framed":
             raise SettingsError(
-                f"hive_metastore.transport is framed, but with auth {self.auth} the log-in has frames of its own",
+                f"hive_metastore.transport is framed, but with auth {self.auth} the login has its own framing",
                 hint="leave hive_metastore.transport out",
                 key="hive_metastore.transport",
             )

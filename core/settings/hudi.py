@@ -1,6 +1,6 @@
 """Hudi's writer configuration in our terms, so that a Java writer's properties file can be shared as it is.
 
-What has no equivalent is named, never dropped in silence: a wrong lock is worse than no lock.
+What has no equivalent is named, never silently dropped: a wrong lock is worse than no lock.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from lakelock.settings.fields import did_you_mean
-from lakelock.settings.file import FileSettings, Refused
+from lakelock.settings.given import FileSettings, Refused
 from lakelock.settings.hive import HIVE_KEYS
 
 _LOCK = "hoodie.write.lock."
@@ -23,7 +23,7 @@ Convert = Callable[[str], object]
 
 
 def _from_ms(text: str) -> object:
-    # What is no number is passed on, so that the parser of the setting names it and its origin.
+    # What is not a number is passed on, so that the parser of the setting names it and its origin.
     try:
         return int(text) / 1000
     except ValueError:
@@ -38,7 +38,7 @@ def _attempts(text: str) -> object:
 
 
 def _missing_columns(text: str) -> object:
-    # What is neither is passed on, so that the parser of the setting names it and its origin.
+    # What is neither true nor false is passed on, so that the parser of the setting names it and its origin.
     return {"true": "null", "false": "error"}.get(text.strip().lower(), text)
 
 
@@ -83,8 +83,8 @@ _PROVIDERS: Mapping[str, str] = {
     "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider": "hive_metastore",
 }
 _UNSHARED: Mapping[str, str] = {
-    "InProcessLockProvider": "Java's in-process lock lives inside one JVM, nobody else can take part in it",
-    "FileSystemBasedLockProvider": "Java deletes that lock file without looking whose it is, so it excludes nobody reliably",
+    "InProcessLockProvider": "Java's in-process lock lives inside one JVM, and no other process can use it",
+    "FileSystemBasedLockProvider": "Java deletes that lock file without checking whose it is, so it excludes nobody reliably",
     "NoopLockProvider": "it grants everybody, so the Java writers do not exclude each other either",
 }
 _SHARE_HINT = (
@@ -188,7 +188,7 @@ def _zookeeper_uri(properties: Mapping[str, str], short: str) -> object:
     url = properties.get(_LOCK + "zookeeper.url", "").strip()
     if not url:
         return _missing("zookeeper.url")
-    # Behind the servers there may be a chroot, as in every connect string: the lock lies below it.
+    # As in every connect string, a chroot may follow the servers: the lock lies below it.
     servers, _, chroot = url.partition("/")
     chroot = chroot.strip("/")
     url = f"{servers}/{quote(chroot)}" if chroot else servers
@@ -277,5 +277,5 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "hoodie.aws.session.token": "credentials are those of the environment, profile or role",
     "hoodie.write.lock.conflict.resolution.strategy": "see concurrency.profile",
     "hoodie.write.lock.app_id": "the lock shows the Spark application by itself",
-    "hoodie.metadata.enable": "the table itself says it, and a table with a metadata table is not written",
+    "hoodie.metadata.enable": "the table itself says so, and a table with a metadata table is not written",
 }

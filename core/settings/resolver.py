@@ -1,4 +1,4 @@
-"""From options, Spark conf and file to `Settings`, keeping for each value where it came from."""
+"""Builds `Settings` from options, Spark conf and file, and keeps the origin of each value."""
 
 from __future__ import annotations
 
@@ -9,11 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from lakelock.errors import SettingsError
+from lakelock.settings.data_locks import DataLockSettings
+from lakelock.settings.dynamodb import DynamodbSettings
 from lakelock.settings.fields import SettingRow, did_you_mean, parse, section_rows
-from lakelock.settings.file import Refused, read_settings_file
+from lakelock.settings.file import read_settings_file
+from lakelock.settings.given import Refused
 from lakelock.settings.hive import HIVE_KEYS, from_hive
+from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.redis import RedisSettings
 from lakelock.settings.secrets import masked
-from lakelock.settings.sections import SECTIONS, Settings, settings_reference
+from lakelock.settings.sections import (
+    SECTIONS,
+    ConcurrencySettings,
+    DecisionSettings,
+    HeartbeatSettings,
+    ListingSettings,
+    LockSettings,
+    RetrySettings,
+    WriteSettings,
+    settings_reference,
+)
+from lakelock.settings.zookeeper import ZooKeeperSettings
 
 _log = logging.getLogger("lakelock")
 
@@ -43,6 +59,55 @@ class Explained:
 
 
 @dataclass(frozen=True)
+class Settings:
+    """All settings of a writer or reader. Picklable; `storage` holds options of the object store, as obstore names them."""
+
+    concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
+    lock: LockSettings = field(default_factory=LockSettings)
+    heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
+    retry: RetrySettings = field(default_factory=RetrySettings)
+    data_locks: DataLockSettings = field(default_factory=DataLockSettings)
+    decisions: DecisionSettings = field(default_factory=DecisionSettings)
+    listing: ListingSettings = field(default_factory=ListingSettings)
+    write: WriteSettings = field(default_factory=WriteSettings)
+    dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
+    redis: RedisSettings = field(default_factory=RedisSettings)
+    zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
+    hive_metastore: HiveMetastoreSettings = field(default_factory=HiveMetastoreSettings)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def resolve(
+        cls,
+        options: Mapping[str, object] | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+        file: str | Path | None = None,
+    ) -> Resolved:
+        """Settings from all sources, with the origin of each; `SettingsError` names the key, the source and the fix.
+
+        `options` are dotted (`lock.wait_s`) or snake (`lock_wait_s`), in any case. `file` may also be the option `config`
+        or the conf `spark.lakelock.config`, in this order. Warnings are also logged, because a caller may well forget them.
+        """
+        sources = _Sources({row.key: row for row in settings_reference()})
+        for name, value in (options or {}).items():
+            if name.lower() == _CONFIG:
+                file = file or str(value)
+            else:
+                sources.offer(name, name, value, "option")
+        for full_name, name, value in _ours(spark_conf or {}, sources):
+            if name.lower() == _CONFIG:
+                file = file or value
+            else:
+                sources.offer(name, full_name, value, "spark conf")
+        if file:
+            _offer_file(sources, file)
+        resolved = _built(sources)
+        for warning in resolved.warnings:
+            _log.warning("%s", warning)
+        return resolved
+
+
+@dataclass(frozen=True)
 class Resolved:
     """Settings with the origin of each, and what a person should know about them (`warnings`)."""
 
@@ -65,7 +130,7 @@ def _explained(key: str, found: Origin, row: SettingRow | None) -> Explained:
 
 @dataclass
 class _Sources:
-    """Values by key as the sources are read, the strongest first: what is there is not replaced."""
+    """Values by key as the sources are read, the strongest first: a value that is there is not replaced."""
 
     rows: Mapping[str, SettingRow]
     values: dict[str, Origin] = field(default_factory=dict)
@@ -86,7 +151,9 @@ class _Sources:
             self.values[key] = Origin(value, origin)
         elif _source(self.values[key].origin) == _source(origin) and self.values[key].value != value:
             raise SettingsError(
-                f"{key} is given twice in {_source(origin)}, and differently", hint="keep one of the two spellings", key=key
+                f"{key} is given twice in {_source(origin)}, with different values",
+                hint="keep one of the two spellings",
+                key=key,
             )
 
     def key_of(self, name: str) -> str | None:
@@ -109,29 +176,8 @@ def _source(origin: str) -> str:
     return origin.partition(", ")[0]
 
 
-def resolve(options: Mapping[str, object], spark_conf: Mapping[str, str], file: str | Path | None) -> Resolved:
-    """See `Settings.resolve`. Warnings are also logged, because a caller may well forget them."""
-    sources = _Sources({row.key: row for row in settings_reference()})
-    for name, value in options.items():
-        if name.lower() == _CONFIG:
-            file = file or str(value)
-        else:
-            sources.offer(name, name, value, "option")
-    for full_name, name, value in _ours(spark_conf, sources):
-        if name.lower() == _CONFIG:
-            file = file or value
-        else:
-            sources.offer(name, full_name, value, "spark conf")
-    if file:
-        _offer_file(sources, file)
-    resolved = _built(sources)
-    for warning in resolved.warnings:
-        _log.warning("%s", warning)
-    return resolved
-
-
 def _ours(conf: Mapping[str, str], sources: _Sources) -> Iterator[tuple[str, str, str]]:
-    """What the conf says to lakelock. A near miss of the prefix would be ignored in silence, so it is named."""
+    """The conf's settings for lakelock. A misspelt prefix would be silently ignored, so it is named."""
     for full_name, value in conf.items():
         lowered = full_name.lower()
         if lowered.startswith(SPARK_PREFIX):

@@ -7,10 +7,8 @@ before any work. Things that do work (clock, storage, lock provider) are handed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from lakelock.errors import SettingsError
 from lakelock.settings.data_locks import DataLockSettings
@@ -19,9 +17,6 @@ from lakelock.settings.fields import Section, SettingRow, section_rows, setting
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.settings.redis import RedisSettings
 from lakelock.settings.zookeeper import ZooKeeperSettings
-
-if TYPE_CHECKING:
-    from lakelock.settings.resolver import Resolved
 
 PARALLEL_REQUESTS = 16
 """The default of `listing.parallel_requests`, for reads without a table's settings at hand."""
@@ -90,13 +85,13 @@ class HeartbeatSettings(Section):
     )
     foreign_patience: int = setting(
         5,
-        "For how many times that age a dead writer of another engine is left to that engine, whose next commit rolls it back",
+        "A dead writer of another engine is left to that engine, whose next commit rolls it back, for this many times that age",
         at_least=1,
         at_most=1_000,
     )
     foreign_start_s: float = setting(
         5.0,
-        "How long after it showed its instant a writer of another engine may not have looked at the table yet",
+        "How long a writer of another engine may take, once its instant shows, to look at the table",
         unit="s",
         at_least=0,
         at_most=600,
@@ -108,9 +103,9 @@ class RetrySettings(Section):
     """Running a rejected transaction again, where that is sound."""
 
     section: ClassVar[str] = "retry"
-    attempts: int = setting(5, "How often a write is tried in all; 1 means never again", at_least=1, at_most=1_000)
+    attempts: int = setting(5, "How many times a write is tried in total; 1 means no retries", at_least=1, at_most=1_000)
     first_wait_s: float = setting(
-        0.2, "Longest wait before the second attempt; doubles from then on", unit="s", at_least=0, at_most=3_600
+        0.2, "Longest wait before the second attempt; it doubles with each attempt", unit="s", at_least=0, at_most=3_600
     )
     longest_wait_s: float = setting(10.0, "Longest wait before any attempt", unit="s", at_least=0, at_most=3_600)
     holder_wait_s: float = setting(
@@ -135,7 +130,7 @@ class DecisionSettings(Section):
     """The decision log of a table."""
 
     section: ClassVar[str] = "decisions"
-    slot_attempts: int = setting(100, "How often a commit races for the next decision number", at_least=1, at_most=100_000)
+    slot_attempts: int = setting(100, "How many times a commit tries for the next decision number", at_least=1, at_most=100_000)
     collect_above: int = setting(
         64, "Finished decisions are collected when there are more than this many", at_least=2, at_most=1_000_000
     )
@@ -147,12 +142,12 @@ class ListingSettings(Section):
 
     section: ClassVar[str] = "listing"
     parallel_requests: int = setting(
-        PARALLEL_REQUESTS, "How many storage requests one process has under way at once", at_least=1, at_most=256
+        PARALLEL_REQUESTS, "How many storage requests one process has in flight at once", at_least=1, at_most=256
     )
     at_once: int = setting(
         300,
-        "How many keys of a listing are certainly of one moment (an object store answers in pages of 1,000, a disk with some "
-        "340 names at a time); readers list a longer timeline twice",
+        "A listing of up to this many keys shows one moment (an object store answers in pages of 1,000, a disk some 340 names "
+        "at a time); readers list a longer timeline twice",
         unit="keys",
         at_least=1,
         at_most=1000,
@@ -160,7 +155,7 @@ class ListingSettings(Section):
 
 
 MissingColumns = Literal["error", "keep", "null"]
-"""What becomes of columns of the table that the rows of an upsert lack, see `WriteSettings.missing_columns`."""
+"""What happens to columns of the table that the rows of an upsert lack, see `WriteSettings.missing_columns`."""
 
 
 @dataclass(frozen=True)
@@ -172,13 +167,11 @@ class WriteSettings(Section):
         1_000_000, "A data file is closed and a new one begun at this many rows", unit="rows", at_least=1
     )
     row_group_rows: int = setting(250_000, "Rows of a Parquet row group", unit="rows", at_least=1, at_most=10_000_000)
-    batch_rows: int = setting(
-        65_536, "Rows that are worked on at once within a task", unit="rows", at_least=1, at_most=1_000_000
-    )
+    batch_rows: int = setting(65_536, "Rows that a task works on at once", unit="rows", at_least=1, at_most=1_000_000)
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = setting("zstd", "Parquet compression")
     compression_level: int = setting(1, "Level, for zstd (1 to 22) and gzip (1 to 9)", at_least=1, at_most=22)
     bloom_entries: int = setting(
-        1_000, "Record keys that the bloom filter of a file has room for at least", at_least=1, at_most=100_000_000
+        1_000, "Record keys that the bloom filter of a file has room for, at least", at_least=1, at_most=100_000_000
     )
     bloom_max_entries: int = setting(
         1_000_000, "Record keys up to which the bloom filter of a file grows", at_least=1, at_most=100_000_000
@@ -187,8 +180,8 @@ class WriteSettings(Section):
     merge_schema: bool = setting(False, "Accept new nullable columns and add them to the table")
     missing_columns: Literal["error", "keep", "null"] = setting(
         "error",
-        "What an upsert does whose rows lack columns of the table: refuse, keep the stored values of the rows that it updates, "
-        "or write null over them",
+        "What an upsert does when its rows lack columns of the table: refuse, keep the stored values of the rows that it "
+        "updates, or write null over them",
     )
     duplicates: Literal["error", "any"] = setting(
         "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"
@@ -201,41 +194,6 @@ class WriteSettings(Section):
                 hint="lower the level or use zstd",
                 key="write.compression_level",
             )
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All settings of a writer or reader. Picklable; `storage` holds options of the object store, as obstore names them."""
-
-    concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
-    lock: LockSettings = field(default_factory=LockSettings)
-    heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
-    retry: RetrySettings = field(default_factory=RetrySettings)
-    data_locks: DataLockSettings = field(default_factory=DataLockSettings)
-    decisions: DecisionSettings = field(default_factory=DecisionSettings)
-    listing: ListingSettings = field(default_factory=ListingSettings)
-    write: WriteSettings = field(default_factory=WriteSettings)
-    dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
-    redis: RedisSettings = field(default_factory=RedisSettings)
-    zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
-    hive_metastore: HiveMetastoreSettings = field(default_factory=HiveMetastoreSettings)
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def resolve(
-        cls,
-        options: Mapping[str, object] | None = None,
-        spark_conf: Mapping[str, str] | None = None,
-        file: str | Path | None = None,
-    ) -> Resolved:
-        """Settings from all sources, with the origin of each; `SettingsError` names the key, the source and the fix.
-
-        `options` are dotted (`lock.wait_s`) or snake (`lock_wait_s`), in any case. `file` may also be the option `config`
-        or the conf `spark.lakelock.config`, in this order.
-        """
-        from lakelock.settings.resolver import resolve  # the resolver builds Settings, so it is above this module
-
-        return resolve(options or {}, spark_conf or {}, file)
 
 
 SECTIONS: tuple[type[Section], ...] = (

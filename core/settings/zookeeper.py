@@ -1,4 +1,4 @@
-"""Settings of the lock provider `zookeeper:`; where it is, is in `lock.provider`."""
+"""Settings of the lock provider `zookeeper:`. The address is in the URI `lock.provider`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lakelock.settings.fields import Section, setting
 
 @dataclass(frozen=True)
 class ZooKeeperSettings(Section):
-    """The connection to ZooKeeper, where it keeps the table lock. The session time-out is `lock.lease_s`."""
+    """The connection to a ZooKeeper that keeps the table lock. The session time-out is `lock.lease_s`."""
 
     section: ClassVar[str] = "zookeeper"
     connect_timeout_s: float = setting(
         15.0, "Longest wait for a connection, within lock.wait_s", unit="s", at_least=0.1, at_most=600
     )
     request_timeout_s: float = setting(
-        10.0, "A request that got no answer for this long has failed", unit="s", at_least=0.1, at_most=600
+        10.0, "A request without an answer for this long has failed", unit="s", at_least=0.1, at_most=600
     )
     acl: str = setting(
         "open",
@@ -32,7 +32,7 @@ class ZooKeeperSettings(Section):
     sasl_service: str = setting("zookeeper", "Name of the service, the first part of the server's Kerberos principal")
     sasl_principal: str = setting("", "Kerberos principal of this client, for GSSAPI; empty takes that of the ticket cache")
     tls: bool = setting(False, "Speak TLS with the server's secure client port")
-    tls_ca: str = setting("", "PEM file of the authorities to trust beside those of the system")
+    tls_ca: str = setting("", "PEM file of the authorities to trust in addition to those of the system")
     tls_certificate: str = setting("", "PEM file of this client's certificate, where the server asks for one")
     tls_key: str = setting("", "PEM file of the key of tls_certificate", in_repr=False)
     tls_key_password: str = setting("", "Password of tls_key", secret=True, in_repr=False)
@@ -58,7 +58,7 @@ class ZooKeeperSettings(Section):
             )
         if self.acl == "creator" and not self.digest and self.sasl_mechanism == "none" and not self.tls_certificate:
             raise SettingsError(
-                "zookeeper.acl is creator, but this client does not say who it is",
+                "zookeeper.acl is creator, but this client does not authenticate",
                 hint="set zookeeper.digest, zookeeper.sasl_mechanism or zookeeper.tls_certificate",
                 key="zookeeper.acl",
             )

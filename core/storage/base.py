@@ -5,7 +5,7 @@ Conditional writes are the only synchronisation that the protocol rests on, so e
 create and a write over a changed object; `probe` finds out at start whether it really does.
 
 Reply rule: a call that may or may not have happened raises `StorageUnavailable`; callers that must know use `create`,
-which reads back and tells OURS, THEIRS or UNKNOWN, and never takes UNKNOWN for either.
+which reads back and says OURS, THEIRS or UNKNOWN, and never takes UNKNOWN for either.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Listed:
 
 @runtime_checkable
 class Storage(Protocol):
-    """Objects under one root. Calls raise `StorageError` kinds only; what is not there is None or an empty listing."""
+    """Objects under one root. Calls raise kinds of `StorageError` only; a missing object is None or left out."""
 
     @property
     def uri(self) -> str:
@@ -52,12 +52,12 @@ class Storage(Protocol):
     def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
         """Create the object in one atomic step; the new etag, or None when it was already there.
 
-        With `durable` the object survives a power loss once this has returned; markers and heartbeats do without.
+        With `durable` the object survives a power loss once this has returned; markers and heartbeats need not.
         """
         ...
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str | None:
-        """Replace the object if its version still is `etag`; the new etag, or None when it has changed or gone."""
+        """Replace the object if its version is still `etag`; the new etag, or None when it has changed or gone."""
         ...
 
     def put(self, key: str, data: bytes) -> None:
@@ -73,7 +73,7 @@ class Storage(Protocol):
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove the objects, in batches where the service has them; what is not there is no error."""
+        """Remove the objects, in batches where the service has them; a missing one is no error."""
         ...
 
     def open_input(self, key: str) -> IO[bytes]:
@@ -83,7 +83,7 @@ class Storage(Protocol):
     def open_output(self, key: str) -> IO[bytes]:
         """A writer of a data file; the object exists and is durable under its name once `close()` has returned.
 
-        Leaving a `with` block by an exception may leave a partial file: its marker tells.
+        An exception in a `with` block may leave a partial file, which its marker announces.
         """
         ...
 
@@ -97,7 +97,7 @@ class Created(Enum):
 
 
 def create(storage: Storage, key: str, data: bytes, *, durable: bool = True, read_back_attempts: int = 3) -> Created:
-    """Create an object and tell truthfully who did, also when a reply got lost.
+    """Create an object and say truthfully who created it, even when a reply got lost.
 
     `data` must contain something that only this attempt writes (a write id): an equal object counts as ours.
     UNKNOWN means that the create may still arrive: the caller must neither repeat it blindly nor clean up after it.

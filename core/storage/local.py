@@ -138,7 +138,7 @@ class LocalStorage:
         return f"{self.root}/{checked(key)}"
 
     def _unlinked(self, key: str) -> str:
-        """The path of `key`, whose folder is no link; looked at once for each folder."""
+        """The path of `key`, after a check, once per folder, that its folder is not a link."""
         path = self._path(key)
         folder = os.path.dirname(path)
         if folder not in self._real_folders:
@@ -181,7 +181,7 @@ class LocalStorage:
                 if self._runtime.monotonic_s() > deadline_s:
                     raise StorageUnavailable(
                         f"{path} could not be replaced: another process has held {sidecar} for {SWAP_WAIT_S:.0f} s",
-                        hint=f"find it with `fuser {sidecar}`; it may be stopped",
+                        hint=f"find it with `fuser {sidecar}`; it may be suspended",
                     )
                 self._runtime.sleep(_SWAP_POLL_S * (0.5 + self._runtime.random()))
                 before, lock = lock, _open_sidecar(sidecar)

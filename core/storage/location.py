@@ -1,4 +1,4 @@
-"""From a path or URI to storage, and one spelling for all the ways to name the same table."""
+"""Opens storage by path or URI, and spells every table's URI in one way, however it was named."""
 
 from __future__ import annotations
 

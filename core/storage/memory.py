@@ -13,7 +13,7 @@ from lakelock.storage.keys import checked, checked_prefix, is_shown
 
 
 class MemoryStorage:
-    """Objects in a dictionary. Every write gives a new version, also one of equal bytes."""
+    """Objects in a dictionary. Every write makes a new version, even one with equal bytes."""
 
     def __init__(self, now_ms: Callable[[], int] | None = None, *, name: str = "table") -> None:
         system = SystemRuntime()

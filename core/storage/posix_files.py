@@ -37,7 +37,7 @@ _REFUSALS = {
 
 
 def refuse(error: OSError, path: str) -> NoReturn:
-    """Raise `error` as the `StorageError` that says what to do; what leaves a doubt becomes `StorageUnavailable`."""
+    """Raise `error` as the `StorageError` that says what to do; a doubtful outcome becomes `StorageUnavailable`."""
     refusal = _REFUSALS.get(error.errno or 0)
     if refusal is not None:
         raise StorageError(f"{path}: {refusal[0]}", hint=refusal[1], path=path, errno=error.errno) from error
@@ -121,7 +121,7 @@ def create_with(path: str, data: bytes, *, durable: bool) -> str | None:
 
 
 def discard(path: str) -> None:
-    """Remove a file of no value, if possible."""
+    """Remove a file that nobody needs, if possible."""
     with suppress(OSError):
         os.unlink(path)
 
@@ -161,7 +161,7 @@ def make_folder(folder: str, *, durable: bool) -> None:
 
 
 def prune_empty(folder: str, keep: str) -> None:
-    """Remove `folder` and those above it while they are empty, down to but not `keep` and its children's children."""
+    """Remove `folder` and those above it while they are empty; `keep`, its children and their children stay."""
     while folder.startswith(keep + "/") and folder.count("/") - keep.count("/") > 2:
         try:
             os.rmdir(folder)

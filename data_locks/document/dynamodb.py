@@ -15,7 +15,7 @@ from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.dynamodb.table import ConditionFailed, DynamodbTable
 
 _MOST_BYTES = 390_000
-"""DynamoDB takes items of 400 KB. The rest is for those who are in the table already: their renewals must not fail."""
+"""DynamoDB takes items of 400 KB. The rest is kept for requests that are already in the table: their renewals must not fail."""
 _RENEWAL_BYTES = 200
 """What a document may grow by without a new request in it."""
 _LONGEST = 1 << 26

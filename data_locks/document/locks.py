@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lakelock.data_locks.base import DataLease, LockedData, still_renewed
+from lakelock.data_locks.base import DataLease, LockedData
 from lakelock.data_locks.document.register import Register, Subscription, Version
 from lakelock.data_locks.lock_table import Entry, LockTable
 from lakelock.data_locks.polling import PollingDataLocks, Waiting
@@ -17,7 +17,7 @@ from lakelock.data_locks.request import LockRequest
 from lakelock.data_locks.watch import Watch
 from lakelock.errors import CorruptTableError, LockError, StorageUnavailable
 from lakelock.providers.base import Lease, Opening
-from lakelock.providers.polling import NO_ANSWER
+from lakelock.providers.lock_client import NO_ANSWER
 
 _LONGEST_SWAP_PAUSE_S = 0.05
 _SWAPS = 200
@@ -31,12 +31,12 @@ class _Waiting(Waiting):
     entry: Entry
     sent: dict[tuple[int, int], float] = field(default_factory=dict)
     blockers: tuple[LockedData, ...] = ()
-    ear: Subscription | None = None
+    subscription: Subscription | None = None
 
-    def go_deaf(self) -> None:
-        ear, self.ear = self.ear, None
-        if ear is not None:
-            ear.close()
+    def unsubscribe(self) -> None:
+        subscription, self.subscription = self.subscription, None
+        if subscription is not None:
+            subscription.close()
 
 
 class DocumentDataLocks(PollingDataLocks[_Waiting]):
@@ -45,22 +45,12 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
     def __init__(self, opening: Opening, register: Register) -> None:
         super().__init__(opening)
         self._register = register
-        # Kept from request to request, so that who only asks now and then, without waiting, gets past the dead, too.
+        # Kept from request to request, so that a writer that only asks now and then, without waiting, gets past the dead too.
         self._watch = Watch(opening.runtime)
 
     @property
     def identity(self) -> str:
         return self._register.identity
-
-    def renew(self, lease: Lease) -> Lease:
-        lease.ensure_not_lost()
-        began_s = self._runtime.monotonic_s()
-        table = self._update(lambda table: table.renewed(lease.grant))
-        if table.find(lease.grant) is None:
-            lease.lose("taken-over", "another writer took it for dead, or an operator broke it")
-            lease.ensure_not_lost()
-        lease.extend(began_s)
-        return lease
 
     def inspect(self) -> tuple[LockedData, ...]:
         _, table = self._read()
@@ -74,32 +64,37 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         if entry is None:
             return None
         if not force:
-            self._watch_until_over(entry)
+
+            def version() -> tuple[int, int] | None:
+                now = self._by_token(token)
+                return None if now is None else now.version
+
+            self._outwait(token, entry.writer, entry.lease_s, entry.version, version)
         self._remove(entry.grant)
         return None
 
     def _begin(self, request: LockRequest, grant: str, until_s: float) -> _Waiting:
-        entry = Entry(grant, request, self._writer, self._settings.lease_s, self._runtime.now_ms())
+        entry = Entry(grant, request, self.writer, self._settings.lease_s, self.runtime.now_ms())
         return _Waiting(request, grant, until_s, entry)
 
     def _wait(self, waiting: _Waiting, began_s: float, wait_s: float) -> DataLease:
         try:
             return super()._wait(waiting, began_s, wait_s)
         finally:
-            waiting.go_deaf()
+            waiting.unsubscribe()
 
     def _pause(self, waiting: _Waiting, at_most_s: float) -> None:
         """Where the service can tell, wait until I am told, and otherwise for a pause that grows."""
         if waiting.blockers:
             try:
-                if waiting.ear is not None:
-                    waiting.ear.wait(min(self._pause_s(), at_most_s))
+                if waiting.subscription is not None:
+                    waiting.subscription.wait(min(self._pause_s(), at_most_s))
                     return
-                waiting.ear = self._register.listen(waiting.grant)
-                if waiting.ear is not None:  # it may have been my turn before I could hear it: look once more
+                waiting.subscription = self._register.listen(waiting.grant)
+                if waiting.subscription is not None:  # it may have been my turn before I could hear it: look once more
                     return
             except NO_ANSWER:
-                waiting.go_deaf()
+                waiting.unsubscribe()
         super()._pause(waiting, at_most_s)
 
     def _look(self, waiting: _Waiting) -> DataLease | None:
@@ -107,14 +102,14 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         return self._lease(waiting, mine.number, waiting.sent[mine.version]) if mine.held else None
 
     def _my_entry(self, waiting: _Waiting) -> Entry:
-        """My entry as it is now: queued if it was not, renewed when due, and without those before it who are dead."""
+        """My entry as it is now: queued if it was not, renewed when due, with dead entries before it removed."""
 
         renew_s = self._settings.renew_s
 
         def next_table(table: LockTable) -> LockTable:
-            grant, now_ms = waiting.entry.grant, self._runtime.now_ms()
+            grant, now_ms = waiting.entry.grant, self.runtime.now_ms()
             mine = table.find(grant)
-            if mine is not None and self._runtime.monotonic_s() - waiting.sent.get(mine.version, float("-inf")) >= renew_s:
+            if mine is not None and self.runtime.monotonic_s() - waiting.sent.get(mine.version, float("-inf")) >= renew_s:
                 table = table.renewed(grant)
             table = table.enqueued(waiting.entry, now_ms)
             mine = table.find(grant)
@@ -123,8 +118,8 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
                 table = table.without(dead, now_ms)
                 mine = table.find(grant)
                 assert mine is not None
-            # The earliest request that can have made this version counts: its reply may have got lost.
-            waiting.sent.setdefault(mine.version, self._runtime.monotonic_s())
+            # The earliest request that can have made this version counts: its reply may have been lost.
+            waiting.sent.setdefault(mine.version, self.runtime.monotonic_s())
             return table
 
         table = self._update(next_table)
@@ -151,13 +146,13 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
             if changed is table or self._register.swap(changed.to_bytes(), version) is not None:
                 self._wake(table, changed)
                 return changed
-            self._runtime.sleep(_LONGEST_SWAP_PAUSE_S * self._runtime.random())
+            self.runtime.sleep(_LONGEST_SWAP_PAUSE_S * self.runtime.random())
         raise StorageUnavailable(
-            f"the table of data locks of {self.table} keeps changing under our hands", hint="run the operation again"
+            f"the data locks of {self.table} changed at each of {_SWAPS} attempts to write them", hint="run the operation again"
         )
 
     def _wake(self, before: LockTable, after: LockTable) -> None:
-        """Tell those whose turn has come; who does not hear it finds out by looking."""
+        """Tell those whose turn has come; whoever does not hear it finds out by looking."""
         waited = {entry.grant for entry in before.entries if not entry.held}
         granted = [entry.grant for entry in after.entries if entry.held and entry.grant in waited]
         if granted:
@@ -167,13 +162,20 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
     def _leave(self, waiting: _Waiting) -> None:
         self._remove(waiting.grant)
 
+    def _extend(self, lease: Lease) -> str:
+        began_s = self.runtime.monotonic_s()
+        if self._update(lambda table: table.renewed(lease.grant)).find(lease.grant) is None:
+            return "another writer took it for dead, or an operator broke it"
+        lease.extend(began_s)
+        return ""
+
     def _disconnect(self) -> None:
         self._register.close()
 
     def _remove(self, grant: str) -> None:
         for remaining in reversed(range(_RELEASE_ATTEMPTS)):
             try:
-                self._update(lambda table: table.without([grant], self._runtime.now_ms()))
+                self._update(lambda table: table.without([grant], self.runtime.now_ms()))
                 return
             except NO_ANSWER:
                 if not remaining:
@@ -183,27 +185,15 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         _, table = self._read()
         return next((entry for entry in table.entries if entry.number == token), None)
 
-    def _watch_until_over(self, entry: Entry) -> None:
-        """Return once the entry has shown no sign of life for its whole lease, or has gone."""
-        watch = Watch(self._runtime)
-        while not watch.over([entry]):
-            watch.see([entry])
-            self._runtime.sleep(min(self._settings.sleep_s, entry.lease_s / 10))
-            now = self._by_token(entry.number)
-            if now is None:
-                return
-            if now.version != entry.version:
-                raise still_renewed(entry.number, entry.writer)
-
     def _clear(self) -> None:
-        """Start anew, with tokens above all that ever were."""
+        """Start over, with tokens above all earlier ones."""
         version = self._register.read()
         if version is None:
             return
         try:
             latest = LockTable.from_bytes(version.data).latest
         except CorruptTableError:
-            latest = self._runtime.now_ms()
+            latest = self.runtime.now_ms()
         if self._register.swap(LockTable(latest).to_bytes(), version) is None:
             raise LockError("the data locks changed just now; nothing was broken", hint="look again with `lakelock locks ls`")
 

@@ -7,10 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from lakelock.clock import Runtime
 from lakelock.data_locks.document.register import Register, Version
 from lakelock.data_locks.lock_table import LockTable
-from lakelock.errors import ProviderUnavailable
 from lakelock.providers.base import Opening
 from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.client import RedisClient, Subscription
@@ -53,19 +51,6 @@ class DocumentKey:
         return f"{self.names[0]}:granted:{grant}"
 
 
-class RedisEar:
-    """One subscription to the channel of one request."""
-
-    def __init__(self, heard: Subscription, runtime: Runtime) -> None:
-        self._heard, self._runtime = heard, runtime
-
-    def wait(self, at_most_s: float) -> bool:
-        return self._heard.wait(at_most_s, self._runtime)
-
-    def close(self) -> None:
-        self._heard.close()
-
-
 class RedisRegister(Register):
     """One hash. Its tag is random, so that a document that came back after a failover is never taken for another one."""
 
@@ -89,8 +74,8 @@ class RedisRegister(Register):
         new = Version(data, self._runtime.uuid())
         return new if self._run(SWAP, before.tag if before else "", new.tag, data.decode()) else None
 
-    def listen(self, grant: str) -> RedisEar:
-        return RedisEar(self._client().listen(self._key.channel(grant)), self._runtime)
+    def listen(self, grant: str) -> Subscription:
+        return self._client().listen(self._key.channel(grant))
 
     def wake(self, grants: Collection[str]) -> None:
         self._client().run(WAKE, *grants)
@@ -99,16 +84,10 @@ class RedisRegister(Register):
         self._client().close()
 
     def _run(self, script: Script, *arguments: str) -> Any:
-        """The answer. Where replicas are asked for, nothing counts that they do not have, not even what is read."""
-        client, wanted = self._client(), self._settings.wait_replicas
-        if not wanted:
-            return client.run(script, *arguments)
-        answer, replicas = client.run_replicated(script, *arguments)
-        if replicas < wanted:
-            raise ProviderUnavailable(
-                f"only {replicas} of {wanted} replicas had the data locks at {self._address.place} in time",
-                hint="look at the replicas of Redis, or lower redis.wait_replicas",
-            )
+        """The answer. Where replicas are asked for, only what they have counts, even of what is read."""
+        client = self._client()
+        answer, replicas = client.run_as_asked(script, *arguments)
+        client.ensure_replicated(replicas, f"the data locks at {self._address.place}")
         return answer
 
     def _connect(self) -> RedisClient:

@@ -44,7 +44,7 @@ class Register(Protocol):
         ...
 
     def swap(self, data: bytes, before: Version | None) -> Version | None:
-        """Replace the version `before` (None: create); the new version, or None if it was not the current one any more."""
+        """Replace the version `before` (None: create); the new version, or None if `before` was no longer current."""
         ...
 
     def listen(self, grant: str) -> Subscription | None:

@@ -1,8 +1,8 @@
 """Data locks in the lock table of a Hive metastore: one call for a request, however many partitions it names.
 
-The metastore keeps the queue, in order of arrival, and drops who is silent. Who holds is read from the queue (see
-`metastore_queue`), so a grant takes two calls: one to queue up, one to look who is there before. A waiter looks, which costs
-the metastore one query, and sends a sign of life when one is due.
+The metastore keeps the queue, in order of arrival, and drops whoever is silent. Who holds is read from the queue (see
+`queue`), so a grant takes two calls: one to queue up, one to see who came before. A waiter looks, which costs the metastore
+one query, and sends a sign of life when one is due.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakelock.data_locks.base import DataLease, LockedData, still_renewed
+from lakelock.data_locks.base import DataLease, LockedData
 from lakelock.data_locks.hive_metastore.names import data_place, parts_of
 from lakelock.data_locks.hive_metastore.queue import Queue, Queued, modes_of, shown
 from lakelock.data_locks.polling import PollingDataLocks, Waiting
 from lakelock.data_locks.request import LockRequest, Mode
-from lakelock.errors import LockError, SettingsError
+from lakelock.errors import LockError
 from lakelock.providers.base import Lease, Opening
-from lakelock.providers.hive_metastore.client import MetastoreClient
 from lakelock.providers.hive_metastore.place import Place
-from lakelock.providers.hive_metastore.queue import Agent, Watch, is_of
-from lakelock.providers.hive_metastore.table import LockTable, NoSuchLock
+from lakelock.providers.hive_metastore.queue import Agent, is_of
+from lakelock.providers.hive_metastore.request import Request
+from lakelock.providers.hive_metastore.table import LockCalls, NoSuchLock
 from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED
 
 _LEAST_S = 1.0
@@ -29,24 +29,14 @@ _LEAST_S = 1.0
 
 @dataclass
 class _Waiting(Waiting):
-    """`asked`: a request may have reached the metastore; `doubted`: perhaps more than one did.
-
-    `heard_s`: when the latest call that the metastore took for a sign of life was about to be sent.
-    """
+    """`heard_s`: when the latest call that the metastore took for a sign of life was about to be sent."""
 
     agent: Agent
     modes: Mapping[str, Mode]
-    lock_id: int | None = None
-    asked: bool = False
-    doubted: bool = False
+    place: Request
     heard_s: float = 0.0
     queue: Queue = field(default_factory=Queue)
     blockers: tuple[Queued, ...] = ()
-    watch: Watch = field(default_factory=Watch)
-
-    def start_again(self) -> None:
-        """The metastore knows nothing of the request any more."""
-        self.lock_id, self.asked = None, False
 
 
 class MetastoreDataLocks(PollingDataLocks[_Waiting]):
@@ -54,27 +44,13 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
-        client = opening.settings.hive_metastore
-        self._place = data_place(Place.of(opening.uri, client.uris, self.table))
-        self._client = MetastoreClient(self._runtime, client, self._place.addresses, self._writer.user, self._warn)
-        self._locks = LockTable(self._client, self._place)
-        self._call_s = client.socket_timeout_s
-        self._lease_fits = False
+        self._place = data_place(Place.of(opening.uri, opening.settings.hive_metastore.uris, self.table))
+        self._calls = LockCalls(opening, self._place, self._warn)
+        self._call_s = self._calls.call_s
 
     @property
     def identity(self) -> str:
         return self._place.identity
-
-    def renew(self, lease: Lease) -> Lease:
-        lease.ensure_not_lost()
-        began_s = self._runtime.monotonic_s()
-        try:
-            self._locks.heartbeat(lease.token, lease.remaining_s())
-        except NoSuchLock:
-            lease.lose("taken-over", "it expired in the metastore, or an operator broke it")
-            lease.ensure_not_lost()
-        lease.extend(began_s)
-        return lease
 
     def inspect(self) -> tuple[LockedData, ...]:
         return self._look_around(self._call_s).shown()
@@ -85,16 +61,15 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
             return
         if not force:
             self._watch_until_over(queued)
-        self._locks.unlock(token, self._call_s)
+        self._calls.unlock(token, self._call_s)
 
     def _begin(self, request: LockRequest, grant: str, until_s: float) -> _Waiting:
-        writer, lease_s = self._writer, self._settings.lease_s
-        agent = Agent(grant, writer.writer_id, lease_s, writer.pid, writer.application, request.about)
-        return _Waiting(request, grant, until_s, agent, modes_of(request))
+        agent = Agent.by(self.writer, grant, self._settings.lease_s, request.about)
+        return _Waiting(request, grant, until_s, agent, modes_of(request), Request(grant))
 
     def _look(self, waiting: _Waiting) -> DataLease | None:
         within_s = self._left_s(waiting)
-        self._ensure_lease_fits(within_s)
+        self._calls.ensure_lease_fits(self._settings, within_s)
         try:
             granted = self._show_life(waiting, within_s)
             lock_id = self._place_of(waiting, within_s)
@@ -103,87 +78,81 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
             if not granted and not self._check(waiting, lock_id, within_s):
                 return None
         except NoSuchLock:
-            waiting.start_again()
+            waiting.place.start_again()
             return None
         lease = self._lease(waiting, lock_id, waiting.heard_s)
         if lease.lost is not None:  # an answer that took longer than a lease
-            self._locks.unlock(lock_id, within_s)
-            waiting.start_again()
+            self._calls.unlock(lock_id, within_s)
+            waiting.place.start_again()
             return None
         return lease
 
     def _show_life(self, waiting: _Waiting, within_s: float) -> bool:
         """Queue up if I am not in the queue, and renew my place when that is due. Whether the metastore granted it just now."""
-        if waiting.asked and waiting.lock_id is None:
-            self._adopt(waiting, within_s)
-        if waiting.lock_id is not None:
-            due = self._runtime.monotonic_s() - waiting.heard_s >= self._settings.renew_s
-            return due and self._check(waiting, waiting.lock_id, within_s)
-        began_s = self._runtime.monotonic_s()
-
-        def sending() -> None:
-            waiting.asked = True
-
-        parts = parts_of(waiting.request)
-        answer = self._locks.lock(self._writer, waiting.agent, within_s, sending=sending, parts=parts)
-        waiting.lock_id, waiting.heard_s = answer.lock_id, began_s
+        place = waiting.place
+        if place.is_lost:
+            place.find(self._calls, within_s)
+            waiting.heard_s = float("-inf")
+        if place.lock_id is not None:
+            due = self.runtime.monotonic_s() - waiting.heard_s >= self._settings.renew_s
+            return due and self._check(waiting, place.lock_id, within_s)
+        began_s = self.runtime.monotonic_s()
+        answer = place.enter(self._calls, self.writer, waiting.agent, within_s, parts_of(waiting.request))
+        waiting.heard_s = began_s
         return answer.state == ACQUIRED
 
     def _check(self, waiting: _Waiting, lock_id: int, within_s: float) -> bool:
-        began_s = self._runtime.monotonic_s()
-        state = self._locks.check(lock_id, within_s).state
+        began_s = self.runtime.monotonic_s()
+        state = self._calls.check(lock_id, within_s).state
         waiting.heard_s = began_s
         return state == ACQUIRED
 
-    def _adopt(self, waiting: _Waiting, within_s: float) -> None:
-        """Find the request whose reply got lost. It may also arrive later, so there may come to be two (`doubted`)."""
-        waiting.doubted = True
-        for row in self._locks.rows(within_s):
-            if is_of(row, waiting.grant):
-                waiting.lock_id, waiting.heard_s = row.lock_id, float("-inf")
-                return
-
     def _place_of(self, waiting: _Waiting, within_s: float) -> int | None:
-        """See who is before me, and clear away the dead and a second request of my own; my number while I am there."""
+        """See who is before me, and remove the dead and a second request of my own; my number while I am queued."""
         waiting.queue = queue = self._look_around(within_s)
-        mine = queue.find(waiting.lock_id)
+        mine = queue.find(waiting.place.lock_id)
         if mine is None:
-            if waiting.lock_id is not None:
-                self._locks.unlock(waiting.lock_id, within_s)
-            waiting.start_again()
+            if waiting.place.lock_id is not None:
+                self._calls.unlock(waiting.place.lock_id, within_s)
+            waiting.place.start_again()
             return None
         twins = [each for each in queue.requests if each is not mine and is_of(each.first, waiting.grant)]
         blockers = [each for each in queue.blockers(mine.lock_id, waiting.modes) if each not in twins]
         watched = [each.first for each in (*blockers, mine)]
-        dead = {row.lock_id for row in waiting.watch.dead(watched, mine.lock_id, self._runtime.monotonic_s())}
+        dead = {row.lock_id for row in waiting.place.watch.dead(watched, mine.lock_id, self.runtime.monotonic_s())}
         for lock_id in dead | {twin.lock_id for twin in twins}:
-            self._locks.unlock(lock_id, within_s)
+            self._calls.unlock(lock_id, within_s)
             waiting.looks = 0
         waiting.blockers = tuple(each for each in blockers if each.lock_id not in dead)
         return mine.lock_id
 
     def _look_around(self, within_s: float) -> Queue:
-        return Queue.of(self._locks.rows(within_s))
+        return Queue.of(self._calls.rows(within_s))
 
     def _blockers(self, waiting: _Waiting) -> tuple[LockedData, ...]:
         return tuple(shown(each, waiting.queue.blockers(each.lock_id, each.modes)) for each in waiting.blockers)
 
     def _leave(self, waiting: _Waiting) -> None:
         within_s = min(self._left_s(waiting), max(_LEAST_S, self._call_s))
-        if waiting.lock_id is not None:
-            self._locks.unlock(waiting.lock_id, within_s)
-        if waiting.doubted or (waiting.asked and waiting.lock_id is None):
-            self._locks.remove(waiting.grant, within_s)
+        waiting.place.leave(self._calls, lambda: within_s)
+
+    def _extend(self, lease: Lease) -> str:
+        began_s = self.runtime.monotonic_s()
+        try:
+            self._calls.heartbeat(lease.token, lease.remaining_s())
+        except NoSuchLock:
+            return "it expired in the metastore, or an operator broke it"
+        lease.extend(began_s)
+        return ""
 
     def _disconnect(self) -> None:
-        self._client.close()
+        self._calls.close()
 
     def _left_s(self, waiting: _Waiting) -> float:
-        return max(_LEAST_S, waiting.until_s - self._runtime.monotonic_s())
+        return max(_LEAST_S, waiting.until_s - self.runtime.monotonic_s())
 
     def _watch_until_over(self, queued: Queued) -> None:
         """Return once the request has shown no sign of life for its whole lease, or has gone."""
-        watch, now = Watch(), queued
         holder = shown(queued, ())
         if holder.lease_s is None:
             raise LockError(
@@ -191,25 +160,9 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
                 hint="the metastore drops them when their holder is gone; to break them all the same, use force",
                 token=queued.lock_id,
             )
-        while not watch.dead([now.first], queued.lock_id + 1, self._runtime.monotonic_s()):
-            self._runtime.sleep(min(self._settings.sleep_s, holder.lease_s / 10))
-            found = self._look_around(self._call_s).find(queued.lock_id)
-            if found is None:
-                return
-            now = found
-            if now.first.heartbeat_ms != queued.first.heartbeat_ms:
-                raise still_renewed(queued.lock_id, holder.writer)
 
-    def _ensure_lease_fits(self, within_s: float) -> None:
-        """A metastore that drops a request before its lease is over would give its locks to two at once."""
-        if self._lease_fits:
-            return
-        timeout_s, lease_s = self._locks.timeout_s(within_s), self._settings.lease_s
-        if lease_s > timeout_s:
-            raise SettingsError(
-                f"data_locks.lease_s is {lease_s:g} s, but the metastore drops a lock after {timeout_s:g} s "
-                "(its hive.txn.timeout)",
-                hint=f"set data_locks.lease_s to {timeout_s:g} or less, or raise hive.txn.timeout of the metastore",
-                key="data_locks.lease_s",
-            )
-        self._lease_fits = True
+        def heartbeat_ms() -> int | None:
+            now = self._look_around(self._call_s).find(queued.lock_id)
+            return None if now is None else now.first.heartbeat_ms
+
+        self._outwait(queued.lock_id, holder.writer, holder.lease_s, queued.first.heartbeat_ms, heartbeat_ms)

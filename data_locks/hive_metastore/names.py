@@ -2,7 +2,7 @@
 
 In Hive a lock on a table overlaps all its partitions, which Hive's older model, ours, does not want. Therefore all data
 locks of a table are partitions of one name that no table has, that of the table itself too. The names are lower-case and of
-few characters: a metastore may build SQL from them, compare them without regard to case, or write them anew as
+few characters: a metastore may build SQL from them, compare them without regard to case, or rewrite them as
 `key=value`. A request for few locks can be read one by one in Hive's SHOW LOCKS; many share rows, for speed.
 """
 

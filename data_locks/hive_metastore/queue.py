@@ -1,9 +1,10 @@
-"""The requests for data locks in a metastore: who is before whom, read from its lock table.
+"""The requests for data locks in a metastore: their order, read from its lock table.
 
 The metastore numbers the requests in the order in which they appear (one row of its database guards the numbers), so a
-request whose number is lower than mine and that I do not see will never come. Who holds follows from that: everybody whom
-nobody with a lower number is in the way of. It has to be worked out here, because the rule of Hive 2.3 has a hole: a
-shared lock overtakes an exclusive one that waits, and the exclusive one is then granted as well, at the same time.
+request whose number is lower than mine and that I do not see will never come. Who holds follows from that: every request
+with no lower number in its way. It has to be worked out here, because the rule of Hive 2.3 has a hole: a
+shared lock overtakes an exclusive one that waits, and the exclusive one is then granted as well, at the same time. The commit
+lock needs none of this: every request for it is exclusive.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Queue:
         return next((each for each in self.requests if each.lock_id == lock_id), None)
 
     def blockers(self, lock_id: int, modes: Mapping[str, Mode]) -> tuple[Queued, ...]:
-        """Who keeps the request with this number from being granted: everybody in its way that came before it."""
+        """What keeps the request with this number from being granted: every earlier request in its way."""
         return tuple(each for each in self.requests if each.lock_id < lock_id and _collide(each.modes, modes))
 
     def shown(self) -> tuple[LockedData, ...]:

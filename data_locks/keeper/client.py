@@ -44,7 +44,7 @@ class KeeperOrder:
 
 @dataclass(frozen=True)
 class SignOfLife:
-    """The write's heartbeat file. Once it is gone, or silent for `limit_s`, nobody can commit the write any more."""
+    """The write's heartbeat file. Once it is gone, or silent for `limit_s`, nobody can commit the write."""
 
     key: str
     limit_s: float

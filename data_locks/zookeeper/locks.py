@@ -5,28 +5,28 @@ A request enters the queues of all its resources in one transaction and keeps it
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from lakelock.clock import Runtime
 from lakelock.data_locks.base import DataLease, LockedData
 from lakelock.data_locks.polling import PollingDataLocks, Waiting
 from lakelock.data_locks.request import LockRequest, collide
-from lakelock.data_locks.watch import MARGIN_S
 from lakelock.data_locks.zookeeper.nodes import TABLE_QUEUE, Asked, node_data, queue_name, shown
-from lakelock.data_locks.zookeeper.requests import all_nodes, nodes_of, read_requests, remove, remove_each, waking
+from lakelock.data_locks.zookeeper.requests import all_nodes, nodes_of, read_requests, remove, remove_each
 from lakelock.data_locks.zookeeper.waiter import DataWaiter
-from lakelock.errors import LakelockError, LockError, SettingsError
+from lakelock.errors import LakelockError, LockError
 from lakelock.identity import WriterIdentity
-from lakelock.providers.base import Lease, Opening
-from lakelock.providers.polling import NO_ANSWER
+from lakelock.providers.base import DRIFT_MARGIN_S, Lease, Opening, granted_as
+from lakelock.providers.lock_client import NO_ANSWER
+from lakelock.providers.zookeeper.client import ZooKeeperClient
 from lakelock.providers.zookeeper.lease import HeldBySession
 from lakelock.providers.zookeeper.place import Place, parse_place
-from lakelock.providers.zookeeper.session import Sight, ZooKeeperSession, check_driver
-from lakelock.providers.zookeeper.waiter import Within, reading, syncing
+from lakelock.providers.zookeeper.requests import reading, waking
+from lakelock.providers.zookeeper.session import Sight, ZooKeeperSession
+from lakelock.providers.zookeeper.waiter import Within
 
 _TRY_S = 1.0
-"""What a try that may not wait gives the service to answer, and how long somebody who leaves stays to clean up."""
+"""How long a try that may not wait leaves the service to answer, and how long leaving may take."""
 _LONGEST_WAIT_S = 1.0
 
 
@@ -48,38 +48,14 @@ class ZooKeeperDataLease(HeldBySession, DataLease):
         self.waiter = waiter
 
 
-class ZooKeeperDataLocks(PollingDataLocks[_Waiting]):
+class ZooKeeperDataLocks(ZooKeeperClient, PollingDataLocks[_Waiting]):
     """The data locks of one table below one node."""
-
-    _session: ZooKeeperSession | None
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
         lock = parse_place(opening.uri, opening.storage)
-        self._place = Place(lock.hosts, f"{lock.path}.data")
+        self._locate(Place(lock.hosts, f"{lock.path}.data"), opening)
         self._table_queue = f"{self._place.path}/{TABLE_QUEUE}"
-        self._options = opening.settings.zookeeper
-        check_driver(self._options)
-        self._opening, self._session = self._runtime.mutex(), None
-
-    @property
-    def identity(self) -> str:
-        return self._place.identity
-
-    def renew(self, lease: Lease) -> Lease:
-        lease.ensure_not_lost()
-        if not isinstance(lease, ZooKeeperDataLease):
-            raise LockError("this lease was granted by another service", hint="give it to the one that granted it")
-        seen = lease.session.sight()
-        within_s = min(self._options.request_timeout_s, self._settings.renew_s, lease.remaining_s())
-        path = lease.waiter.table_node
-        _, stat = lease.session.ask(within_s, syncing(path), lambda client: client.exists_async(path))
-        lease.ensure_not_lost()
-        if stat is None or stat.czxid != lease.token or stat.ephemeralOwner != lease.session.id:
-            lease.lose("taken-over", "its nodes are gone: somebody broke the locks")
-            lease.ensure_not_lost()
-        lease.confirm(seen)
-        return lease
 
     def inspect(self) -> tuple[LockedData, ...]:
         asked = read_requests(self._connected(), self._table_queue, self._patience())
@@ -106,32 +82,29 @@ class ZooKeeperDataLocks(PollingDataLocks[_Waiting]):
         session, waiter, within = self._open(), waiting.waiter, self._patience(waiting)
         if waiter is not None and waiter.session is session and waiter.is_waiting:
             return None
-        if not session.wait_connected(min(within(), self._options.connect_timeout_s)):
-            raise session.unreachable("no connection")
+        self._ensure_connected(session, within())
         lease_s = self._lease_s(session)
         if waiter is None or waiter.session is not session or waiter.is_out:
             if waiter is not None:
                 # What is of the session before has gone with it, and must not be taken for what is new.
                 self._leave_later(waiter)
-                waiting.grant = self._runtime.uuid()
-            data = node_data(waiting.request, self._writer, waiting.grant, lease_s)
-            waiter = DataWaiter(session, self._place.path, waiting.request, data, waiting.grant, self._runtime)
+                waiting.grant = self.runtime.uuid()
+            data = node_data(waiting.request, self.writer, waiting.grant, lease_s)
+            waiter = DataWaiter(session, self._place.path, waiting.request, data, waiting.grant, self.runtime)
             waiting.waiter = waiter
         seen = waiter.step(within)
         if seen is None:
             return None
-        lease = ZooKeeperDataLease(self._runtime, self._writer, waiting.request, waiter, seen, lease_s)
+        lease = ZooKeeperDataLease(self.runtime, self.writer, waiting.request, waiter, seen, lease_s)
         lease.held_by(session, seen, self.renew)
         return lease
 
     def _pause(self, waiting: _Waiting, at_most_s: float) -> None:
-        session, waiter = self._session, waiting.waiter
+        waiter = waiting.waiter
         at_most_s = min(at_most_s, _LONGEST_WAIT_S)
         if waiter is not None and waiter.is_waiting:
             waiter.wait(at_most_s)
-        elif session is not None and not session.is_over and not session.is_connected:
-            session.wait_connected(at_most_s)
-        elif waiter is None or not waiter.wait(0):
+        elif not self._wait_reconnected(at_most_s) and (waiter is None or not waiter.wait(0)):
             super()._pause(waiting, at_most_s)
 
     def _blockers(self, waiting: _Waiting) -> tuple[LockedData, ...]:
@@ -140,7 +113,7 @@ class ZooKeeperDataLocks(PollingDataLocks[_Waiting]):
         if waiter is None:
             return ()
         one = () if waiter.blocker is None else (shown(waiter.blocker),)
-        if self._runtime.monotonic_s() < waiting.until_s:
+        if self.runtime.monotonic_s() < waiting.until_s:
             return one
         try:
             asked = read_requests(waiter.session, self._table_queue, lambda: _TRY_S)
@@ -151,15 +124,15 @@ class ZooKeeperDataLocks(PollingDataLocks[_Waiting]):
 
     def _leave(self, waiting: _Waiting) -> None:
         """As promised; what finds the service unreachable goes on in the background for as long as the session lives."""
-        waiter, until_s = waiting.waiter, self._runtime.monotonic_s() + _TRY_S
+        waiter, until_s = waiting.waiter, self.runtime.monotonic_s() + _TRY_S
         if waiter is None:
             return
         while True:
             try:
-                waiter.leave(lambda: max(0.0, until_s - self._runtime.monotonic_s()))
+                waiter.leave(lambda: max(0.0, until_s - self.runtime.monotonic_s()))
                 return
             except NO_ANSWER:
-                if self._runtime.monotonic_s() >= until_s:
+                if self.runtime.monotonic_s() >= until_s:
                     self._leave_later(waiter)
                     raise
 
@@ -168,20 +141,25 @@ class ZooKeeperDataLocks(PollingDataLocks[_Waiting]):
         if waiter.may_be_there:
             waiter.session.pursue(lambda: waiter.leave(lambda: waiter.session.timeout_s))
 
+    def _extend(self, lease: Lease) -> str:
+        held = granted_as(ZooKeeperDataLease, lease)
+        return "" if self._renewed(held, held.waiter.table_node) else "its nodes are gone: somebody broke the locks"
+
     def _disconnect(self) -> None:
-        session, self._session = self._session, None
-        if session is not None and self._pid == os.getpid():
-            session.end(wait_s=_TRY_S)
+        self._end_session(_TRY_S)
 
     def _watch_until_over(self, session: ZooKeeperSession, found: Asked) -> None:
-        """Return once the session of the holder has ended, and `LockError` if it lives longer than one lease."""
-        until_s = self._runtime.monotonic_s() + (found.lease_s or self._settings.lease_s) + MARGIN_S
+        """Return once the session of the holder has ended, and `LockError` if it lives longer than one lease.
+
+        Not `_outwait`: the service tells when a holder is gone, and not when it renews.
+        """
+        until_s = self.runtime.monotonic_s() + (found.lease_s or self._settings.lease_s) + DRIFT_MARGIN_S
         while True:
-            gone = self._runtime.flag()
-            (node,) = session.ask(self._patience()(), reading(self._table_queue, found.name, waking(gone)))
+            gone = self.runtime.flag()
+            (node,) = session.ask(self._patience()(), reading(f"{self._table_queue}/{found.name}", waking(gone)))
             if node is None:
                 return
-            if not gone.wait(max(0.0, until_s - self._runtime.monotonic_s())):
+            if not gone.wait(max(0.0, until_s - self.runtime.monotonic_s())):
                 raise LockError(
                     f"the data locks with token {found.token} are held by {found.writer or found.name}, whose session is alive",
                     hint="wait: ZooKeeper frees the locks of the dead without your help; to break them all the same, use force",
@@ -193,35 +171,4 @@ class ZooKeeperDataLocks(PollingDataLocks[_Waiting]):
         longest_s = self._options.request_timeout_s
         if waiting is None:
             return lambda: longest_s
-        return lambda: min(longest_s, max(_TRY_S, waiting.until_s - self._runtime.monotonic_s()))
-
-    def _lease_s(self, session: ZooKeeperSession) -> float:
-        """How long a lease is: never longer than the server keeps a silent session."""
-        lease_s, renew_s = min(self._settings.lease_s, session.timeout_s), self._settings.renew_s
-        if lease_s < 2 * renew_s:
-            raise SettingsError(
-                f"this ZooKeeper ends silent sessions after {lease_s:g} s, too soon for data_locks.renew_s = {renew_s:g}",
-                hint=f"set data_locks.lease_s = {lease_s:g} and data_locks.renew_s = {lease_s / 3:.3g}, "
-                "or raise its maxSessionTimeout",
-                key="data_locks.lease_s",
-            )
-        return lease_s
-
-    def _connected(self) -> ZooKeeperSession:
-        session = self._open()
-        if not session.wait_connected(self._options.connect_timeout_s):
-            raise session.unreachable("no connection")
-        return session
-
-    def _open(self) -> ZooKeeperSession:
-        self._notice_fork()
-        with self._opening:
-            if self._session is None or self._session.is_over:
-                self._session = ZooKeeperSession(self._place, self._options, self._settings.lease_s, self._runtime)
-            return self._session
-
-    def _notice_fork(self) -> None:
-        if self._pid != os.getpid():
-            # The connection of the parent must not be touched, so it is let go and not closed.
-            self._opening, self._session = self._runtime.mutex(), None
-        super()._notice_fork()
+        return lambda: min(longest_s, max(_TRY_S, waiting.until_s - self.runtime.monotonic_s()))

@@ -41,7 +41,7 @@ def queue_name(resource: Resource) -> str:
 
 
 def node_prefix(mode: Mode, grant: str) -> str:
-    """The beginning of a node's name; the server adds the number. The grant finds it again when a reply got lost."""
+    """The beginning of a node's name; the server adds the number. The grant finds it again when a reply was lost."""
     return f"{_WORDS[mode]}-{grant}-lock-"
 
 
@@ -76,7 +76,7 @@ def standing(children: Iterable[str], grant: str) -> Standing | None:
 
 @dataclass(frozen=True)
 class Asked:
-    """One node of the table's queue as it was read: a request, and who makes it. `writer` is None for a foreign node."""
+    """One node of the table's queue as it was read: a request and its writer. `writer` is None for a foreign node."""
 
     name: str
     request: LockRequest

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lakelock.clock import Flag
 from lakelock.data_locks.zookeeper.nodes import Asked, grant_of
-from lakelock.errors import LockError, ProviderUnavailable
+from lakelock.errors import LockError
 from lakelock.providers.zookeeper.queue import in_order
+from lakelock.providers.zookeeper.requests import listing, reading, removing, syncing
 from lakelock.providers.zookeeper.session import Request, ZooKeeperSession
-from lakelock.providers.zookeeper.waiter import Within, reading, syncing
+from lakelock.providers.zookeeper.waiter import Within
 
 MOST_BYTES = 1_000_000
 """A server takes requests of 1 MB (jute.maxbuffer), and ends the connection of whoever sends more."""
@@ -87,14 +87,6 @@ def unless(kinds: Sequence[str], request: Request) -> Request:
     return lambda client: _Unless(request(client), kinds)
 
 
-def listing(path: str) -> Request:
-    return lambda client: client.get_children_async(path)
-
-
-def removing_node(path: str) -> Request:
-    return lambda client: client.delete_async(path)
-
-
 def in_chunks(session: ZooKeeperSession, requests: Sequence[Request], within: Within) -> list[Any]:
     """The answers to many requests, some hundred at a time, each time within its bound."""
     answers = []
@@ -111,7 +103,7 @@ def remove(session: ZooKeeperSession, paths: Sequence[str], within: Within) -> N
 
 def remove_each(session: ZooKeeperSession, paths: Sequence[str], within: Within) -> None:
     """Take these nodes away one by one, in no transaction; those that are gone already do not matter."""
-    in_chunks(session, [removing_node(path) for path in paths], within)
+    in_chunks(session, [removing(path) for path in paths], within)
 
 
 def nodes_of(session: ZooKeeperSession, queues: Sequence[str], grant: str, within: Within) -> list[str]:
@@ -134,15 +126,5 @@ def read_requests(session: ZooKeeperSession, table_queue: str, within: Within) -
     """All requests in order of arrival, as of now."""
     _, names = session.ask(within(), syncing(table_queue), listing(table_queue))
     order = in_order(names or ())
-    found = in_chunks(session, [reading(table_queue, name) for name in order], within)
+    found = in_chunks(session, [reading(f"{table_queue}/{name}") for name in order], within)
     return [Asked.of(name, *node) for name, node in zip(order, found, strict=True) if node is not None]
-
-
-def waking(woken: Flag) -> Callable[[Any], None]:
-    """What a watch does: wake who waits for the flag, whatever happened."""
-    return lambda event: woken.set()
-
-
-def vanishing(path: str) -> ProviderUnavailable:
-    """The error of nodes that are gone as often as they are made."""
-    return ProviderUnavailable(f"the nodes below {path} keep vanishing from ZooKeeper", hint="find out who removes them")

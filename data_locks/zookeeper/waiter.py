@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from lakelock.clock import Flag, Runtime
+from lakelock.clock import Runtime
 from lakelock.data_locks.request import LockRequest, Resource
 from lakelock.data_locks.zookeeper.nodes import TABLE_QUEUE, Asked, grant_of, node_prefix, queue_name, standing
-from lakelock.data_locks.zookeeper.requests import (
-    creating,
-    in_chunks,
-    listing,
-    nodes_of,
-    remove,
-    remove_each,
-    removing_node,
-    unless,
-    vanishing,
-    waking,
-)
+from lakelock.data_locks.zookeeper.requests import creating, in_chunks, nodes_of, remove, remove_each, unless
 from lakelock.errors import LakelockError, ProviderUnavailable
-from lakelock.providers.zookeeper.queue import Stat, in_order
+from lakelock.providers.zookeeper.queue import in_order
+from lakelock.providers.zookeeper.requests import checking, ensuring, listing, reading, removing, syncing, vanishing, waking
 from lakelock.providers.zookeeper.session import Sight, ZooKeeperSession
-from lakelock.providers.zookeeper.waiter import Within, reading, syncing
+from lakelock.providers.zookeeper.waiter import SessionWaiter, Within
 
 _TRIES = 5
 _MANY_QUEUES = 10_000
 """More resources than this are not remembered: whoever adds some removes twice as many that nobody uses."""
 
 
-class DataWaiter:
-    """Waits with one node in the queue of each resource. Used by one thread.
+class DataWaiter(SessionWaiter):
+    """Waits with one node in the queue of each resource.
 
     Granted when in no queue a node before ours is in our way. What is before us never grows, so a queue that was clear stays
     clear, and of each other queue only the nearest node in our way is watched, one queue after the other: one release wakes
@@ -38,26 +28,19 @@ class DataWaiter:
     def __init__(
         self, session: ZooKeeperSession, base: str, request: LockRequest, data: bytes, grant: str, runtime: Runtime
     ) -> None:
-        self.session, self.grant, self.token, self.blocker = session, grant, 0, None
-        self._base, self._data, self._runtime = base, data, runtime
+        super().__init__(session, runtime)
+        self.grant, self.token, self.blocker, self._base, self._data = grant, 0, None, base, data
         self._queues = {lock.resource: f"{base}/{queue_name(lock.resource)}" for lock in request.locks}
         self._prefixes = {lock.resource: node_prefix(lock.mode, grant) for lock in request.locks}
         self._table_queue, self._table_order = f"{base}/{TABLE_QUEUE}", list[str]()
-        self._epoch, self._nodes, self._in_doubt, self._unsure = session.epoch, list[str](), False, False
+        self._nodes, self._in_doubt, self._unsure = list[str](), False, False
         self._to_look_at: set[Resource] = set(self._queues)
         self._before: dict[Resource, str] = {}
-        self._woken: Flag | None = None
 
-    session: ZooKeeperSession
     token: int
     """The czxid of our nodes, once it is known."""
     blocker: Asked | None
     """One of those in our way when we last looked."""
-
-    @property
-    def is_out(self) -> bool:
-        """Whether the session has ended, and our nodes with it."""
-        return self.session.epoch != self._epoch
 
     @property
     def may_be_there(self) -> bool:
@@ -65,18 +48,9 @@ class DataWaiter:
         return self._unsure or (bool(self._nodes) and not self.is_out)
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether we are in the queues and nothing has happened before us; a watch may be that of a later session."""
-        return self._woken is not None and not self._woken.is_set() and not self.is_out
-
-    @property
     def table_node(self) -> str:
         """The path of our node in the queue of the table."""
         return next(node for node in self._nodes if node.startswith(f"{self._table_queue}/"))
-
-    def wait(self, at_most_s: float) -> bool:
-        """Wait until somebody in our way leaves, or the connection is interrupted; False when neither happened."""
-        return self._woken is not None and self._woken.wait(at_most_s)
 
     def step(self, within: Within) -> Sight | None:
         """Go as far as possible without waiting; what was seen when nobody was in our way, None while somebody is."""
@@ -99,7 +73,7 @@ class DataWaiter:
         return None
 
     def leave(self, within: Within) -> None:
-        """Take our nodes out of all queues, also those of which we have not heard."""
+        """Take our nodes out of all queues, even those whose creation was not confirmed."""
         if not self.may_be_there:
             return
         nodes = self._find(within) if self._unsure else self._nodes
@@ -123,7 +97,7 @@ class DataWaiter:
             raise vanishing(self._base)
 
     def _found_again(self, within: Within) -> list[str]:
-        """Our nodes of which we have not heard; none unless there is one in every queue."""
+        """Our nodes whose creation was not confirmed; none unless there is one in every queue."""
         for _ in range(2):
             found = self._find(within)
             if not found or len(found) >= len(self._queues):
@@ -149,23 +123,23 @@ class DataWaiter:
         """Create the nodes that hold the queues, where they are missing; another one may do the same."""
         (names,) = self.session.ask(within(), listing(self._base))
         if names is None:
-            self.session.ask(within(), lambda client: client.ensure_path_async(self._base, self.session.acl))
+            self.session.ask(within(), ensuring(self._base, self.session.acl))
         there, mine = set(names or ()), {queue.rpartition("/")[2] for queue in self._queues.values()}
         missing = {f"{self._base}/{name}": b"" for name in mine - there}
         if missing:
             self.session.ask(within(), unless(("NodeExistsError",), creating(missing, ephemeral=False)))
         if len(there) > _MANY_QUEUES:
-            # Only what nobody queues for can be removed; who comes just then makes it anew.
+            # Only queues without nodes can be removed; whoever needs one just then creates it again.
             unused = sorted(there - mine)
             first = int(self._runtime.random() * len(unused))
             chosen = (unused + unused)[first : first + 2 * len(missing)]
-            requests = [unless(("NotEmptyError", "NoNodeError"), removing_node(f"{self._base}/{name}")) for name in chosen]
+            requests = [unless(("NotEmptyError", "NoNodeError"), removing(f"{self._base}/{name}")) for name in chosen]
             in_chunks(self.session, requests, within)
 
     def _look(self, within: Within) -> bool:
         """Learn who is in our way; False when our node is gone."""
         mine = self.table_node
-        requests = (syncing(self._table_queue), lambda client: client.exists_async(mine), listing(self._table_queue))
+        requests = (syncing(self._table_queue), checking(mine), listing(self._table_queue))
         _, stat, names = self.session.ask(within(), *requests)
         if not self._is_ours(stat):
             return False
@@ -189,9 +163,6 @@ class DataWaiter:
         self._to_look_at = set()
         return True
 
-    def _is_ours(self, stat: Stat | None) -> bool:
-        return stat is not None and stat.ephemeralOwner == self.session.id
-
     def _watch(self, within: Within) -> bool:
         """Be woken when one in our way leaves, and learn who it is; False if it has left already."""
         resource, name = min(self._before.items())
@@ -199,10 +170,10 @@ class DataWaiter:
         grant = grant_of(name)
         # All nodes of a request go at once, so after this one has gone these are the queues to look at again.
         self._to_look_at = {each for each, before in self._before.items() if grant_of(before) == grant}
-        requests = [reading(self._queues[resource], name, waking(woken))]
+        requests = [reading(f"{self._queues[resource]}/{name}", waking(woken))]
         asked = next((each for each in self._table_order if grant_of(each) == grant), None)
         if asked is not None and (self.blocker is None or self.blocker.grant != grant):
-            requests.append(reading(self._table_queue, asked))
+            requests.append(reading(f"{self._table_queue}/{asked}"))
         found = self.session.ask(within(), *requests)
         if asked is not None and len(found) > 1 and found[1] is not None:
             self.blocker = Asked.of(asked, *found[1])

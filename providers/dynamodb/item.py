@@ -114,7 +114,10 @@ def writer_text(writer: WriterIdentity) -> str:
 
 @dataclass(frozen=True)
 class Sighting:
-    """One version of a held item, and since when it is being watched, by our monotonic clock."""
+    """One version of a held item, and since when it is being watched, by our monotonic clock.
+
+    Simpler than that of a lock file: an item has no age of its own, so nothing counts but the watching.
+    """
 
     item: LockItem
     since_s: float

@@ -7,7 +7,7 @@ The token has to survive Java, which drops foreign attributes when it takes the 
 So tokens come from blocks, as in `tokens`: a counter in an item of its own holds the end of the latest block, and the lock
 item carries the token of the latest grant and the end of its block. Where these are missing or used up, the lock is taken
 first, *then* the counter is moved on by an atomic addition, and then the token is written into the lock item. In this order
-a block is taken by one who holds the lock, so it lies above the block of every earlier grant. (A block reserved before would
+only a holder of the lock takes a block, so it lies above the block of every earlier grant. (A block reserved before would
 not: an absent item looks the same before and after others have held the lock, and Java has deleted it.)
 """
 
@@ -17,7 +17,7 @@ from contextlib import suppress
 from math import inf
 from urllib.parse import quote
 
-from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
+from lakelock.errors import LockError, ProviderUnavailable
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
 from lakelock.providers.dynamodb.item import Attributes, LockItem, Sighting, writer_text
 from lakelock.providers.dynamodb.place import place_of
@@ -49,6 +49,8 @@ _AFTER_S = 0.001
 class DynamodbLockProvider(PollingProvider):
     """The table lock in DynamoDB: `dynamodb://TABLE/PARTITION-KEY`, where Java has the same table and partition key."""
 
+    strength = STRENGTH
+
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
         name, self._key = place_of(opening.uri, opening.storage)
@@ -58,10 +60,6 @@ class DynamodbLockProvider(PollingProvider):
     @property
     def identity(self) -> str:
         return f"dynamodb://{self._table.name}/{quote(self._key)}?{self._table.place}"
-
-    @property
-    def strength(self) -> Strength:
-        return STRENGTH
 
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         found: LockItem | None = None
@@ -89,17 +87,12 @@ class DynamodbLockProvider(PollingProvider):
             began_s = self.runtime.monotonic_s()
             values = {":on": {"S": lease.grant}, ":rvn": {"S": self.runtime.uuid()}, ":ld": self._duration()}
             try:
-                # Owner names are unique per grant, so a renewal of ours whose reply got lost does not stand in the way.
+                # Owner names are unique per grant, so an earlier renewal whose reply was lost does not stand in the way.
                 self._table.update(self._key, "SET #ld = :ld, #rvn = :rvn", values, _OWN)
                 lease.extend(began_s)
                 break
             except ConditionFailed:
-                raise LeaseLost(
-                    f"the lock of {self.table} went to another writer",
-                    hint="run the operation again; if it happens often, raise lock.lease_s",
-                    reason="taken-over",
-                    token=lease.token,
-                ) from None
+                raise self.taken_over(lease, "went to another writer") from None
             except ProviderUnavailable:
                 pause_s = self._retry_pause_s()
                 if not remaining or lease.remaining_s() <= pause_s:
@@ -118,7 +111,7 @@ class DynamodbLockProvider(PollingProvider):
                 self.runtime.sleep(self._retry_pause_s())
 
     def pause(self, attempt: Attempt, at_most_s: float) -> None:
-        """As the others, but up again when the lease of a silent holder is over."""
+        """As in other providers, but it ends when the lease of a silent holder is over."""
         if self._watched is not None:
             left_s = self._watched.over_at_s - self.runtime.monotonic_s()
             at_most_s = min(at_most_s, left_s + _AFTER_S) if left_s > 0 else at_most_s
@@ -142,22 +135,13 @@ class DynamodbLockProvider(PollingProvider):
         found = self._look()
         if found is None:
             return
-        if found.token != token:
-            raise LockError(
-                f"the lock of {self.table} has token {found.token}, not {token}: another grant has followed",
-                hint=f"look again with `lakelock locks ls {self.table}`",
-                token=found.token,
-            )
+        self.ensure_latest(token, found.token)
         if found.released:
             return
         if not force and not self._is_dead(found):
             assert self._watched is not None
             left_s = self._watched.over_at_s - self.runtime.monotonic_s()
-            raise LockError(
-                f"the lock of {self.table} is held by {found.holder}, whose lease may run {for_up_to(left_s)}",
-                hint="wait: a dead holder is replaced without your help; to break it all the same, use force",
-                holder=found.holder.as_dict(),
-            )
+            raise self.still_held(found.holder, f"whose lease runs {for_up_to(left_s)}")
         values: dict[str, dict[str, str]] = {":on": {"S": found.owner}, ":ir": _RELEASED}
         seen = {} if force else {":seen": {"S": found.version}}
         try:
@@ -207,7 +191,7 @@ class DynamodbLockProvider(PollingProvider):
         return now_s >= self._watched.over_at_s
 
     def _claim(self, attempt: Attempt, when: str, values: Attributes) -> Lease | LockItem | None:
-        """Take an item that has a token left, if `when` holds; else what stood in the way, where that is told."""
+        """Take an item that has a token left, if `when` holds; else the item that stood in the way, if the service shows it."""
         version, grant = self._grant(attempt)
         expression = "SET #on = :on, #ld = :ld, #rvn = :rvn, #w = :w, #si = :si REMOVE #ir ADD #tk :one"
         try:
@@ -263,7 +247,7 @@ class DynamodbLockProvider(PollingProvider):
         )
 
     def _adopt(self, attempt: Attempt, found: LockItem) -> Lease | None:
-        """The lease that a request of ours got without our hearing of it; None (and given back) if it is over already."""
+        """The lease that a request of ours got although its reply was lost; None (and given back) if it is over already."""
         lease = self._lease(attempt, found.version, found.token)
         if lease.lost is not None:
             self._mark_released(lease.grant, self.within_s(attempt))

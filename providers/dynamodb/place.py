@@ -6,11 +6,9 @@ import re
 from urllib.parse import unquote, urlsplit
 
 from lakelock.errors import SettingsError
-from lakelock.java_properties import parse_java_properties
+from lakelock.providers.java_names import path_hash, table_name
 from lakelock.providers.uri_text import sendable
 from lakelock.storage import Storage
-from lakelock.table import layout
-from lakelock.xxhash64 import HUDI_SEED, xxhash64
 
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _LONGEST_KEY = 2000  # bytes; DynamoDB takes 2048, and the counter's key is a little longer
@@ -27,7 +25,7 @@ def place_of(uri: str, storage: Storage) -> tuple[str, str]:
         parts = urlsplit(sendable(uri))
     except SettingsError:
         raise
-    except ValueError:  # a bracket that nobody closes, or a letter that stands for a slash
+    except ValueError:  # an unclosed bracket, or a character that normalises to a slash
         parts = urlsplit("")
     name, key = unquote(parts.netloc), unquote(parts.path.removeprefix("/"))
     implicit = parts.query == _IMPLICIT
@@ -46,8 +44,8 @@ def place_of(uri: str, storage: Storage) -> tuple[str, str]:
             key="lock.provider",
         )
     if implicit:
-        return name, f"{xxhash64(storage.uri.encode(), HUDI_SEED):016X}"
-    key = key or _name_of(storage)
+        return name, path_hash(storage.uri)
+    key = key or table_name(storage).strip()
     if not key:
         raise SettingsError(
             f"which item of the DynamoDB table {name} is the lock of {storage.uri}?",
@@ -55,9 +53,3 @@ def place_of(uri: str, storage: Storage) -> tuple[str, str]:
             key="lock.provider",
         )
     return name, key
-
-
-def _name_of(storage: Storage) -> str:
-    found = storage.get(layout.PROPERTIES)
-    properties = parse_java_properties(found.data, layout.PROPERTIES) if found else {}
-    return properties.get("hoodie.table.name", "").strip()

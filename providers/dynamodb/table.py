@@ -68,7 +68,7 @@ def _descriptions() -> Any:
 
 
 class DynamodbTable:
-    """One table. Connects at the first request, and anew in a forked process; sends no request twice.
+    """One table. Connects at the first request, and again in a forked process; sends no request twice.
 
     `within_s` is how long an answer is worth waiting for. The driver's time-outs belong to its client, so there are more
     of them for requests that have less time than the settings say; each connects when it is first needed.
@@ -129,7 +129,7 @@ class DynamodbTable:
     def check(self) -> None:
         """Create the table if it is missing and the settings say so; an error unless it has the keys that the lock needs.
 
-        Who may not describe the table is not refused for it: the lock works without that permission.
+        A user who may not describe the table is not refused: the lock works without that permission.
         """
         try:
             table = self._send("describe_table")["Table"]

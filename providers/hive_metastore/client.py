@@ -1,7 +1,7 @@
-"""A connection to one of several metastores that mends itself: fail-over, a bounded number of rounds, and repeated calls.
+"""A connection to one of several metastores, with fail-over, a bounded number of rounds, and repeated calls.
 
-What is sent again: every call but `lock` (see `repeat`), after a broken connection and after the errors of a server that may
-be passing. What is not: an answer such as "no such lock", and calls that the server does not know.
+Sent again: every call but `lock` (see `repeat`), after a broken connection and after server errors that may be transient.
+Not sent again: calls that got an answer such as "no such lock", and calls that the server does not know.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class MetastoreClient:
             )
         return ProviderUnavailable(
             f"the metastore {self._address} gave no answer: {failure}",
-            hint=f"see whether the metastore on {self._address} is well",
+            hint=f"check that the metastore on {self._address} is healthy",
         )
 
     def _unreachable(self, failure: Exception) -> LockError:

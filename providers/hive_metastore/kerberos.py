@@ -46,7 +46,7 @@ class Kerberos:
                 f"Kerberos: the keytab {keytab} cannot be read", "check hive_metastore.keytab and its permissions"
             )
         name = self._gssapi.Name(user, self._gssapi.NameType.kerberos_principal) if user else None
-        # The tickets that a keytab gets stay in memory: they are not to replace those of the user's own `kinit`.
+        # The tickets that a keytab gets stay in memory: they must not replace those of the user's own `kinit`.
         store = {"client_keytab": keytab, "ccache": f"MEMORY:lakelock-{nonce}"} if keytab else None
         return self._gssapi.Credentials(name=name, usage="initiate", store=store)
 
@@ -78,7 +78,7 @@ class Kerberos:
         if keytab:
             return LoginRefused(
                 f"Kerberos: the keytab {keytab} did not log in {user or 'its first principal'} ({why})",
-                f"`klist -k {keytab}` lists whom it can log in; choose by hive_metastore.user",
+                f"`klist -k {keytab}` lists the principals that it can log in; choose one with hive_metastore.user",
             )
         command = f"kinit {user}" if user else "kinit"
         return LoginRefused(f"Kerberos: {why}", f"run `{command}`, or set hive_metastore.keytab")

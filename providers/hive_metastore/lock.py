@@ -2,7 +2,7 @@
 
 The metastore queues the requests itself, first come, first served; its lock ids grow and are the tokens. It never pushes: a
 waiter asks again and again, which also keeps its place. Two things it does not say by itself: that a lock had expired when
-it is unlocked (the lease's own deadline and the heartbeats notice it), and whether a request arrived whose reply got lost
+it is unlocked (the lease's own deadline and the heartbeats notice it), and whether a request arrived whose reply was lost
 (its agent info names the grant, so it is found in the queue and taken over instead of made twice).
 """
 
@@ -11,15 +11,15 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lakelock.errors import LeaseLost, LockError, ProviderRefused, SettingsError
-from lakelock.events import EventKind
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
-from lakelock.providers.hive_metastore.client import MetastoreClient
+from lakelock.errors import ProviderRefused
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, foreign_lease
 from lakelock.providers.hive_metastore.place import Place
-from lakelock.providers.hive_metastore.queue import Agent, Progress, Watch, holder_of, holding, is_of
-from lakelock.providers.hive_metastore.table import LockTable, NoSuchLock
+from lakelock.providers.hive_metastore.queue import Agent, Progress, holder_of, holding, is_of
+from lakelock.providers.hive_metastore.request import Request
+from lakelock.providers.hive_metastore.table import LockCalls, NoSuchLock
 from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, WAITING, LockAnswer, LockRow
-from lakelock.providers.polling import NO_ANSWER, NO_SERVICE, Attempt, PollingProvider
+from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE
+from lakelock.providers.polling import Attempt, PollingProvider
 
 STRENGTH = Strength(
     exclusion="as safe as the metastore's database",
@@ -32,68 +32,54 @@ STRENGTH = Strength(
 )
 
 _LEAST_S = 1.0
-"""Time that a release gets at least, also of a lease that is over."""
+"""Time that a release gets at least, even that of a lease that is over."""
 
 _LOOK_EVERY_S = 1.0
 
 
 @dataclass
-class _Request:
-    """Our place in the queue. `asked`: a request may have reached the metastore; `doubted`: perhaps more than one did.
+class _Request(Request):
+    """`checked_s`: when the metastore last answered that we wait, which keeps the place; `looked_s`: when we last looked."""
 
-    `checked_s`: when the metastore last answered that we wait, which keeps the place.
-    """
-
-    grant: str
-    lock_id: int | None = None
-    asked: bool = False
-    doubted: bool = False
     looked_s: float = float("-inf")
     holder: Holder | None = None
     checked_s: float = float("-inf")
-    watch: Watch = field(default_factory=Watch)
     progress: Progress = field(default_factory=Progress)
 
 
 class HiveMetastoreLockProvider(PollingProvider):
     """The table lock in the metastore's lock table. Database and table of the lock need not exist."""
 
+    strength = STRENGTH
     _request: _Request | None
     _left_behind: list[int]
 
     def __init__(self, opening: Opening) -> None:
-        settings = opening.settings.hive_metastore
-        self._place = Place.of(opening.uri, settings.uris, opening.storage.uri)
+        self._place = Place.of(opening.uri, opening.settings.hive_metastore.uris, opening.storage.uri)
         super().__init__(opening)
-        self._client = MetastoreClient(opening.runtime, settings, self._place.addresses, self.writer.user, self._warn)
-        self._locks = LockTable(self._client, self._place)
-        self._call_s = settings.socket_timeout_s
-        self._lease_fits = False
+        self._calls = LockCalls(opening, self._place, self._warn)
+        self._call_s = self._calls.call_s
         self._last_token = 0
 
     @property
     def identity(self) -> str:
         return self._place.identity
 
-    @property
-    def strength(self) -> Strength:
-        return STRENGTH
-
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         request = self._request
         if request is None or request.grant != attempt.grant:
-            self._ensure_lease_fits(self.within_s(attempt))
+            self._calls.ensure_lease_fits(self._settings, self.within_s(attempt))
             self._clear_up(attempt)
             request = self._request = _Request(attempt.grant)
-        if request.asked and request.lock_id is None:
-            self._adopt(request, self.within_s(attempt))
+        if request.is_lost:
+            request.find(self._calls, self.within_s(attempt))
         began_s = self.runtime.monotonic_s()
         if request.lock_id is not None and request.progress.ahead > 1 and began_s - request.checked_s < self._look_in_s:
             return self._look(attempt, request, request.lock_id)
         try:
             answer = self._ask(request, self.within_s(attempt))
         except NoSuchLock:
-            request.lock_id, request.asked = None, False
+            request.start_again()
             return request.holder
         if answer.state == WAITING:
             request.checked_s = self.runtime.monotonic_s()
@@ -101,43 +87,38 @@ class HiveMetastoreLockProvider(PollingProvider):
                 return request.holder
             return self._look(attempt, request, answer.lock_id)
         if answer.state == ACQUIRED:
-            lease = self._lease(attempt.grant, answer.lock_id, began_s)
+            lease = self.new_lease(attempt, answer.lock_id, began_s)
             if lease.lost is None:
                 self._last_token = max(self._last_token, lease.token)
                 return lease
         # An answer that took longer than a lease, or a state that no lock outside a transaction has.
-        self._locks.unlock(answer.lock_id, self.within_s(attempt))
-        request.lock_id, request.asked = None, False
+        self._calls.unlock(answer.lock_id, self.within_s(attempt))
+        request.start_again()
         return request.holder
 
     def extend(self, lease: Lease) -> None:
         if lease is not self._held:
-            raise LockError("this lease was granted by another provider", hint="give it to the provider that granted it")
+            raise foreign_lease()
         began_s = self.runtime.monotonic_s()
         try:
-            self._locks.heartbeat(lease.token, lease.remaining_s())
+            self._calls.heartbeat(lease.token, lease.remaining_s())
         except NoSuchLock:
-            raise LeaseLost(
-                f"the lock of {self.table} expired in the metastore, or somebody broke it",
-                hint="run the operation again; if it happens often, raise lock.lease_s",
-                reason="taken-over",
-                token=lease.token,
-            ) from None
+            raise self.taken_over(lease, "expired in the metastore, or somebody broke it") from None
         lease.extend(began_s)
 
     def give_back(self, lease: Lease) -> None:
         request, self._request = self._request, None
         within_s = max(_LEAST_S, min(lease.remaining_s(), self._call_s))
         try:
-            self._locks.unlock(lease.token, within_s)
+            self._calls.unlock(lease.token, within_s)
         except NO_ANSWER:
             self._left_behind.append(lease.token)
             raise
         if request is not None and request.doubted:
-            self._locks.remove(request.grant, within_s)
+            self._calls.remove(request.grant, within_s)
 
     def pause(self, attempt: Attempt, at_most_s: float) -> None:
-        """Who is next asks again and again; the others see how the queue moves, and look the less often the longer it is."""
+        """Whoever is next asks again and again; the others see how the queue moves, and look less often the longer it is."""
         request = self._request
         wanted_s = 0.0 if request is None else request.progress.pause_s(attempt.took_s, self._settings.poll_s)
         # A waiter that does not ask for a while is taken for dead, as a holder is.
@@ -152,56 +133,50 @@ class HiveMetastoreLockProvider(PollingProvider):
         request, self._request = self._request, None
         if request is None or request.grant != attempt.grant:
             return
-        if request.lock_id is not None:
-            try:
-                self._locks.unlock(request.lock_id, self.within_s(attempt))
-            except NO_ANSWER:
+        try:
+            request.leave(self._calls, lambda: self.within_s(attempt))
+        except NO_ANSWER:
+            if request.lock_id is not None:
                 self._left_behind.append(request.lock_id)
-                raise
-        if request.doubted or (request.asked and request.lock_id is None):
-            self._locks.remove(request.grant, self.within_s(attempt))
+            raise
 
     def inspect(self) -> LockState:
-        rows = self._locks.rows(self._call_s)
+        rows = self._calls.rows(self._call_s)
         held = holding(rows)
         queue = tuple(holder_of(row) for row in rows if row.state == WAITING)
         if held is None:
             return LockState(None, self._last_token, queue)
         self._last_token = max(self._last_token, held.lock_id)
         holder = holder_of(held)
-        with suppress(*NO_SERVICE):  # who may only look sees the rest
+        with suppress(*NO_SERVICE):  # a user who may only look sees the rest
             holder = replace(holder, left_s=self._left_s(held))
         return LockState(holder, held.lock_id, queue)
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
-        rows = self._locks.rows(self._call_s)
+        rows = self._calls.rows(self._call_s)
         row = next((each for each in rows if each.lock_id == token), None)
         if row is None:
             held = holding(rows)
-            if held is None:
-                return
-            raise LockError(
-                f"the lock of {self.table} has token {held.lock_id}, not {token}: another grant has followed",
-                hint=f"look again with `lakelock locks ls {self.table}`",
-                token=held.lock_id,
-            )
-        if not force:
-            self._refuse_while_it_runs(row)
-        self._locks.unlock(row.lock_id, self._call_s)
+            if held is not None:
+                self.ensure_latest(token, held.lock_id)
+            return
+        if not force and (left_s := self._left_s(row)):
+            raise self.still_held(holder_of(row), f"whose lease runs {for_up_to(left_s)}")
+        self._calls.unlock(row.lock_id, self._call_s)
 
     def probe(self) -> None:
-        self._ensure_lease_fits(self._call_s)
-        with self._locks.trial(self.writer, self._agent(self.runtime.uuid()), self._call_s) as row:
+        self._calls.ensure_lease_fits(self._settings, self._call_s)
+        with self._calls.trial(self.writer, self._agent(self.runtime.uuid()), self._call_s) as row:
             if row is None or Agent.of(row.agent) is None:
                 raise ProviderRefused(
-                    "the metastore does not keep the agent info of a lock, so a lost reply could not be made good",
+                    "the metastore does not keep the agent info of a lock, so a request whose reply is lost could not be found",
                     hint="use a metastore of Hive 1.3 or later",
                 )
-            self._locks.heartbeat(row.lock_id, self._call_s)
+            self._calls.heartbeat(row.lock_id, self._call_s)
 
     def close(self) -> None:
         super().close()
-        self._client.close()
+        self._calls.close()
 
     @property
     def _look_in_s(self) -> float:
@@ -218,27 +193,13 @@ class HiveMetastoreLockProvider(PollingProvider):
     def _ask(self, request: _Request, within_s: float) -> LockAnswer:
         """Queue up, or ask again whether it is our turn."""
         if request.lock_id is not None:
-            return self._locks.check(request.lock_id, within_s)
-
-        def sending() -> None:
-            request.asked = True
-
-        answer = self._locks.lock(self.writer, self._agent(request.grant), within_s, sending=sending)
-        request.lock_id = answer.lock_id
-        return answer
-
-    def _adopt(self, request: _Request, within_s: float) -> None:
-        """Find the request whose reply got lost. It may also arrive later, so there may come to be two (`doubted`)."""
-        request.doubted = True
-        for row in self._locks.rows(within_s):
-            if is_of(row, request.grant):
-                request.lock_id = row.lock_id
-                return
+            return self._calls.check(request.lock_id, within_s)
+        return request.enter(self._calls, self.writer, self._agent(request.grant), within_s)
 
     def _look(self, attempt: Attempt, request: _Request, lock_id: int) -> Holder | None:
-        """See who is before us, and clear away those who are dead."""
+        """See who is before us, and remove the dead."""
         request.looked_s = self.runtime.monotonic_s()
-        rows = self._locks.rows(self.within_s(attempt))
+        rows = self._calls.rows(self.within_s(attempt))
         request.progress.saw(rows, lock_id, self.runtime.monotonic_s())
         held = holding(rows) or next((row for row in rows if row.lock_id < lock_id), None)
         request.holder = None if held is None else holder_of(held)
@@ -246,54 +207,23 @@ class HiveMetastoreLockProvider(PollingProvider):
         if request.doubted:
             away += [row for row in rows if row.lock_id != lock_id and is_of(row, request.grant)]
         for row in away:
-            self._locks.unlock(row.lock_id, self.within_s(attempt))
+            self._calls.unlock(row.lock_id, self.within_s(attempt))
             attempt.pauses = 0
         return request.holder
 
     def _clear_up(self, attempt: Attempt) -> None:
         """Unlock what could not be unlocked when its time had come."""
         while self._left_behind:
-            self._locks.unlock(self._left_behind[-1], self.within_s(attempt))
+            self._calls.unlock(self._left_behind[-1], self.within_s(attempt))
             self._left_behind.pop()
-
-    def _ensure_lease_fits(self, within_s: float) -> None:
-        """A metastore that drops a lock before its lease is over would give it to two at once."""
-        if self._lease_fits:
-            return
-        timeout_s, lease_s = self._locks.timeout_s(within_s), self._settings.lease_s
-        if lease_s > timeout_s:
-            raise SettingsError(
-                f"lock.lease_s is {lease_s:g} s, but the metastore drops a lock after {timeout_s:g} s (its hive.txn.timeout)",
-                hint=f"set lock.lease_s to {timeout_s:g} or less, or raise hive.txn.timeout of the metastore",
-                key="lock.lease_s",
-            )
-        self._lease_fits = True
 
     def _left_s(self, row: LockRow) -> float:
         """How much longer its lease runs: its heartbeat against one made now, both timed by the metastore's database."""
         agent = Agent.of(row.agent)
-        lease_s = agent.lease_s if agent else self._locks.timeout_s(self._call_s)
-        with self._locks.trial(self.writer, self._agent(self.runtime.uuid()), self._call_s) as now:
+        lease_s = agent.lease_s if agent else self._calls.timeout_s(self._call_s)
+        with self._calls.trial(self.writer, self._agent(self.runtime.uuid()), self._call_s) as now:
             age_s = (now.heartbeat_ms - row.heartbeat_ms) / 1000 if now else 0.0
         return max(0.0, lease_s - age_s)
 
-    def _refuse_while_it_runs(self, row: LockRow) -> None:
-        left_s = self._left_s(row)
-        if left_s:
-            holder = holder_of(row)
-            raise LockError(
-                f"the lock of {self.table} is held by {holder}, whose lease runs {for_up_to(left_s)}",
-                hint="wait: a dead holder is replaced without your help; to break it all the same, use force",
-                holder=holder.as_dict(),
-            )
-
-    def _lease(self, grant: str, lock_id: int, began_s: float) -> Lease:
-        lease_s = self._settings.lease_s
-        return Lease(self.runtime, self.writer, grant=grant, token=lock_id, lease_s=lease_s, began_s=began_s)
-
     def _agent(self, grant: str) -> Agent:
-        writer = self.writer
-        return Agent(grant, writer.writer_id, self._settings.lease_s, writer.pid, writer.application)
-
-    def _warn(self, problem: str) -> None:
-        self._tell(EventKind.ALERT, problem=problem)
+        return Agent.by(self.writer, grant, self._settings.lease_s)

@@ -1,7 +1,7 @@
 """The requests for one lock in the metastore: who made each of them, and whose maker is dead.
 
 The metastore keeps a user, a host and 128 characters of "agent info" with a request. Ours say which grant it is, so that a
-request whose reply got lost is found again, and how long its maker may be silent, so that the next one in the queue need not
+request whose reply was lost is found again, and how long its maker may be silent, so that the next one in the queue need not
 wait for the metastore's own time-out (five minutes by default). Requests of others are never judged here.
 """
 
@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from lakelock.identity import WriterIdentity
-from lakelock.providers.base import Holder, past_ms
+from lakelock.providers.base import DRIFT_MARGIN_S, Holder, past_ms
 from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, LockRow
 
 LONGEST_TEXT = 128
-MARGIN_S = 0.5
-"""Room for clock rates that differ."""
-
 _MARK = "lakelock1"
 _LONGEST_APPLICATION = 24
 """Where it has to leave room for what a request is about."""
@@ -37,6 +34,10 @@ class Agent:
     pid: int
     application: str
     about: str = ""
+
+    @classmethod
+    def by(cls, writer: WriterIdentity, grant: str, lease_s: float, about: str = "") -> Agent:
+        return cls(grant, writer.writer_id, lease_s, writer.pid, writer.application, about)
 
     @property
     def text(self) -> str:
@@ -87,7 +88,8 @@ class Watch:
 
     A request is dead when both hold: I have seen its heartbeat unchanged for a third of its lease, within which a live
     maker renews; and that heartbeat is older than its lease, either by the database's clock (against the heartbeat of my own
-    request, just made) or because I have watched it that long.
+    request, just made) or because I have watched it that long. The rule is that of the lock file next to the table; there one
+    holder is watched, here a queue.
     """
 
     def __init__(self) -> None:
@@ -108,7 +110,7 @@ class Watch:
             self._seen[row.lock_id] = row.heartbeat_ms, since_s
             watched_s = now_s - since_s
             age_s = max(watched_s, (own.heartbeat_ms - row.heartbeat_ms) / 1000 if own else 0.0)
-            if watched_s >= agent.lease_s / 3 + MARGIN_S and age_s >= agent.lease_s + MARGIN_S:
+            if watched_s >= agent.lease_s / 3 + DRIFT_MARGIN_S and age_s >= agent.lease_s + DRIFT_MARGIN_S:
                 found.append(row)
         return found
 
@@ -117,7 +119,7 @@ class Watch:
 class Progress:
     """My place in the queue, and how long to stay away: half of the time until I am next, at the pace seen last.
 
-    Not more: the pace is that of waiters who stay away, and would become slower and slower.
+    Not more: the pace is that of waiters that stay away, and would become slower and slower.
     """
 
     ahead: int = 0
@@ -136,7 +138,7 @@ class Progress:
             self.ahead, self._moved_s = ahead, now_s
 
     def pause_s(self, look_s: float, poll_s: float) -> float:
-        """0 for who is next. A turn counts as `poll_s` at most, and as two calls at least, each like the `look_s` of a look."""
+        """0 for whoever is next. A turn counts as `poll_s` at most, and as two calls of `look_s` each at least."""
         return (self.ahead - 1) / 2 * max(min(self._turn_s, poll_s), 2 * look_s) if self.ahead > 1 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""One lock in the metastore's lock table: the calls of `metastore_thrift` for it, with errors that providers understand."""
+"""The calls to a metastore for the locks under one name, with errors that providers understand."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from lakelock.errors import LockError, ProviderUnavailable
+from lakelock.errors import LockError, ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
+from lakelock.providers.base import Opening
 from lakelock.providers.hive_metastore.client import MetastoreClient
 from lakelock.providers.hive_metastore.place import LONGEST_NAME, Place
 from lakelock.providers.hive_metastore.queue import Agent, is_of, plain
 from lakelock.providers.hive_metastore.thrift_calls import EXCLUSIVE, Calls, LockAnswer, LockRow, Part, ServerError
+from lakelock.providers.lock_client import LeaseSettings
 
 T = TypeVar("T")
 
@@ -24,14 +26,16 @@ _UNIT_S = {"ms": 0.001, "msec": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 6
 
 
 class NoSuchLock(Exception):
-    """The metastore does not know the lock id any more."""
+    """The metastore no longer knows the lock id."""
 
 
-class LockTable:
-    """The requests for the lock at `place`. Every call is bounded by `within_s`."""
+class LockCalls:
+    """The requests for the locks at `place`. Every call is bounded by `within_s`; `call_s` is the most that one may take."""
 
-    def __init__(self, client: MetastoreClient, place: Place) -> None:
-        self._client, self._place = client, place
+    def __init__(self, opening: Opening, place: Place, warn: Callable[[str], None]) -> None:
+        settings = opening.settings.hive_metastore
+        self._place, self.call_s, self._lease_fits = place, settings.socket_timeout_s, False
+        self._client = MetastoreClient(opening.runtime, settings, place.addresses, opening.writer.user, warn)
 
     def lock(
         self,
@@ -85,6 +89,23 @@ class LockTable:
             return HIVE_TIMEOUT_S
         unit = found[2].lower()
         return int(found[1]) * _UNIT_S.get(unit, _UNIT_S.get(unit.rstrip("s"), 1.0))
+
+    def ensure_lease_fits(self, leasing: LeaseSettings, within_s: float) -> None:
+        """A metastore that drops a lock before its lease is over would give it to two at once: `SettingsError`."""
+        if self._lease_fits:
+            return
+        timeout_s, lease_s, key = self.timeout_s(within_s), leasing.lease_s, f"{leasing.section}.lease_s"
+        if lease_s > timeout_s:
+            raise SettingsError(
+                f"{key} is {lease_s:g} s, but the metastore drops a lock after {timeout_s:g} s (its hive.txn.timeout)",
+                hint=f"set {key} to {timeout_s:g} or less, or raise hive.txn.timeout of the metastore",
+                key=key,
+            )
+        self._lease_fits = True
+
+    def close(self) -> None:
+        """Let go of the connection; the next call opens another."""
+        self._client.close()
 
     @contextmanager
     def trial(self, writer: WriterIdentity, agent: Agent, within_s: float) -> Iterator[LockRow | None]:

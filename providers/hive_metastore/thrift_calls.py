@@ -21,7 +21,7 @@ ACQUIRED, WAITING, ABORTED, NOT_ACQUIRED = 1, 2, 3, 4
 
 _DEEPEST = 8
 _UNSENDABLE = frozenset({1, 3, 8, 9, 10})
-"""Errors of a server that does not know the call or the way it was sent: again would be the same."""
+"""Errors of a server that does not know the call or the way it was sent: sending it again would not help."""
 
 _THROWS: Mapping[str, Mapping[int, str]] = {
     "set_ugi": {1: "MetaException"},
@@ -43,7 +43,7 @@ Part = tuple[int, str | None]
 
 
 class ServerError(Exception):
-    """The metastore answered with an exception: `name` is its class; `again` tells whether a repetition may help."""
+    """The metastore answered with an exception: `name` is its class; `again` tells whether repeating the call may help."""
 
     def __init__(self, name: str, text: str, *, again: bool = False) -> None:
         super().__init__(f"{name}: {text}" if text else name)

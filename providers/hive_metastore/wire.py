@@ -16,7 +16,7 @@ from lakelock.providers.tls import tls_context
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 
 LONGEST_MESSAGE = 16 << 20
-"""No answer that a lock needs comes near; what is longer is not a metastore."""
+"""No answer that a lock needs comes near; whatever sends a longer one is not a metastore."""
 
 _CHUNK = 1 << 16
 _SHORTEST_WAIT_S = 0.001
@@ -27,7 +27,7 @@ class WireError(OSError):
 
 
 class LoginRefused(Exception):
-    """The metastore does not accept who we are, or cannot prove who it is: trying again would be the same."""
+    """The metastore does not accept our identity, or cannot prove its own: trying again would not help."""
 
     def __init__(self, why: str, hint: str = "") -> None:
         super().__init__(why)
@@ -73,7 +73,7 @@ class Wire:
         return cls(runtime, sock, until_s)
 
     def close(self) -> None:
-        """Let go of the socket without a word: a forked child closes its copy while the parent goes on."""
+        """Close the socket without telling the server: a forked child closes its copy while the parent goes on."""
         self._sock.close()
 
     def send(self, data: bytes) -> None:

@@ -96,7 +96,7 @@ def _service(uri: str, kind: Kind, names: list[str]) -> str:
     if kind != "sentinel":
         return ""
     if not names:
-        raise _bad(uri, kind, "does not say which service the Sentinels shall name")
+        raise _bad(uri, kind, "does not name the service that the Sentinels know")
     return names[0]
 
 

@@ -1,6 +1,6 @@
 """Talking to Redis through redis-py: one server, the one that Sentinels name, or the one of a cluster that owns the key.
 
-redis-py's own retries are off: whoever waits for the lock tries again within its own bound, and a renewal must not hang.
+redis-py's own retries are off: a waiter tries again within its own bound, and a renewal must not hang.
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ class RedisClient:
         """The script's answer; `ProviderUnavailable` when there is none, and then it may or may not have run."""
         return self._ask(script, arguments, (), within_s)[0]
 
+    def run_as_asked(self, script: Script, *arguments: str | int, within_s: float = inf) -> tuple[Any, int]:
+        """`run_replicated` where `redis.wait_replicas` asks for replicas, and else `run`, with 0 replicas."""
+        if self._settings.wait_replicas:
+            return self.run_replicated(script, *arguments, within_s=within_s)
+        return self.run(script, *arguments, within_s=within_s), 0
+
     def run_replicated(self, script: Script, *arguments: str | int, within_s: float = inf) -> tuple[Any, int]:
         """The script's answer, and how many replicas have what this connection wrote: asked on the same connection."""
         # The answer of WAIT must come before the request is given up.
@@ -50,8 +56,17 @@ class RedisClient:
         answer, replicas = self._ask(script, arguments, (wait,), within_s)
         return answer, int(replicas)
 
+    def ensure_replicated(self, replicas: int, what: str) -> None:
+        """`ProviderUnavailable` if fewer replicas than asked for had `what` in time."""
+        wanted = self._settings.wait_replicas
+        if replicas < wanted:
+            raise ProviderUnavailable(
+                f"only {replicas} of {wanted} replicas had {what} in time",
+                hint="look at the replicas of Redis, or lower redis.wait_replicas",
+            )
+
     def _ask(self, script: Script, arguments: Sequence[str | int], more: tuple[Command, ...], within_s: float) -> list[Any]:
-        """The answers to the script, which the server may have to be told anew, and to what is asked behind it."""
+        """The answers to the script, whose text is sent if the server does not have it, and to what is asked after it."""
         within_s = min(within_s, self._timeout_s)
         with self._mutex, self.trouble():
             if self._line is None:
@@ -74,14 +89,14 @@ class RedisClient:
         return str(memory.get("maxmemory_policy", "")) if memory.get("maxmemory") else ""
 
     def listen(self, channel: str, within_s: float = inf) -> Subscription:
-        """An ear that is known to be subscribed on return."""
+        """A subscription that is in effect on return."""
         with self._mutex, self.trouble():
             line = self._new_line()
             (answer,) = line.ask((("SUBSCRIBE", channel),), min(within_s, self._timeout_s))
             if isinstance(answer, Exception):
                 line.close()
                 raise answer
-        return Subscription(self, line)
+        return Subscription(self, line, self._runtime)
 
     def close(self) -> None:
         """Let go of all connections; the next request makes new ones."""
@@ -181,14 +196,14 @@ class RedisClient:
 class Subscription:
     """One subscription: hears that it is this writer's turn."""
 
-    def __init__(self, client: RedisClient, line: Line) -> None:
-        self._client, self._line = client, line
+    def __init__(self, client: RedisClient, line: Line, runtime: Runtime) -> None:
+        self._client, self._line, self._runtime = client, line, runtime
 
-    def wait(self, at_most_s: float, runtime: Runtime) -> bool:
-        """Whether something was said within that time. `ProviderUnavailable` when the connection is gone."""
-        until_s = runtime.monotonic_s() + at_most_s
+    def wait(self, at_most_s: float) -> bool:
+        """Whether a message came within that time. `ProviderUnavailable` when the connection is gone."""
+        until_s = self._runtime.monotonic_s() + at_most_s
         with self._client.trouble():
-            while (left_s := until_s - runtime.monotonic_s()) > 0:
+            while (left_s := until_s - self._runtime.monotonic_s()) > 0:
                 heard = self._line.hear(left_s)
                 if heard is not None and heard[0] == b"message":
                     return True

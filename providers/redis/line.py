@@ -1,4 +1,4 @@
-"""One connection to Redis that is kept, and every answer on it waited for within a bound.
+"""One connection to Redis that is kept open, with a bound on the wait for each answer.
 
 redis-py's `Redis` takes a connection out of its pool for each command, looks at its socket, measures and dispatches: about as
 much work again as the command itself, and its time-outs are fixed. Its connections are public, and all that a lock needs.
@@ -15,7 +15,7 @@ from lakelock.clock import Runtime
 Command = tuple[str | bytes | int, ...]
 
 _RESTED_S = 0.5
-"""A connection that was not used for this long may have been closed by the server, and is looked at first."""
+"""A connection that was idle for this long may have been closed by the server, and is checked first."""
 
 
 class Line:
@@ -27,9 +27,9 @@ class Line:
         self._open, self._used_s = False, 0.0
 
     def ask(self, commands: Sequence[Command], within_s: float) -> list[Any]:
-        """The answers to `commands`, sent one behind the other; an error that the server answered is an answer, too.
+        """The answers to `commands`, sent back to back; an error from the server is an answer, too.
 
-        Any other error is raised, and leaves the line closed: a late answer must not be taken for the next one's.
+        Any other error is raised and closes the line: a late answer must not be taken for that of the next command.
         """
         until_s = self._runtime.monotonic_s() + within_s
         try:

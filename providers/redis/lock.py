@@ -1,17 +1,19 @@
-"""The lock in Redis or Valkey: a key with a TTL, a queue for those who wait, and scripts that change both as one step.
+"""The lock in Redis or Valkey: a key with a TTL, a queue for the waiters, and scripts that change both as one step.
 
-Taking the lock and giving it back is one request each. Who finds it held queues up and is woken by pub/sub when it is its turn.
+Taking the lock and giving it back is one request each. A writer that finds it held queues up, and pub/sub wakes it when it is
+its turn.
 """
 
 from __future__ import annotations
 
 import json
 
-from lakelock.errors import LeaseLost, LockError, ProviderRefused, ProviderUnavailable
+from lakelock.errors import ProviderRefused
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, past_ms
-from lakelock.providers.polling import NO_ANSWER, NO_SERVICE, Attempt, PollingProvider
+from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE
+from lakelock.providers.polling import Attempt, PollingProvider
 from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.client import RedisClient, Subscription
 from lakelock.providers.redis.scripts import BREAK, EXTEND, GIVE_BACK, LEAVE, LOOK, TAKE, Keys
@@ -24,8 +26,9 @@ STRENGTH = Strength(
     failover="replication is asynchronous: a replica that takes over without the latest grant lets two hold the lock until the "
     "older lease ends; redis.wait_replicas makes that rarer, not impossible",
     clock_assumption="equal rates; Redis ends leases by its wall clock, so a jump of that clock ends them early or late",
-    fairness="in order of arrival: a queue in Redis whose first is woken; who does not answer within 0.5 s loses its place",
-    cost="1 request each for acquire and release, 1 to 3 more for one who waits",
+    fairness="in order of arrival: a queue in Redis whose first is woken; a waiter that does not answer within 0.5 s loses its "
+    "place",
+    cost="1 request each for acquire and release, 1 to 3 more for a waiter",
 )
 
 _LOOK_AGAIN_S = 2.0
@@ -34,8 +37,9 @@ _LOOK_AGAIN_S = 2.0
 class RedisLockProvider(PollingProvider):
     """The table lock as a key in Redis."""
 
+    strength = STRENGTH
     _client: RedisClient
-    _ear: Subscription | None
+    _subscription: Subscription | None
 
     def __init__(self, opening: Opening) -> None:
         self._address = RedisAddress.parse(opening.uri)
@@ -50,47 +54,37 @@ class RedisLockProvider(PollingProvider):
     def identity(self) -> str:
         return self._address.identity(self._key)
 
-    @property
-    def strength(self) -> Strength:
-        return STRENGTH
-
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         self._held_for_s = None
         began_s = self.runtime.monotonic_s()
-        join = int(self._ear is not None)
+        join = int(self._subscription is not None)
         if join:
             attempt.sent["queue"] = began_s
         arguments = (self._value(attempt.grant), self._lease_ms, self._latest + 1, join)
-        if self._redis_settings.wait_replicas:
-            answer, replicas = self._client.run_replicated(TAKE, *arguments, within_s=self.within_s(attempt))
-            if isinstance(answer, int):
-                self._check_replicas(replicas)
-        else:
-            answer = self._client.run(TAKE, *arguments, within_s=self.within_s(attempt))
+        answer, replicas = self._client.run_as_asked(TAKE, *arguments, within_s=self.within_s(attempt))
         if not isinstance(answer, int):
             token, holder, left_ms = answer
             self._latest = max(self._latest, token)
             self._held_for_s = left_ms / 1000 if left_ms > 0 else _LOOK_AGAIN_S
             return holder_of(holder, token)
+        self._client.ensure_replicated(replicas, f"the lock of {self.table}")
         self._latest = answer
-        return Lease(
-            self.runtime, self.writer, grant=attempt.grant, token=answer, lease_s=self._settings.lease_s, began_s=began_s
-        )
+        return self.new_lease(attempt, answer, began_s)
 
     def pause(self, attempt: Attempt, at_most_s: float) -> None:
-        """Wait for our turn; a message that got lost costs at most what is left of the lease, and at most 2 s."""
+        """Wait for our turn; a lost message costs at most what is left of the lease, and at most 2 s."""
         try:
-            if self._held_for_s is not None and self._ear is None:
-                # Listen first and queue up with the next attempt: who queues up deaf would be passed over.
-                self._ear = self._client.listen(self._keys.channel(self._ear_id), self.within_s(attempt))
+            if self._held_for_s is not None and self._subscription is None:
+                # Subscribe first and queue up with the next attempt: an unsubscribed waiter would be skipped.
+                self._subscription = self._client.listen(self._keys.channel(self._channel_id), self.within_s(attempt))
                 return
-            if self._held_for_s is not None and self._ear is not None:
-                self._ear.wait(min(at_most_s, self._held_for_s + 0.001, _LOOK_AGAIN_S), self.runtime)
+            if self._held_for_s is not None and self._subscription is not None:
+                self._subscription.wait(min(at_most_s, self._held_for_s + 0.001, _LOOK_AGAIN_S))
                 return
-        except NO_SERVICE:  # who may not use channels polls
+        except NO_SERVICE:  # a user that may not use channels polls
             pass
-        # The server may have moved, and who listens at the old one is deaf.
-        self._go_deaf()
+        # The server may have moved, and nothing is published at the old one any more.
+        self._unsubscribe()
         super().pause(attempt, at_most_s)
 
     def abandon(self, attempt: Attempt) -> None:
@@ -100,25 +94,18 @@ class RedisLockProvider(PollingProvider):
     def extend(self, lease: Lease) -> None:
         began_s = self.runtime.monotonic_s()
         arguments = (self._value(lease.grant), self._lease_ms)
-        if self._redis_settings.wait_replicas:
-            mine, replicas = self._client.run_replicated(EXTEND, *arguments)
-        else:
-            mine, replicas = self._client.run(EXTEND, *arguments), 0
+        mine, replicas = self._client.run_as_asked(EXTEND, *arguments)
         if not mine:
-            raise LeaseLost(
-                f"the lock of {self.table} is not this writer's any more: it ran out, was broken, or Redis lost it",
-                hint="run the operation again; if it happens often, raise lock.lease_s, or look at how Redis keeps its data",
-                reason="taken-over",
-                token=lease.token,
-            )
-        self._check_replicas(replicas)
+            hint = "run the operation again; if it happens often, raise lock.lease_s, or look at how Redis keeps its data"
+            raise self.taken_over(lease, "is no longer this writer's: it ran out, was broken, or Redis lost it", hint)
+        self._client.ensure_replicated(replicas, f"the lock of {self.table}")
         lease.extend(began_s)
 
     def give_back(self, lease: Lease) -> None:
         try:
             self._client.run(GIVE_BACK, self._value(lease.grant))
         except NO_ANSWER:
-            # Whether it ran is not known, and running it twice is harmless.
+            # It may or may not have run, and running it twice is harmless.
             self._client.run(GIVE_BACK, self._value(lease.grant))
 
     def inspect(self) -> LockState:
@@ -131,67 +118,51 @@ class RedisLockProvider(PollingProvider):
     def break_lock(self, token: int, *, force: bool = False) -> None:
         found, detail, left_ms = self._client.run(BREAK, str(token), int(force))
         if found == b"token":
-            raise LockError(
-                f"the lock of {self.table} has token {int(detail)}, not {token}: another grant has followed",
-                hint=f"look again with `lakelock locks ls {self.table}`",
-                token=int(detail),
-            )
+            self.ensure_latest(token, int(detail))
         if found == b"held":
             holder = holder_of(detail, token)
             left = for_up_to(left_ms / 1000) if left_ms >= 0 else "for ever"
-            raise LockError(
-                f"the lock of {self.table} is held by {holder}, whose lease runs {left}",
-                hint="wait: a dead holder is replaced without your help; to break it all the same, use force",
-                holder=holder.as_dict(),
-            )
+            raise self.still_held(holder, f"whose lease runs {left}")
 
     def probe(self) -> None:
-        """Scripts, keys and channels are allowed, there are replicas as asked for, and a full server does not drop locks."""
+        """Scripts, keys and channels are allowed, there are enough replicas, and a full server does not drop locks."""
         probing = self._new_client(Keys(f"{self._key}:probe"))
-        ear, value = self.runtime.uuid(), self._value(self.runtime.uuid())
+        channel_id, value = self.runtime.uuid(), self._value(self.runtime.uuid())
         try:
-            probing.listen(Keys(f"{self._key}:probe").channel(ear)).close()
+            probing.listen(Keys(f"{self._key}:probe").channel(channel_id)).close()
             _, replicas = probing.run_replicated(TAKE, value, 1000, 1, 0)
             probing.run(LEAVE, value)
-            self._check_replicas(replicas)
+            probing.ensure_replicated(replicas, f"the lock of {self.table}")
             policy = probing.eviction_policy()
         finally:
             probing.close()
         if policy not in ("", "noeviction"):
             raise ProviderRefused(
-                f"Redis at {self._address.place} drops keys, also held locks, when its memory is full ({policy})",
+                f"Redis at {self._address.place} drops keys, even held locks, when its memory is full ({policy})",
                 hint="use a Redis with maxmemory-policy noeviction for locks",
             )
 
     def close(self) -> None:
         super().close()
-        self._go_deaf()
+        self._unsubscribe()
         self._client.close()
 
     def _rest(self, wait_s: float) -> None:
-        """Nobody has to leave a gap: Redis keeps the order."""
+        """No need to stay away: Redis keeps the order."""
 
     def _start_afresh(self) -> None:
         super()._start_afresh()
         # A forked process must not use the connections of its parent, nor wait for threads that it does not have.
-        self._ear, self._client = None, self._new_client(self._keys)
-        self._ear_id, self._about_me = self.runtime.uuid(), ""
+        self._subscription, self._client = None, self._new_client(self._keys)
+        self._channel_id, self._about_me = self.runtime.uuid(), ""
 
     def _new_client(self, keys: Keys) -> RedisClient:
         return RedisClient(self._address, self._redis_settings, keys, self.runtime, longest_s=self._settings.lease_s / 3)
 
-    def _go_deaf(self) -> None:
-        ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.close()
-
-    def _check_replicas(self, replicas: int) -> None:
-        wanted = self._redis_settings.wait_replicas
-        if replicas < wanted:
-            raise ProviderUnavailable(
-                f"only {replicas} of {wanted} replicas had the lock of {self.table} in time",
-                hint="look at the replicas of Redis, or lower redis.wait_replicas",
-            )
+    def _unsubscribe(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
 
     @property
     def _lease_ms(self) -> int:
@@ -200,7 +171,7 @@ class RedisLockProvider(PollingProvider):
     def _value(self, grant: str) -> str:
         """One grant, as Redis keeps it: also what proves that the lock is ours."""
         if not self._about_me:
-            facts = {"ear": self._ear_id, "lease_ms": self._lease_ms, "writer": self.writer.as_dict()}
+            facts = {"ear": self._channel_id, "lease_ms": self._lease_ms, "writer": self.writer.as_dict()}
             self._about_me = json.dumps(facts, separators=(",", ":"))[1:]
         return f'{{"grant":"{grant}",{self._about_me}'
 

@@ -2,8 +2,8 @@
 
 `lock` is the lock: a string with a TTL, set by SET NX PX; its value is one grant as JSON. `token` counts grants. `queue` is a
 sorted set of the grants that wait, and `next` is the one that was woken when the lock became free: for a moment nobody else may
-take the lock. Who waits listens to a channel of its own, so a release wakes one waiter and not all; that nobody listens any
-more shows in the answer of PUBLISH. All keys have one hash tag, so that a cluster keeps them on one server.
+take the lock. A waiter listens to a channel of its own (`ear` names it), so a release wakes one waiter and not all; the answer
+of PUBLISH shows whether it still listens. All keys have one hash tag, so that a cluster keeps them on one server.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Keys:
         tagged = f"{{{self.key}}}"
         return tagged, f"{tagged}:token", f"{tagged}:queue", f"{tagged}:next"
 
-    def channel(self, ear: str) -> str:
-        """Where the waiter with this ear listens."""
-        return f"{{{self.key}}}:free:{ear}"
+    def channel(self, channel_id: str) -> str:
+        """What one waiter listens to."""
+        return f"{{{self.key}}}:free:{channel_id}"
 
 
 _HEAD = f"""
@@ -137,7 +137,7 @@ if redis.call('exists', lock, reserved) == 0 then hand_over() end
 return 1
 """
 )
-"""value -> 1: it waits no more, and holds nothing that it does not know of."""
+"""value -> 1: it no longer waits, and holds nothing that it does not know of."""
 
 LOOK = Script(
     """
@@ -146,7 +146,7 @@ return {redis.call('get', KEYS[1]) or '', redis.call('pttl', KEYS[1]), redis.cal
         now[1] * 1000 + math.floor(now[2] / 1000), redis.call('zrange', KEYS[3], 0, -1)}
 """
 )
-""" -> the holder ('' if free), its ms left, the latest token, the server's clock in ms, who waits."""
+""" -> the holder ('' if free), its ms left, the latest token, the server's clock in ms, the waiters."""
 
 BREAK = Script(
     _HEAD

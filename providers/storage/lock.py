@@ -1,7 +1,7 @@
 """The lock next to the table: Hudi's `table_lock.json`, changed only by conditional writes. Needs no server.
 
-The same object and rules as Java Hudi's StorageBasedLockProvider, so that its writers are excluded and exclude us. Better in
-what only the reader decides: see `lock_file` for taking over and `tokens` for the token. Taking the lock and giving it back
+The same object and rules as Java Hudi's StorageBasedLockProvider, so that its writers are excluded and exclude us. What only
+the reader decides is stricter: see `lock_file` for taking over and `tokens` for the token. Taking the lock and giving it back
 costs two requests while this writer is the only one, three where writers take turns.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakelock import storage as core_storage
-from lakelock.errors import CorruptTableError, LeaseLost, LockError, StorageError
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
-from lakelock.providers.polling import NO_ANSWER, Attempt, PollingProvider
+from lakelock.errors import CorruptTableError, LockError, StorageError
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, granted_as
+from lakelock.providers.lock_client import NO_ANSWER
+from lakelock.providers.polling import Attempt, PollingProvider
 from lakelock.providers.storage.lock_file import LockFile, Sighting, age_s
 from lakelock.providers.tokens import reserve_block
 from lakelock.storage import Stored
@@ -49,6 +50,8 @@ class _StorageLease(Lease):
 class StorageLockProvider(PollingProvider):
     """The table lock as one object in the table's own storage."""
 
+    strength = STRENGTH
+
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
         self._storage = opening.storage
@@ -59,10 +62,6 @@ class StorageLockProvider(PollingProvider):
     @property
     def identity(self) -> str:
         return f"storage:{layout.LOCK}"
-
-    @property
-    def strength(self) -> Strength:
-        return STRENGTH
 
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         remembered, self._own_release = self._own_release, None
@@ -84,7 +83,7 @@ class StorageLockProvider(PollingProvider):
         return seen.holder
 
     def extend(self, lease: Lease) -> None:
-        held = self._mine(lease)
+        held = granted_as(_StorageLease, lease)
         for _ in range(2):
             began_s = self.runtime.monotonic_s()
             file = self._new_file(held.file.owner, held.file.token, held.file.limit, held.file.since_ms)
@@ -92,18 +91,13 @@ class StorageLockProvider(PollingProvider):
             if etag is not None:
                 held.file, held.etag = file, etag
                 return held.extend(began_s)
-            # The version may have changed by an earlier renewal of ours whose reply got lost.
+            # An earlier renewal of ours, whose reply was lost, may have changed the version.
             if not self._refresh(held):
                 break
-        raise LeaseLost(
-            f"the lock of {self.table} went to another writer",
-            hint="run the operation again; if it happens often, raise lock.lease_s",
-            reason="taken-over",
-            token=held.token,
-        )
+        raise self.taken_over(held, "went to another writer")
 
     def give_back(self, lease: Lease) -> None:
-        held = self._mine(lease)
+        held = granted_as(_StorageLease, lease)
         for remaining in reversed(range(_GIVE_BACK_ATTEMPTS)):
             try:
                 released = held.file.released()
@@ -146,22 +140,13 @@ class StorageLockProvider(PollingProvider):
                 raise
             self._swap_for_break(LockFile(True, 0, self.runtime.uuid()), found)
             return
-        if seen.file.token != token:
-            raise LockError(
-                f"the lock of {self.table} has token {seen.file.token}, not {token}: another grant has followed",
-                hint=f"look again with `lakelock locks ls {self.table}`",
-                token=seen.file.token,
-            )
+        self.ensure_latest(token, seen.file.token)
         if seen.file.expired:
             return
         age = self._age_s(found)
         if not force and (age is None or age < seen.lease_s):
             left = for_up_to(seen.lease_s - age) if age is not None else "as far as can be told"
-            raise LockError(
-                f"the lock of {self.table} is held by {seen.holder}, whose lease runs {left}",
-                hint="wait: a dead holder is replaced without your help; to break it all the same, use force",
-                holder=seen.holder.as_dict(),
-            )
+            raise self.still_held(seen.holder, f"whose lease runs {left}")
         self._swap_for_break(seen.file.released(), found)
 
     def probe(self) -> None:
@@ -169,7 +154,7 @@ class StorageLockProvider(PollingProvider):
         core_storage.probe(self._storage, layout.probe(write_id), write_id)
 
     def _take(self, attempt: Attempt, before: LockFile | None, etag: str) -> Lease | None:
-        """Write the lock file over the version that is free; None when somebody else was faster (or our reply got lost)."""
+        """Write the lock file over the version that is free; None if somebody else was faster (or our reply was lost)."""
         if before is None or before.token >= before.limit:
             token, limit = reserve_block(self._storage, expect_new=before is None)
         else:
@@ -184,7 +169,7 @@ class StorageLockProvider(PollingProvider):
         return None if new is None else _StorageLease(self, file, new, began_s)
 
     def _adopt(self, attempt: Attempt, seen: Sighting) -> Lease | None:
-        """The lease that a request of ours got without our hearing of it; None (and given back) if it is over already."""
+        """The lease that a request of ours got although its reply was lost; None (and given back) if it is over already."""
         began_s = attempt.sent.get((seen.file.valid_until_ms, seen.file.token), float("-inf"))
         lease = _StorageLease(self, seen.file, seen.stored.etag, began_s)
         if lease.lost is None:
@@ -197,7 +182,7 @@ class StorageLockProvider(PollingProvider):
         return LockFile(False, now_ms + lease_ms, grant, token, limit, lease_ms, self.writer, since_ms or now_ms)
 
     def _refresh(self, held: _StorageLease) -> bool:
-        """Learn the current version of the lock file; False when it is not this lease's any more."""
+        """Learn the current version of the lock file; False when it is no longer this lease's."""
         found = self._storage.get(layout.LOCK)
         if found is None:
             return False
@@ -216,12 +201,12 @@ class StorageLockProvider(PollingProvider):
         return seen.is_over(now_s)
 
     def _left_s(self, seen: Sighting) -> float | None:
-        """How much longer the lease runs at most, 0 when it is over. None when it cannot be told."""
+        """How much longer the lease runs at most, 0 when it is over. None if storage cannot tell."""
         age = self._age_s(seen.stored)
         return None if age is None else max(0.0, seen.lease_s - age)
 
     def _age_s(self, stored: Stored) -> float | None:
-        """How long ago `stored` was written, by storage's clock: that of a file written now. None when it cannot be told."""
+        """How long ago `stored` was written, by storage's clock: that of a file written now. None if storage cannot tell."""
         key = layout.probe(self.runtime.uuid())
         try:
             self._storage.put(key, b"")
@@ -237,8 +222,3 @@ class StorageLockProvider(PollingProvider):
                 f"the lock of {self.table} changed hands just now; nothing was broken",
                 hint=f"look again with `lakelock locks ls {self.table}`",
             )
-
-    def _mine(self, lease: Lease) -> _StorageLease:
-        if not isinstance(lease, _StorageLease):
-            raise LockError("this lease was granted by another provider", hint="give it to the provider that granted it")
-        return lease

@@ -7,8 +7,8 @@ Who may take over: Hudi compares `validUntil`, from the holder's clock, with the
 fast steals a live lock. Here no two machines' clocks are compared. A version of the file that was not renewed is taken over
 when both hold:
 
-* I have watched it unchanged for a third of the holder's lease (a live holder renews at least that often), by my
-  monotonic clock;
+* I have watched it unchanged for a third of the holder's lease, by my monotonic clock (a live holder renews at least that
+  often);
 * it is older than the holder's lease, either by storage's clock alone (time of the file against the time of a file
   written just now) or because I have watched it that long.
 
@@ -23,12 +23,9 @@ from dataclasses import dataclass, replace
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
-from lakelock.providers.base import Holder, past_ms
+from lakelock.providers.base import DRIFT_MARGIN_S, Holder, past_ms
 from lakelock.storage import Stored
 from lakelock.table import layout
-
-MARGIN_S = 0.5
-"""Room for clock rates that differ: Hudi's drift buffer."""
 
 SHORTEST_JAVA_LEASE_S = 10.0
 """Java Hudi refuses a shorter validity."""
@@ -93,7 +90,7 @@ class LockFile:
         return replace(self, expired=True)
 
     def lease_s(self, modified_ms: int) -> float:
-        """How long the holder may be silent. Of a Java holder, that keeps it to itself: until `validUntil`."""
+        """How long the holder may be silent. A Java holder does not say; it counts until `validUntil`."""
         if self.lease_ms is not None:
             return self.lease_ms / 1000
         return max(SHORTEST_JAVA_LEASE_S, (self.valid_until_ms - modified_ms) / 1000)
@@ -137,12 +134,12 @@ class Sighting:
 
     def watched_enough(self, now_s: float) -> bool:
         """Whether a live holder would have renewed since I began to watch."""
-        return now_s - self.since_s >= self.lease_s / 3 + MARGIN_S
+        return now_s - self.since_s >= self.lease_s / 3 + DRIFT_MARGIN_S
 
     def is_over(self, now_s: float) -> bool:
         """Whether the lock may be taken over."""
         age_s = now_s - self.since_s + (self.older_by_s or 0.0)
-        return self.watched_enough(now_s) and age_s >= self.lease_s + MARGIN_S
+        return self.watched_enough(now_s) and age_s >= self.lease_s + DRIFT_MARGIN_S
 
 
 def age_s(modified_ms: int, storage_now_ms: int) -> float:

@@ -1,4 +1,4 @@
-"""A lock that a ZooKeeper session holds: interrupted is not lost, and not to be trusted either."""
+"""A lock that a ZooKeeper session holds: an interruption does not end it, but puts it in doubt."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from lakelock.errors import LeaseLost, LockError
 from lakelock.providers.base import Lease, LeaseLoss
 from lakelock.providers.polling import PollingProvider
 from lakelock.providers.zookeeper.queue import Contender
+from lakelock.providers.zookeeper.requests import checking, syncing
 from lakelock.providers.zookeeper.session import Sight, ZooKeeperSession
 
 _LOOK_AGAIN_S = 0.02
@@ -21,7 +22,7 @@ class HeldBySession(Lease):
     """
 
     def held_by(self, session: ZooKeeperSession, seen: Sight, renew: Callable[[Lease], object]) -> None:
-        """Say who holds it, as of `seen`, and how it is renewed; to be called before anything else."""
+        """Set which session holds it, as of `seen`, and how it is renewed. Call this first."""
         self.session, self._renew = session, renew
         self._epoch, self._confirmed = seen.epoch, seen.interruptions
 
@@ -46,6 +47,16 @@ class HeldBySession(Lease):
         """The service showed the node of this session in an answer to a request as of `seen`."""
         self._confirmed = seen.interruptions
         self.extend(seen.began_s)
+
+    def renew_by(self, node: str, within_s: float) -> bool:
+        """Extend the lease if the node at this path still stands for it; False when it is gone."""
+        seen = self.session.sight()
+        _, stat = self.session.ask(min(within_s, self.remaining_s()), syncing(node), checking(node))
+        self.ensure_not_lost()
+        if stat is None or stat.czxid != self.token or stat.ephemeralOwner != self.session.id:
+            return False
+        self.confirm(seen)
+        return True
 
     def ensure_active(self, margin_s: float = 0.0) -> None:
         self.ensure_not_lost(margin_s)

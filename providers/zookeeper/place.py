@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
 from lakelock.errors import SettingsError
-from lakelock.java_properties import parse_java_properties
+from lakelock.providers.java_names import path_hash, table_name
 from lakelock.providers.uri_text import is_host, sendable
 from lakelock.storage import Storage
-from lakelock.table import layout
-from lakelock.xxhash64 import HUDI_SEED, xxhash64
 
 SCHEME = "zookeeper"
 FORM = "zookeeper://host1:2181,host2:2181/path/of/the/lock"
@@ -100,12 +98,11 @@ def _implicit(base_path: str) -> str:
         )
     if base_path.startswith("s3a:"):
         base_path = "s3:" + base_path[len("s3a:") :]
-    return f"/tmp/{xxhash64(base_path.encode(), HUDI_SEED):016X}/lock_key"
+    return f"/tmp/{path_hash(base_path)}/lock_key"
 
 
 def _table_name(storage: Storage) -> str:
-    found = storage.get(layout.PROPERTIES)
-    name = parse_java_properties(found.data, layout.PROPERTIES).get("hoodie.table.name", "") if found else ""
+    name = table_name(storage)
     if not name:
         raise _bad("has key=table, but the table has no name that could be read", "write the lock key as the end of the path")
     return name

@@ -24,7 +24,7 @@ _LONGEST_SHOWN = 80
 
 
 class Stat(Protocol):
-    """What the service tells about a node, as far as it is needed here."""
+    """What the service tells about a node, as far as needed here."""
 
     @property
     def czxid(self) -> int: ...
@@ -35,7 +35,7 @@ class Stat(Protocol):
 
 
 def prefix(grant: str) -> str:
-    """The beginning of the name of a contender; the uuid finds it again when the reply to its creation got lost."""
+    """The beginning of the name of a contender; the uuid finds it again when the reply to its creation was lost."""
     return f"_c_{grant}-lock-"
 
 
@@ -72,7 +72,7 @@ class Contender:
 
     @property
     def holder(self) -> Holder:
-        """Who it is. Of a foreign writer: the name of its node and what it wrote there."""
+        """Who it is. For a foreign writer: the name of its node and what it wrote there."""
         try:
             fields = JsonObject.parse(self.data)
             writer, lease_ms = WriterIdentity.from_dict(fields.child("writer").fields), fields.get("leaseMs")

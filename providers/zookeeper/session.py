@@ -1,4 +1,4 @@
-"""One session with ZooKeeper: connected within a bound, watched for interruptions, asked within a bound, ended for sure."""
+"""One session with ZooKeeper: connecting and asking are bounded, interruptions are noticed, and its end is certain."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ZooKeeperSession:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be asked any more: a new one is needed."""
+        """Whether it is of no use any more: a new one is needed."""
         return self._ending
 
     def sight(self) -> Sight:
@@ -70,7 +70,7 @@ class ZooKeeperSession:
         return there and not self._ended
 
     def ask(self, within_s: float, *requests: Request) -> list[Any]:
-        """The answers to all `requests`, sent one behind the other; None where the answer is that there is no such node.
+        """The answers to all `requests`, sent back to back; None where the answer is that there is no such node.
 
         Raises `ProviderUnavailable` when one may not have happened, `ProviderRefused` when one is not allowed.
         """
@@ -78,7 +78,7 @@ class ZooKeeperSession:
         if not self.wait_connected(within_s):
             raise self.unreachable("no connection")
         results = [request(self._client) for request in requests]
-        # The last one first: answers come in order, and one that is waited for costs a switch of threads.
+        # The last one first: answers come in order, and each wait costs a switch of threads.
         answers = [self._answer(result, until_s) for result in reversed(results)]
         return answers[::-1]
 
@@ -180,12 +180,12 @@ class ZooKeeperSession:
             keeper = self._kazoo.client.KeeperState
             self._refused = self._client.client_state == keeper.AUTH_FAILED
             if self._refused or self._client.client_state == keeper.CLOSED:
-                # kazoo connects no more: whoever waits shall notice, and the next one begins anew.
+                # kazoo will not connect again: wake whoever waits, and let the next one start a new session.
                 self._ending, self._ended = True, True
                 self._up.set()
 
     def _learn_time_out(self) -> None:
-        """The server may grant another time-out than was asked for; kazoo keeps it to itself, as two thirds of it."""
+        """The server may grant another time-out than was asked for; kazoo does not show it, and keeps two thirds of it."""
         connection = self._client._connection
         connect = understood(connection._connect, self._settings, self._kazoo.exceptions)
 
@@ -240,7 +240,7 @@ class ZooKeeperSession:
 
 
 def check_driver(settings: ZooKeeperSettings) -> None:
-    """Raise at once what no waiting can mend: a driver that is not installed, settings that cannot be understood."""
+    """Raise at once what waiting cannot cure: a driver that is not installed, settings that cannot be understood."""
     _acl(settings.acl, _kazoo())
     if settings.sasl_mechanism != "none":
         sasl_options(settings)

@@ -1,58 +1,69 @@
-"""One place in the queue of a ZooKeeper lock: entered, watched, left, and found again when a reply got lost."""
+"""Places in the queues of a ZooKeeper lock: entered, watched, left, and found again when a reply was lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 from lakelock.clock import Flag, Runtime
 from lakelock.errors import ProviderUnavailable
 from lakelock.providers.base import Holder
-from lakelock.providers.zookeeper.queue import Contender, in_order, prefix
-from lakelock.providers.zookeeper.session import Request, Sight, ZooKeeperSession
+from lakelock.providers.zookeeper.queue import Contender, Stat, in_order, prefix
+from lakelock.providers.zookeeper.requests import ensuring, entering, listing, reading, removing, syncing, vanishing, waking
+from lakelock.providers.zookeeper.session import Sight, ZooKeeperSession
 
 Within = Callable[[], float]
 """How many seconds the next request may take."""
 
 _TRIES = 5
-_EPHEMERAL, _SEQUENTIAL = 1, 2
 
 
-class Waiter:
-    """Waits in the queue under `path` with a node of its own. Used by one thread."""
+class SessionWaiter:
+    """Waits with nodes of one session until somebody before us leaves. Used by one thread.
 
-    def __init__(self, session: ZooKeeperSession, path: str, grant: str, data: bytes, runtime: Runtime) -> None:
-        self.session, self.node, self.holder = session, None, None
-        self._path, self._data, self._runtime = path, data, runtime
-        self._epoch, self._prefix = session.epoch, prefix(grant)
-        self._in_doubt = False
+    How nodes are made differs: the commit lock's one node is made and its queue listed in one round trip; those of data locks
+    are made in one transaction, in several queues.
+    """
+
+    def __init__(self, session: ZooKeeperSession, runtime: Runtime) -> None:
+        self.session, self._runtime, self._epoch = session, runtime, session.epoch
         self._woken: Flag | None = None
 
-    session: ZooKeeperSession
+    @property
+    def is_out(self) -> bool:
+        """Whether the session has ended, and our nodes with it."""
+        return self.session.epoch != self._epoch
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether we are queued and nothing has happened before us; a watch may be that of a later session."""
+        return self._woken is not None and not self._woken.is_set() and not self.is_out
+
+    def wait(self, at_most_s: float) -> bool:
+        """Wait until somebody before us leaves, or the connection is interrupted; False when neither happened."""
+        return self._woken is not None and self._woken.wait(at_most_s)
+
+    def _is_ours(self, stat: Stat | None) -> bool:
+        return stat is not None and stat.ephemeralOwner == self.session.id
+
+
+class Waiter(SessionWaiter):
+    """Waits in the queue under `path` with one node."""
+
+    def __init__(self, session: ZooKeeperSession, path: str, grant: str, data: bytes, runtime: Runtime) -> None:
+        super().__init__(session, runtime)
+        self.node, self.holder = None, None
+        self._path, self._data, self._prefix = path, data, prefix(grant)
+        self._in_doubt = False
+
     node: Contender | None
     """Our node, once it is known."""
     holder: Holder | None
     """Who held the lock when we last looked."""
 
     @property
-    def is_out(self) -> bool:
-        """Whether the session has ended, and our node with it."""
-        return self.session.epoch != self._epoch
-
-    @property
     def may_be_there(self) -> bool:
         """Whether a node of ours may be in the queue."""
         return self._in_doubt or (self.node is not None and not self.is_out)
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether we are in the queue and nothing has happened before us; a watch may be that of a later session."""
-        return self._woken is not None and not self._woken.is_set() and not self.is_out
-
-    def wait(self, at_most_s: float) -> bool:
-        """Wait until the one before us leaves, or the connection is interrupted; False when neither happened."""
-        return self._woken is not None and self._woken.wait(at_most_s)
 
     def step(self, within: Within) -> Sight | None:
         """Go as far as possible without waiting; what was seen when we are first, None while somebody is before us."""
@@ -81,7 +92,7 @@ class Waiter:
             created, listed = self.session.ask(
                 within(),
                 entering(f"{self._path}/{self._prefix}", self._data, self.session.acl),
-                lambda client: client.get_children_async(self._path),
+                listing(self._path),
             )
             # While we waited for a connection another session may have begun, which has the node then.
             self._in_doubt = self.is_out
@@ -89,27 +100,27 @@ class Waiter:
                 self.node = Contender.of(created[0].rpartition("/")[2], self._data, created[1])
                 return list(listed or ())
             # Nobody has used this lock yet, or its node is a container, which ZooKeeper removes when it is empty.
-            self.session.ask(within(), lambda client: client.ensure_path_async(self._path, self.session.acl))
-        raise ProviderUnavailable(f"the node {self._path} keeps vanishing from ZooKeeper", hint="find out who removes it")
+            self.session.ask(within(), ensuring(self._path, self.session.acl))
+        raise vanishing(self._path)
 
     def leave(self, within: Within) -> None:
-        """Take our node out of the queue, also one of which we have not heard."""
+        """Take our node out of the queue, even one whose creation was not confirmed."""
         if self.node is None and not self._find(within, self._listed(within)):
             return
         assert self.node is not None
-        self.session.ask(within(), removing(self._path, self.node.name))
+        self.session.ask(within(), removing(f"{self._path}/{self.node.name}"))
 
     def _listed(self, within: Within) -> list[str]:
         """The children as of now: without the sync a server that lags behind shows nodes of sessions that are over."""
-        _, children = self.session.ask(within(), syncing(self._path), lambda client: client.get_children_async(self._path))
+        _, children = self.session.ask(within(), syncing(self._path), listing(self._path))
         return list(children or ())
 
     def _find(self, within: Within, children: list[str]) -> bool:
         """Recognise a node of ours whose creation was not confirmed; False if there is none."""
         for name in children:
             if name.startswith(self._prefix):
-                (found,) = self.session.ask(within(), reading(self._path, name))
-                if found is not None and found[1].ephemeralOwner == self.session.id:
+                (found,) = self.session.ask(within(), reading(f"{self._path}/{name}"))
+                if found is not None and self._is_ours(found[1]):
                     self.node, self._in_doubt = Contender.of(name, *found), False
                     return True
         self._in_doubt = False
@@ -120,9 +131,9 @@ class Waiter:
         assert self.node is not None
         woken = self._runtime.flag()
         before = order[order.index(self.node.name) - 1]
-        requests = [reading(self._path, before, lambda event: woken.set())]
+        requests = [reading(f"{self._path}/{before}", waking(woken))]
         if before != order[0]:
-            requests.append(reading(self._path, order[0]))
+            requests.append(reading(f"{self._path}/{order[0]}"))
         found = self.session.ask(within(), *requests)
         if found[-1] is not None:
             self.holder = Contender.of(order[0], *found[-1]).holder
@@ -139,41 +150,8 @@ def read_queue(session: ZooKeeperSession, path: str, within: Within) -> tuple[li
         if listed is None:
             return [], 0
         order = in_order(listed[0])
-        found = session.ask(within(), *(reading(path, name) for name in order))
+        found = session.ask(within(), *(reading(f"{path}/{name}") for name in order))
         queue = [Contender.of(name, *node) for name, node in zip(order, found, strict=True) if node is not None]
         if not order or (queue and queue[0].name == order[0]):
             return queue, listed[1].pzxid
     raise ProviderUnavailable(f"the queue at {path} in ZooKeeper changes too fast to be read", hint="look again")
-
-
-def entering(path: str, data: bytes, acl: list[Any]) -> Request:
-    """Create a node whose name the service completes; its path and stat.
-
-    kazoo's own `create_async` hands the answer on from thread to thread, which takes longer than the rest of the work here.
-    """
-
-    def create(client: Any) -> Any:
-        from kazoo.protocol.serialization import Create2
-
-        result = client.handler.async_result()
-        client._call(Create2(path, data, acl, _EPHEMERAL | _SEQUENTIAL), result)
-        return result
-
-    return create
-
-
-def reading(path: str, name: str, watch: Callable[[Any], None] | None = None) -> Request:
-    return partial(_read, f"{path}/{name}", watch)
-
-
-def removing(path: str, name: str) -> Request:
-    return lambda client: client.delete_async(f"{path}/{name}")
-
-
-def syncing(path: str) -> Request:
-    """What follows in the same call sees everything that was done before it."""
-    return lambda client: client.sync_async(path)
-
-
-def _read(path: str, watch: Callable[[Any], None] | None, client: Any) -> Any:
-    return client.get_async(path, watch=watch)

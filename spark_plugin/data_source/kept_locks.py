@@ -1,4 +1,4 @@
-"""Data locks of a write through `format("lakelock")`: held by a keeper, for no Python process of Spark lives as long."""
+"""Data locks of a write through `format("lakelock")`: held by a keeper, as no Python process of Spark lives that long."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from lakelock.table import layout
 
 @contextmanager
 def locked(table: Coordinator, operation: str, targets: tuple[Resource, ...], *, tag: str = "") -> Iterator[Keeping | None]:
-    """In PESSIMISTIC mode wait for what the operation locks, and have it kept; `LockTimeout` names who is in the way.
+    """In PESSIMISTIC mode wait for the operation's locks, and have them kept; `LockTimeout` names who is in the way.
 
-    To be called where Spark plans the write. If the block ends before the locks are handed over, they are given back.
+    Call it where Spark plans the write. If the block ends before the locks are handed over, they are given back.
     """
     if not table.data.for_writes:
         yield None
@@ -42,7 +42,7 @@ def sign_of_life(heartbeat: HeartbeatRecord) -> SignOfLife:
 
 @contextmanager
 def given_back(locks: KeptLocks | None, table: str, instant: str, operation: str) -> Iterator[None]:
-    """Give the locks back when the block ends, however it does; an alert if they had been lost before."""
+    """Give the locks back however the block ends; an alert if they were lost before."""
     try:
         yield
     finally:

@@ -21,14 +21,14 @@ OWN = ("path", "as_of", "include_meta", "overwrite", "application", "config", "t
 _DELTAS = {"txnappid": "txn_app_id", "txnversion": "txn_version"}
 _SPARKS = {"checkpointlocation", "queryname"}
 _REFUSED = {
-    "partitionby": "the table says itself how it is partitioned: leave partitionBy out",
+    "partitionby": "the table itself knows how it is partitioned: leave partitionBy out",
     "operation": "upsert and delete need the driver: LakeTable.for_path(spark, path).upsert(df)",
 }
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options, parsed. Unknown ones are a `SettingsError` with the nearest known one."""
+    """The options, parsed. An unknown one is a `SettingsError` that names the nearest known one."""
 
     path: str
     settings: Settings
@@ -45,7 +45,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], conf: Mapping[str, str] | None = None) -> SourceOptions:
-        """`conf` is what is known of the session's confs that start with `spark.lakelock.`."""
+        """`conf`: the known confs of the session that start with `spark.lakelock.`."""
         given = _spelled_as_here({key.lower(): value for key, value in options.items()})
         for key, why in _REFUSED.items():
             if key in given:
@@ -83,9 +83,9 @@ class SourceOptions:
         return numbered(self.txn_app_id, self.txn_version)
 
     def application_of_stream(self, query: str | None, batch_id: int) -> AppTransaction | None:
-        """The number of a micro-batch, which Spark gives, in the query's name.
+        """A micro-batch's number, as Spark counts it, in the query's name.
 
-        `txn_app_id` replaces that name, so that a query with a new checkpoint is no new application.
+        `txn_app_id` replaces that name, so that a query with a new checkpoint is not a new application.
         """
         name = self.txn_app_id or query
         return application_of(name, batch_id) if name else None

@@ -1,6 +1,6 @@
 """Reading through `format("lakelock")`: the snapshot's files as Arrow, a task per file.
 
-`LakeTable.read` is several times faster on large tables, for it uses Spark's own Parquet reader.
+`LakeTable.read` is several times faster on large tables, because it uses Spark's own Parquet reader.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FilePartition(InputPartition):
 
 
 class LakelockReader(DataSourceReader):
-    """Reads the snapshot that was the table's state, or the one asked for, when the query was planned."""
+    """Reads the table's snapshot of when the query was planned, or the one that was asked for."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, conf: Mapping[str, str]) -> None:
         self._parsed = parsed = SourceOptions.parse(options, conf)

@@ -48,7 +48,7 @@ class TaskDone(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Begun:
-    """A transaction on its way between the processes of one write, with the data locks that are kept for it."""
+    """A transaction that travels between the processes of one write, with the data locks that are kept for it."""
 
     detached: Detached
     context: WriteContext
@@ -61,7 +61,7 @@ class Begun:
 
 
 class Sink:
-    """What batch and streaming have in common. `begun` is there from the moment that the writer is shipped.
+    """What batch and streaming have in common. `begun` is set when the writer is shipped.
 
     Unless the application has applied this version before (`applied`): then nothing is begun, written or committed.
     """
@@ -93,7 +93,7 @@ class Sink:
 
     def _begin(self, table: Coordinator) -> Begun:
         with locked(table, self.operation, self.targets, tag=self.parsed.tag) as kept:
-            # Only the tasks know whether these are the session's settings: the lock is recorded when they have looked.
+            # Only the tasks know whether these are the session's settings: the lock is recorded once they have checked.
             tx = table.begin(self.operation, application=self.application, tag=self.parsed.tag, records_lock=False)
             context = tx.write_context(self.after)
             detached = tx.detach()

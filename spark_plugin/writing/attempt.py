@@ -11,7 +11,6 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from lakelock.clock import Runtime
 from lakelock.errors import WriteFailed
@@ -102,7 +101,7 @@ class Attempt:
         self.kept.append(frame)
 
     def close(self) -> None:
-        """Free what was kept. Where Spark has gone, that is free already."""
+        """Free what was kept. Where Spark has gone, it is already free."""
         while self.kept:
             with suppress(Py4JError, OSError, AttributeError):
                 self.kept.pop().unpersist()
@@ -124,7 +123,7 @@ class Attempt:
 def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null") -> tuple[DataFrame, TableSchema]:
     """The columns of `df` that the table has, and the table's schema after the write; `SchemaError` if they do not fit.
 
-    Key, partition and ordering columns must be there. An upsert says in `missing` what becomes of others that are not.
+    Key, partition and ordering columns must be there. An upsert says in `missing` what happens to other columns that are not.
     """
     require_columns(df.columns, attempt.properties.needed_columns)
     schema = check_write(attempt.schema, arrow_schema(df.schema), attempt.settings.merge_schema, missing)
@@ -150,15 +149,6 @@ def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:
 def column(name: str) -> Column:
     """The column of exactly this name, whatever characters it has."""
     return F.col("`" + name.replace("`", "``") + "`")
-
-
-def with_report(schema: StructType, *extra: str) -> str | StructType:
-    """`schema` with some more columns, given as DDL, and the report column at the end."""
-    wide = StructType(list(schema.fields))
-    for part in (*extra, f"{REPORT} binary"):
-        name, _, kind = part.partition(" ")
-        wide = wide.add(name, kind)
-    return wide
 
 
 Write = Callable[[Attempt], Written]

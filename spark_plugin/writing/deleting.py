@@ -34,7 +34,7 @@ def delete_where(attempt: Attempt, condition: Condition) -> Written:
 
 
 def remove_rows(attempt: Attempt, files: Sequence[DataFile], selection: Selection) -> tuple[WriteStat, ...]:
-    """Rewrite the file groups that have selected rows, without these. The groups must be claimed."""
+    """Rewrite the file groups that have selected rows, without those rows. The groups must be claimed."""
     if not selection.counts:
         return ()
     counts = {(files[number].partition, number): count for number, count in selection.counts.items()}

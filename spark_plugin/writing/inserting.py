@@ -25,7 +25,7 @@ from lakelock.table.properties import TableProperties
 FITS = "_lakelock_fits"
 """A boolean column that says whether the row may be written at all; the writer leaves it out."""
 GATHERED_ROWS, GATHERED_BYTES = 1_000_000, 256 << 20
-"""How much a task that gets its rows in no order holds to bring each partition's together."""
+"""How much a task whose rows come in no order holds to bring each partition's together."""
 
 
 def insert(attempt: Attempt, df: DataFrame) -> Written:

@@ -24,7 +24,7 @@ from lakelock.table.partitions import partition_paths
 from lakelock.table.snapshot import DataFile
 
 FEW_KEYS = 1_000_000
-"""Up to so many keys the driver fetches them once and looks by itself, which is quicker than a Spark job each time."""
+"""Up to this many keys the driver fetches them once and looks itself, which is quicker than a Spark job each time."""
 
 KeysByPartition = Mapping[str, pa.Array]
 

@@ -1,7 +1,7 @@
-"""A task may end when its transaction has long ended, or goes on with another attempt of it: then its files must not stay.
+"""A task may outlive its transaction, or be replaced by another attempt: then its files must not stay.
 
 Spark runs a task again when it has lost the executor, or another copy when it is slow, and nobody tells the first attempt. So
-each task looks once more when its files are complete, and takes them back when it comes too late. What is left is a task
+each task looks once more when its files are complete, and takes them back if it is too late. What is left is a task
 that places a marker after the commit has looked at the markers and ends before the commit does.
 """
 
@@ -22,11 +22,11 @@ from lakelock.table.commit_metadata import WriteStat
 def while_wanted(
     context: WriteContext, written: Iterator[WriteStat], shared: SharedHeartbeat | None = None
 ) -> Iterator[WriteStat]:
-    """Pass on the files that a task writes. `WriteFailed`, and all of them are removed, if in the end nobody wants them.
+    """Pass on the files that a task writes. `WriteFailed`, and they are all removed, if in the end nobody wants them.
 
     The commit removes the markers of the attempts that it does not count before it removes their files for the last time, and
-    every transaction removes its heartbeat in the end. One request for each file, and one. By the answers a heartbeat that the
-    task keeps up together with others (`shared`) knows what time it is.
+    every transaction removes its heartbeat in the end. One request for each file, and one more. The answers tell a
+    heartbeat that the task shares with others (`shared`) the storage's time.
     """
     files: list[str] = []
     markers: list[str] = []
@@ -49,8 +49,8 @@ def while_wanted(
         storage.delete(files)
         storage.delete(markers)
         raise WriteFailed(
-            f"a task of {context.instant} was late: its transaction has ended, or goes on with another attempt of the task",
-            hint="nothing is to be done; if a whole write failed with this, run it again",
+            f"a task of {context.instant} was late: its transaction has ended, or another attempt of the task counts",
+            hint="nothing needs to be done; if a whole write failed with this, run it again",
             instant=context.instant,
         )
 

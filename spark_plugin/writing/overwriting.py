@@ -1,4 +1,4 @@
-"""Overwrites: of the partitions that rows come for, of the rows that satisfy a condition, or of everything."""
+"""Overwrites: of the partitions that the new rows are in, of the rows that satisfy a condition, or of everything."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rows on their way from the tasks that look keys up to those that write: in Arrow's form, many in one binary value.
+"""Rows on their way from the tasks that look keys up to those that write: as Arrow, many in one binary value.
 
-Spark keeps and moves these few values as they are; rows of its own it would convert four times on the same way, which
-costs several times as much CPU as the look-up and the way themselves.
+Spark keeps and moves these few values as they are; its own rows it would convert four times on the way, which
+costs several times as much CPU as the look-up and the transfer themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEYS, REST = "_lakelock_keys", "_lakelock_rest"
 PARCELS = pa.schema([(ROUTE, pa.int32()), (KEYS, pa.binary()), (REST, pa.binary()), (REPORT, pa.binary())])
 """What a stage that sends rows returns: all rows of one value have the same route."""
 PARCEL_BYTES = 4 << 20
-"""About how much one value holds at most."""
+"""About how much one value may hold."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Parcels:
         return cls(keys, pa.schema([field for field in columns if field.name not in names]))
 
     def packed(self, rows: pa.Table, positions: npt.NDArray[Any], routes: npt.NDArray[Any]) -> Iterator[pa.RecordBatch]:
-        """The rows at these positions, each to go by its route."""
+        """The rows at these positions, each with its route."""
         order = np.argsort(routes, kind="stable")
         routes, ordered = routes[order], rows.take(pa.array(positions[order])).combine_chunks()
         most_rows = max(1, PARCEL_BYTES * ordered.num_rows // max(1, ordered.nbytes))
@@ -58,7 +58,7 @@ class Parcels:
         yield sent.batch()
 
     def unpacked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-        """The rows of each value, and their route; the columns of the key first."""
+        """The rows of each value, and their route; the key columns first."""
         schema = pa.schema([*self.keys, *self.rest])
         for batch in batches:
             for route, keys, rest in zip(batch[ROUTE].to_pylist(), batch[KEYS], batch[REST], strict=True):
@@ -66,7 +66,7 @@ class Parcels:
                 yield route, pa.table(columns, schema=schema)
 
     def unpacked_keys(self, batches: Iterable[pa.RecordBatch], most_rows: int) -> Iterator[pa.Table]:
-        """The key and partition columns of the rows, about so many at a time."""
+        """The key and partition columns of the rows, about `most_rows` at a time."""
         pending: list[pa.RecordBatch] = []
         count = 0
         for value in (value for batch in batches for value in batch[KEYS]):
@@ -109,7 +109,7 @@ def _to_bytes(rows: pa.Table) -> pa.Buffer:
 
 
 def _from_bytes(value: pa.BinaryScalar, schema: pa.Schema) -> pa.RecordBatch:
-    # A copy, because Arrow wants its buffers aligned and in a column they are not.
+    # A copy, because Arrow wants its buffers aligned, and in a column they are not.
     return pa.ipc.read_record_batch(pa.py_buffer(value.as_py()), schema) if len(schema) else _NOTHING
 
 

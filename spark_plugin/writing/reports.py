@@ -1,7 +1,7 @@
 """What tasks tell the driver: Python values in one binary column of the frame that a stage returns.
 
 A task that meets a definite error returns it as a report instead of raising it: the driver raises it typed, and no task
-retry is burnt on something that cannot succeed. Errors that a second attempt may cure are raised, so that Spark retries.
+retry is wasted on something that cannot succeed. Errors that a second attempt may cure are raised, so that Spark retries.
 """
 
 from __future__ import annotations

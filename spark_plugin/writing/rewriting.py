@@ -28,7 +28,7 @@ Target = int | tuple[str, int]
 
 @dataclass(frozen=True)
 class RewritePlan:
-    """What a write task needs. With `deletes` the incoming rows are keys, and the rows that have them go."""
+    """What a write task needs. With `deletes` the incoming rows are keys, and the rows that have them are removed."""
 
     context: WriteContext
     columns: TableSchema
@@ -38,7 +38,7 @@ class RewritePlan:
 
     @property
     def parcels(self) -> Parcels:
-        """How the rows come."""
+        """How the rows arrive."""
         return Parcels.of(self.columns.arrow, self.context.properties)
 
 
@@ -68,7 +68,7 @@ def _rewritten(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator
 
 
 def _by_target(plan: RewritePlan, route: int, rows: pa.Table) -> Iterator[tuple[Target, pa.Table]]:
-    """Where the rows of a route go: to the file that it names, or, being new, to a place for each of their partitions."""
+    """Where the rows of a route go: to the file that it names, or, if they are new, to a new place in each partition."""
     files = len(plan.files)
     if route < files:
         yield route, rows

@@ -74,7 +74,7 @@ def plan_routes(
     """Balance the work over about `tasks` tasks, with at most about `task_rows` incoming rows in each.
 
     `counts` has the number of incoming rows by (partition path, route).
-    New keys of a partition join the smallest of its files that is rewritten anyhow, if that has room for them.
+    New keys of a partition join the smallest of its files that is rewritten anyway, if that has room for them.
     """
     found = {route for _, route in counts if route < len(files)}
     new: dict[str, int] = {}

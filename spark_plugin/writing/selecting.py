@@ -1,4 +1,4 @@
-"""Rows chosen by a condition, as positions in their files: exact also where a key is there twice."""
+"""Rows chosen by a condition, as positions in their files: exact even where a key is there twice."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: Conditio
 
 
 def select_stage(numbers: Mapping[str, int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Counter[int]]:
-    """On an executor: pack the positions of each file into one value per chunk, and report how many there are."""
+    """On an executor: pack the positions of each file into one value per chunk, and report their number."""
     counts: Counter[int] = Counter()
     for rows in chunks(batches, CHUNK_ROWS):
         names = rows.column(_FILE).combine_chunks().dictionary_encode()
@@ -75,7 +75,7 @@ def select_stage(numbers: Mapping[str, int], batches: Iterator[pa.RecordBatch]) 
 
 
 class AtPositions:
-    """Dooms the rows at some positions of a file whose batches it is asked about from the first to the last."""
+    """A delete mask for the rows at some positions of a file; call it with the file's batches in order."""
 
     def __init__(self, positions: npt.NDArray[Any]) -> None:
         self._positions, self._at = np.sort(positions), 0

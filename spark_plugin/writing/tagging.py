@@ -27,7 +27,7 @@ CHUNK_ROWS = 262_144
 
 @dataclass(frozen=True)
 class TagPlan:
-    """What a tag task needs: the columns of the rows, and the files of the snapshot, by whose number routes go."""
+    """What a tag task needs: the columns of the rows, and the files of the snapshot, whose numbers are routes."""
 
     context: WriteContext
     columns: TableSchema
@@ -35,7 +35,7 @@ class TagPlan:
 
     @property
     def parcels(self) -> Parcels:
-        """How the rows go on."""
+        """How the rows are passed on."""
         return Parcels.of(self.columns.arrow, self.context.properties)
 
 
@@ -48,7 +48,7 @@ class TagReport:
 
 
 def tag_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | TagReport]:
-    """Every incoming row once for each file that holds its key, or once, with a slot for a route, when none does."""
+    """Every incoming row once for each file that holds its key, or once, with a slot as its route, if none does."""
     numbered: dict[str, dict[DataFile, int]] = {}
     for number, file in enumerate(plan.files):
         numbered.setdefault(file.partition, {})[file] = number

@@ -24,9 +24,9 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema, columns_of_upserts
 
 TASK_ROWS = 500_000
-"""Incoming rows that one write task holds, beyond which there are more tasks."""
+"""Incoming rows that one write task holds; beyond that there are more tasks."""
 FEW_FILES = 64
-"""Up to so many files every tag task may look into all of them; above, the rows of a partition are brought together."""
+"""Up to this many files, every tag task may look into all of them; above, a partition's rows are brought together."""
 
 
 def upsert(attempt: Attempt, df: DataFrame) -> Written:
@@ -80,7 +80,7 @@ def _routes(
 
 
 def _watch_keys(attempt: Attempt, tagged: DataFrame, plan: TagPlan, counts: Counter[tuple[str, int]], *, deletes: bool) -> None:
-    """Keys were read, found or not: somebody who inserts one of them meanwhile makes this write a different one."""
+    """Keys were read, found or not: whoever inserts one of them meanwhile would make this a different write."""
     partitions = frozenset(partition for partition, _ in counts)
     looked_up = tagged.where(F.col(REPORT).isNull()).select(KEYS)
     what = "the keys of the delete" if deletes else "the keys of the upsert"

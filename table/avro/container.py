@@ -82,12 +82,6 @@ def decode(data: bytes, source: str, *expected: AvroSchema) -> tuple[AvroSchema,
     return schema, record
 
 
-def sync_marker(data: bytes, source: str) -> bytes:
-    """The sync marker of a container, with which `encode` makes the same bytes again."""
-    position, _ = _header(data, source)
-    return data[position : position + _SYNC_BYTES]
-
-
 def _open(data: bytes, source: str) -> tuple[str, bytes]:
     """The writer schema's text and the bytes of the only record."""
     position, entries = _header(data, source)

@@ -81,14 +81,6 @@ class BloomFilter:
     def to_text(self) -> str:
         return base64.b64encode(self.serialize()).decode("ascii")
 
-    @property
-    def false_positive_rate(self) -> float:
-        """The share of absent keys that the filter takes for present, by how full it is."""
-        misses = 1.0
-        for row in self.rows:
-            misses *= 1.0 - (float(np.count_nonzero(row)) / self.size_bits) ** self.hashes
-        return 1.0 - misses
-
     def might_contain(self, keys: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """For each key of a string array whether it may be in the set."""
         found = np.zeros(len(keys), np.bool_)

@@ -38,7 +38,7 @@ COLUMNS = (
 """What the tests of the suite show, as columns of a table with one provider in each row."""
 
 NOT_FOR_THIS = "does not apply: "
-"""How the reason begins when a promise means nothing for a provider."""
+"""How the reason begins when a promise does not apply to a provider."""
 
 SLACK_S = 5.0
 """What a slow machine and a service that counts in ticks may add to a lease."""
@@ -78,7 +78,7 @@ class LockedTable:
     options: Mapping[str, str] = field(default_factory=dict)
     lease_s: float = 1.5
     gives_up_s: float = 2.5
-    """How much longer than it was asked to an `acquire` may take that gets no answer."""
+    """How much longer than its `wait_s` an `acquire` without an answer may take."""
     queues: bool = False
     """Whether waiters are served in order of arrival, so that none may starve."""
     sessions: bool = False
@@ -121,7 +121,7 @@ class Arena:
     folder: Path
     runtime: Runtime = field(init=False)
     seen: list[Event] = field(default_factory=list)
-    """What the writers of this process told."""
+    """What the writers of this process reported."""
     opened: list[LockProvider] = field(default_factory=list)
     workers: list[Worker] = field(default_factory=list)
 
@@ -165,7 +165,7 @@ class Arena:
         return [event.kind for event in self.seen]
 
     def until(self, what: Callable[[], Any], within_s: float = 60.0) -> Any:
-        """What `what` gives as soon as that is true."""
+        """The result of `what` as soon as it is true."""
         until_s = self.runtime.monotonic_s() + within_s
         while not (found := what()):
             assert self.runtime.monotonic_s() < until_s, "it did not happen in time"

@@ -17,7 +17,7 @@ _CHILD_WITHIN_S = 20.0
 
 
 def _hammer_together(arena: Arena, workers: list[Worker], rounds: int) -> None:
-    """Let them take the lock so often each; where there is a queue, none begins (and is soon through) before all are in it."""
+    """Let each of them take the lock `rounds` times; where there is a queue, none begins before all are in it."""
     runtime = SystemRuntime()
     assert all(worker("ready") for worker in workers)
     gate = arena.writer("gate", lease_s=2 * _CHILD_WITHIN_S, runtime=runtime)
@@ -73,7 +73,7 @@ class ProcessPromises(Promises):
     @column("fairness")
     def test_none_of_three_processes_starves(self, arena: Arena) -> None:
         if not arena.table.queues:
-            not_for_this("waiters look again from time to time, in no order; only threads of one process are served in theirs")
+            not_for_this("waiters look again from time to time, in no order; only threads of one process are served in order")
         workers, rounds = [arena.worker(lease_s=15) for _ in range(3)], 60
         _hammer_together(arena, workers, rounds)
         assert all(worker.answer() == {"overlaps": 0} for worker in workers)
@@ -100,12 +100,12 @@ class ProcessPromises(Promises):
                 answers.append("holds" if lease.lost is None else lease.lost.reason)
                 provider.release(lease)
                 if arena.table.forks:
-                    provider.close()
                     try:
                         provider.acquire(wait_s=0.2)
                         answers.append("took it")
                     except LockTimeout as error:
                         answers.append(type(error).__name__)
+                    provider.close()
             finally:
                 os.write(writing, ",".join(answers).encode())
                 os._exit(0)

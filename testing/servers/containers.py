@@ -1,6 +1,6 @@
-"""Servers in containers, where Docker runs and what a local server needs is not there (or by LAKELOCK_TEST_DOCKER=1).
+"""Servers in containers, where Docker runs and a local server cannot start (or with LAKELOCK_TEST_DOCKER=1).
 
-A server that the environment names comes first, then a container, if that is wished, then a local server, then a container.
+A server that the environment names comes first, then a container if one is asked for, then a local server, then a container.
 The engine has to run on this machine: ports are looked for on its loopback address.
 """
 
@@ -20,7 +20,7 @@ from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.service import ServerFailed, ServerMissing, Service
 
 WISH = "LAKELOCK_TEST_DOCKER"
-"""Environment: `1` wishes for containers, also where a local server could start."""
+"""Environment: `1` asks for containers, even where a local server could start."""
 
 _SOCKET = "unix:///var/run/docker.sock"
 _ANSWER_S, _START_S = 2.0, 120.0

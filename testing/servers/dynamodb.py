@@ -34,7 +34,7 @@ process.on("uncaughtException", error => {
   if (error.code !== "ECONNRESET") { console.error(error); process.exit(1) }
 })
 """
-"""dynalite throws what it is told of a client that is gone in the middle of a request: a killed writer would end the server."""
+"""dynalite throws when a client goes away in the middle of a request: a killed writer would end the server."""
 
 _OLDEST_NODE = 20
 _INSTALL_S, _LOAD_S = 180.0, 60.0
@@ -89,7 +89,7 @@ def _service(kind: str, url: str, server: Dynalite | Moto | None = None) -> Serv
 
 
 def dynalite_is_there() -> bool:
-    """Whether dynalite can run here; installed into the virtual environment at the first time."""
+    """Whether dynalite can run here; installed into the virtual environment at the first use."""
     if os.environ.get("LAKELOCK_TEST_DYNAMODB") == "moto" or _node() < _OLDEST_NODE:
         return False
     if _PROGRAM.exists():

@@ -19,7 +19,7 @@ from lakelock.testing.servers.jvm import java
 from lakelock.testing.servers.service import ServerMissing
 
 PYTHON = "LAKELOCK_TEST_SPARK35_PYTHON"
-"""Environment: the Python of an environment with PySpark 3.5, to use in place of one of our own."""
+"""Environment: the Python of an environment with PySpark 3.5, to use instead of one of our own."""
 
 PYSPARK = "pyspark==3.5.9"
 FOLDER = Path(sys.prefix) / "lakelock-servers" / "spark35"
@@ -38,7 +38,7 @@ class JavaHudi:
 
 
 def java_hudi(folder: Path = FOLDER) -> JavaHudi:
-    """Java Hudi, ready to run; `ServerMissing` where it cannot be had. Takes a minute the first time, for the download."""
+    """Java Hudi, ready to run; `ServerMissing` where it cannot be installed. The first time it takes a minute to download."""
     java()
     given = os.environ.get(PYTHON)
     python = Path(given) if given else _environment(folder)

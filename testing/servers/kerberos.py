@@ -1,6 +1,6 @@
 """A Kerberos realm of its own: a KDC from Debian's packages on a free loopback port, with all its files in one folder.
 
-Nothing of it needs root but the installation of the packages, which is done where root and apt are there. The Python packages
+Nothing of it needs root but the installation of the packages, done where root and apt are available. The Python packages
 gssapi (for the metastore) and kerberos (for ZooKeeper) are compiled once per virtual environment.
 """
 
@@ -123,14 +123,14 @@ class Realm(ServerProcess):
 
 @contextmanager
 def kerberos_realm(folder: Path) -> Iterator[Realm]:
-    """A realm whose KDC runs; `ServerMissing` where it cannot be had."""
+    """A realm whose KDC runs; `ServerMissing` where it cannot be started."""
     require()
     with Realm(folder) as realm:
         yield realm
 
 
 def require() -> None:
-    """Kerberos is here after this, the Python packages too; or `ServerMissing` says what lacks."""
+    """Kerberos is here after this, the Python packages too; or `ServerMissing` says what is missing."""
     if _lacking() and not _FAILED.exists() and os.access(sys.prefix, os.W_OK):
         FOLDER.mkdir(exist_ok=True)
         with (FOLDER / "kerberos.lock").open("w") as lock:

@@ -1,6 +1,6 @@
 """Jars from Maven Central for tests, kept below the virtual environment and checked against their pinned contents.
 
-Maven fetches them where it is there, as it knows the user's mirrors; else Ivy does, which PySpark ships. Each is bounded.
+Maven fetches them where it is installed, because it knows the user's mirrors; otherwise PySpark's Ivy does. Both are bounded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakelock.testing.servers import jvm
 from lakelock.testing.servers.service import ServerMissing
 
 REPOSITORY = "LAKELOCK_TEST_MAVEN_URL"
-"""Environment: a repository in Maven's layout to use in place of Maven Central, where Maven itself is not there."""
+"""Environment: a repository in Maven's layout to use instead of Maven Central, where Maven itself is not installed."""
 
 FOLDER = Path(sys.prefix) / "lakelock-servers" / "jars"
 _WITHIN_S = 120.0
@@ -63,7 +63,7 @@ class Jars:
         return found
 
     def fetch(self, folder: Path = FOLDER) -> Path:
-        """The folder with exactly these jars, fetched at the first time; `ServerMissing` where they cannot be."""
+        """The folder with exactly these jars, fetched at the first time; `ServerMissing` where they cannot be fetched."""
         place = folder / self.name
         if self._complete(place):
             return place

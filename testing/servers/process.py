@@ -52,7 +52,7 @@ class ServerProcess:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables of the server beside those of this process."""
+        """The server's variables, in addition to those of this process."""
         return {}
 
     def is_up(self) -> bool:
@@ -71,7 +71,7 @@ class ServerProcess:
             self._running = subprocess.Popen(self.command(), stdout=log, stderr=log, cwd=self.folder, env=variables)
 
     def wait_until_it_serves(self) -> None:
-        """Raise `ServerFailed`, with the end of its log, if it does not come up in time; then nothing runs."""
+        """Raise `ServerFailed`, with the end of its log, if it does not come up in time; then it is stopped."""
         assert self._running is not None
         until_s = monotonic() + self.up_within_s
         while not self.is_up():

@@ -82,7 +82,7 @@ class Proxy:
         self._answer = reply
 
     def heal(self, *, reconnect: bool = False) -> None:
-        """Do nothing bad from now on; `reconnect` ends connections that could not go on after a lost reply."""
+        """Stop making trouble; `reconnect` ends connections that could not go on after a lost reply."""
         self._is_cut, self._delay_s, self._to_drop, self._answer = False, 0.0, 0, None
         if reconnect:
             self.interrupt()

@@ -59,7 +59,7 @@ def _given(url: str) -> Service:
         cannot,
         cannot,
         _POLL,
-        # What an earlier run left there is not in the way of this one.
+        # What an earlier run left there does not disturb this one.
         tables=f"s3://{parts.path.strip('/') or 'lake'}/lakelock-tests-{uuid.uuid4().hex}",
         table_options={"endpoint": endpoint, "allow_http": "true", **_TIMEOUTS},
         forks=False,

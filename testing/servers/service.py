@@ -15,7 +15,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class ServerError(Exception):
-    """A server cannot be had; the message says why."""
+    """A server is not available; the message says why."""
 
 
 class ServerMissing(ServerError):
@@ -27,7 +27,7 @@ class ServerFailed(ServerError):
 
 
 def nothing() -> None:
-    """What is done to a service that cannot be stopped: it has no server, or it is somebody else's."""
+    """Stands in for `stop` and the like where there is no server to stop."""
 
 
 def not_ours(variable: str) -> Callable[[], None]:
@@ -67,8 +67,8 @@ def freeze(process: subprocess.Popen[bytes]) -> None:
 class Service:
     """A running lock service.
 
-    `options` are lakelock settings beside `lock.provider`; `stop` and `start` restart it with its data, `pause` and `resume`
-    freeze it.
+    `options` are lakelock settings in addition to `lock.provider`; `stop` and `start` restart it with its data, `pause` and
+    `resume` freeze it.
     """
 
     name: str

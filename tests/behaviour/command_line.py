@@ -54,7 +54,7 @@ def left_by_a_dead_writer(storage: LocalStorage) -> Transaction:
     """A transaction whose process died ten minutes ago, after it had written a file."""
     tx = writer(storage, name="gone").begin("INSERT")
     put_file(tx, storage, "month=9", "dead")
-    tx._heartbeat.stop(delete=False)
+    tx.detach()
     beat = Path(storage.root) / layout.heartbeat(tx.instant)
     long_ago = beat.stat().st_mtime - 600
     os.utime(beat, (long_ago, long_ago))

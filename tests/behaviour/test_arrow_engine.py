@@ -104,9 +104,9 @@ def test_an_erasure_beside_an_append_looks_at_the_appended_rows(storage, appende
         engine.insert(rows(("c", appended, "2")))
         if appended == 5:
             with pytest.raises(ConflictError):
-                engine._delete_where(tx, pc.field("v") == 5)
+                engine.delete_where_in(tx, pc.field("v") == 5)
         else:
-            engine._delete_where(tx, pc.field("v") == 5)
+            engine.delete_where_in(tx, pc.field("v") == 5)
             assert content(engine.read()) == [("b", 1, "1"), ("c", 1, "2")]
 
 
@@ -132,7 +132,7 @@ def test_a_condition_that_draws_lots_is_refused_before_any_work(engine, storage)
         engine.delete((pc.field("v") > 0) & at_random())
     assert "delete them by key" in caught.value.hint
     assert sorted(listed.key for listed in storage.list("")) == before
-    with engine._coordinator.begin("UPSERT") as tx, pytest.raises(InputError, match="may answer differently"):
+    with engine.coordinator.begin("UPSERT") as tx, pytest.raises(InputError, match="may answer differently"):
         engine.read_in(tx, at_random())
     assert leftovers(storage) == []
 

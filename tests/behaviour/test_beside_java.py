@@ -177,9 +177,9 @@ def test_a_commit_that_java_is_just_writing_is_not_taken_for_a_torn_one(storage,
         writer(storage, runtime).table.timeline()
 
 
-def rewrite(storage, runtime):
+def rewrite(storage, runtime, coordinator=None):
     """Begin to rewrite a file group on a table where another engine was met."""
-    coordinator = writer(storage, runtime)
+    coordinator = coordinator or writer(storage, runtime)
     coordinator.table.observed.met_foreign()
     tx = coordinator.begin("UPSERT")
     return tx, [put_file(tx, storage, "month=1", "a")]
@@ -220,8 +220,9 @@ def test_who_looks_under_the_lock_sees_the_java_writer_that_had_it_before(storag
     """Java takes its time and shows it while it holds the lock: any look before I have the lock may be too early."""
     instant = format_instant(runtime.now_ms())
     runtime.advance(0.2)
-    tx, stats = rewrite(storage, runtime)
-    lock, held = tx._table.provider, []
+    mine = writer(storage, runtime)
+    tx, stats = rewrite(storage, runtime, mine)
+    lock, held = mine.table.provider, []
     acquire, release = lock.acquire, lock.release
 
     def acquire_after_java(**how):

@@ -108,7 +108,7 @@ class TestCommits:
     def test_an_instant_that_never_was_ends_with_4(self, path: str) -> None:
         ended = run("commits", "show", path, "20200101000000000")
         assert ended.code == Exit.CONFLICT
-        assert "never was" in ended.out
+        assert "never existed" in ended.out
 
     def test_what_was_decided_becomes_visible_by_asking(self, storage: LocalStorage, path: str) -> None:
         done = insert(writer(storage), storage, "month=1", "a")

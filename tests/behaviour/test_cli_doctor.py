@@ -145,9 +145,8 @@ class TestDoctor:
     @pytest.mark.parametrize(("skew_ms", "word"), [(3_600_000, "ahead of"), (-3_600_000, "behind")])
     def test_a_wrong_clock_is_a_warning(self, skew_ms: int, word: str) -> None:
         runtime = ManualRuntime()
-        storage = MemoryStorage(runtime.now_ms)
+        storage = MemoryStorage(lambda: runtime.now_ms() - skew_ms)
         new_table(storage)
-        storage._now_ms = lambda: runtime.now_ms() - skew_ms
         (found, *_) = [check for check in self._examined(storage, runtime) if check.name == "clock"]
         assert (found.status, found.found) == ("warning", f"this machine's clock is 3600.0 s {word} the storage's")
 

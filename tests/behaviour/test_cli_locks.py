@@ -234,7 +234,7 @@ class TestBreak:
     ) -> None:
         table = backfill.table
         with audited(storage, table.runtime, table.writer, "break commit lock", "storage:"):
-            assert "not known" in run("locks", "audit", path).out
+            assert "unknown: its end" in run("locks", "audit", path).out
         storage.put(f"{layout.AUDIT}/20990101000000000-abc.ended", b"{")
         torn, whole = read_audit(storage)
         assert torn.action == "unreadable record" and whole.outcome == "done"

@@ -156,7 +156,7 @@ def test_a_writer_may_die_at_any_request_and_others_finish_or_remove_its_work(nu
     world = World()
     with contextlib.suppress(Killed):
         world.rewrite(Dying(world.storage, number, sent=sent))
-    world.runtime._scheduled.clear()
+    world.runtime.stop_repeating()
     check_all_or_nothing(world.shown())
     before = world.shown()
     world.settle()
@@ -174,11 +174,11 @@ def test_whoever_cleans_up_may_die_at_any_request_and_the_next_goes_on(number, s
         tx = world.coordinator().begin("UPSERT")
         put_file(tx, world.storage, "month=1", "a")
         raise Killed
-    world.runtime._scheduled.clear()
+    world.runtime.stop_repeating()
     world.runtime.advance(30)
     with contextlib.suppress(Killed):
         world.coordinator(Dying(world.storage, number, sent=sent)).reap()
-    world.runtime._scheduled.clear()
+    world.runtime.stop_repeating()
     world.settle()
     shown = world.shown()
     assert sorted(shown) == ["a", "b", "next"] and shown["a"] < shown["b"]

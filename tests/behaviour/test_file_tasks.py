@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTable
 
-from lakelock.engine.file_tasks import delete_from_group, rewrite_group, write_new_files
-from lakelock.errors import EarlyConflictError, StorageError, TransactionStateError
+from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.errors import StorageError, TransactionStateError
 from lakelock.identity import WriterIdentity
-from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Claim
 from lakelock.markers.direct import listed
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.write_context import WriteContext
@@ -134,16 +130,6 @@ def test_a_rewrite_names_what_it_replaces(table: Path) -> None:
     assert new.runtime is not None and new.runtime.create_ms == 0
 
 
-def test_a_group_without_matching_rows_is_left_alone() -> None:
-    storage = MemoryStorage()
-    (stat,) = write_new_files(context("/unused"), EU, [rows(("a", 1))], TOKEN, storage=storage)
-    second = context("/unused", SECOND)
-    absent = delete_from_group(second, data_file(stat), TOKEN, lambda batch: pc.greater(batch["v"], 5), storage=storage)
-    assert absent is None and not listed(storage, SECOND).markers
-    found = delete_from_group(second, data_file(stat), TOKEN, lambda batch: pc.less(batch["v"], 5), storage=storage)
-    assert found is not None and (found.num_deletes, found.num_writes) == (1, 0)
-
-
 def test_a_group_that_is_not_older_is_refused() -> None:
     storage = MemoryStorage()
     (stat,) = write_new_files(context("/unused", SECOND), EU, [rows(("a", 1))], TOKEN, storage=storage)
@@ -185,20 +171,3 @@ class TestFailures:
         )
         with pytest.raises(StorageError, match="disk full"):
             write_new_files(context("/unused"), EU, [rows(("a", 1))], TOKEN, storage=storage)
-
-    def test_a_claimed_group_is_an_early_conflict_before_any_data(self) -> None:
-        storage = MemoryStorage()
-        (stat,) = write_new_files(context("/unused"), EU, [rows(("a", 1))], TOKEN, storage=storage)
-        other, third = WriterIdentity("w2", "other", "host", 2, "you"), "20260103000000000"
-        storage.put(layout.heartbeat(SECOND), b"")
-        storage.put(layout.heartbeat(third), b"")
-        for instant, writer in ((SECOND, other), (third, WRITER)):
-            claims = ClaimContext(Claim(instant, writer, "UPSERT"), frozenset({FIRST}), 120.0)
-            mine = replace(context("/unused", instant), claims=claims, writer=writer)
-            if writer is other:
-                rewrite_group(mine, data_file(stat), TOKEN, storage=storage)
-                continue
-            with pytest.raises(EarlyConflictError) as refused:
-                rewrite_group(mine, data_file(stat), TOKEN, storage=storage)
-            assert refused.value.conflict.other.writer == other and refused.value.conflict.mine.instant == third
-            assert not any(third in entry.key for entry in storage.list(""))

@@ -61,7 +61,7 @@ def test_an_instant_that_was_rolled_back_is_not_taken_again(storage, runtime):
     tx = writer(storage, runtime).begin("INSERT")
     slower = ManualRuntime(seed=1)
     slower.skew_ms = runtime.now_ms() - slower.now_ms()
-    runtime._scheduled.clear()
+    runtime.stop_repeating()
     runtime.advance(30)
     writer(storage, runtime).reap()
     assert [i for i in read_timeline(storage).instants if i.requested == tx.instant] == []
@@ -74,7 +74,7 @@ def test_a_slow_clock_does_not_make_a_rollback_older_than_what_it_rolled_back(st
     ahead = ManualRuntime(seed=1)
     ahead.skew_ms = 3_600_000
     tx = writer(storage, ahead).begin("INSERT")
-    ahead._scheduled.clear()
+    ahead.stop_repeating()
     runtime.advance(30)
     writer(storage, runtime).reap()
     (rollback,) = read_timeline(storage).rollbacks
@@ -87,7 +87,7 @@ def test_a_slow_clock_does_not_make_a_rollback_older_than_what_it_rolled_back(st
 
 def test_a_rollback_whose_writer_died_before_it_was_recorded_is_recorded_by_the_next(storage, runtime):
     tx = writer(storage, runtime).begin("INSERT")
-    runtime._scheduled.clear()
+    runtime.stop_repeating()
     storage.delete([requested_key(tx.instant, Action.COMMIT)])
     assert storage.get(layout.heartbeat(tx.instant)) is not None, "it goes last"
     runtime.advance(30)
@@ -102,7 +102,7 @@ def test_a_lock_that_cannot_be_had_is_waited_for_once_however_many_writers_died(
     """Each begin reaps first: with a silent lock service it would take a whole wait for each of the dead."""
     for _ in range(3):
         writer(storage, runtime).begin("INSERT")
-    runtime._scheduled.clear()
+    runtime.stop_repeating()
     runtime.advance(30)
     reaper, asked = writer(storage, runtime), []
 
@@ -151,7 +151,7 @@ def test_a_reaper_with_an_old_timeline_withdraws_nobody_without_a_decision(stora
     reaper, old = writer(storage, runtime), read_timeline(storage)
     tx = writer(storage, runtime).begin("INSERT")
     put_file(tx, storage, "month=1", "a")
-    runtime._scheduled.clear()
+    runtime.stop_repeating()
     runtime.advance(30)
     (reaped,) = reap(reaper.table, old)
     assert reaped.outcome.value == "rolled back"
@@ -163,7 +163,7 @@ def test_what_is_written_after_a_rollback_is_removed_by_its_writer(storage, runt
     """A paused writer is rolled back, its markers with it; the file that it then writes has none."""
     tx = writer(storage, runtime).begin("INSERT")
     tx.write_context()
-    runtime._scheduled.clear()
+    runtime.stop_repeating()
     runtime.advance(30)
     writer(storage, runtime).reap()
     key = f"month=1/late_0-0-0_{tx.instant}.parquet"
@@ -223,7 +223,7 @@ def published_and_collected(storage, runtime, settings) -> None:
     other = writer(storage, runtime, settings)
     with other.begin("INSERT") as tx:
         tx.commit([put_file(tx, storage, "month=2", "b")])
-    runtime._scheduled.clear()
+    runtime.stop_repeating()
     runtime.advance(30)
     other.collect()
     assert other.table.log.boundary() == 1
@@ -279,7 +279,7 @@ def test_a_file_that_a_rolled_back_writer_wrote_on_is_not_taken_for_archived(sto
     """Its instant is older than every commit, as that of an archived one would be; but nothing was archived here."""
     tx = writer(storage, runtime).begin("INSERT")
     tx.write_context()
-    runtime._scheduled.clear()
+    runtime.stop_repeating()
     runtime.advance(30)
     with writer(storage, runtime).begin("INSERT") as other:
         done = other.commit([put_file(other, storage, "month=1", "a")])
@@ -313,7 +313,7 @@ def test_a_record_that_arrived_under_a_collected_number_is_not_taken_for_the_one
         lock.break_lock(lock.inspect().token, force=True)
         for number, other in enumerate(others):
             other.commit([put_file(other, storage, "month=2", f"f{number}")])
-        runtime._scheduled.clear()
+        runtime.stop_repeating()
         runtime.advance(30)
         writer(reading, runtime).reap()
 

@@ -95,7 +95,7 @@ def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runti
     """It listed the number, which was collected, and then read the late commit of its victim there, whose files are gone."""
     commit(storage, runtime, "a")
     victim = writer(storage, runtime).begin("INSERT")
-    runtime._scheduled.clear()
+    runtime.stop_repeating()
 
     def meanwhile() -> None:
         runtime.advance(30)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.clock import SystemRuntime
+from lakelock.clock import Repeating, SystemRuntime
 from lakelock.errors import RolledBackError, StorageUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
@@ -128,7 +128,7 @@ def test_two_lost_beats_in_a_row_kill_nobody(runtime: ManualRuntime, storage: Co
 def test_a_paused_writer_is_dead_for_good(runtime: ManualRuntime, storage: CountingStorage) -> None:
     paused = ManualRuntime()
     heartbeat = started(storage, paused)
-    paused._elapsed_s += 120  # the process slept: time went by and nothing ran
+    paused.freeze(120)
     assert not heartbeat.alive()
     storage.reset()
     paused.advance(1000)
@@ -149,7 +149,7 @@ def test_a_writer_whose_storage_does_not_answer_gives_up_and_says_why(runtime: M
 
 def test_a_beat_that_took_too_long_does_not_bring_the_writer_back(runtime: ManualRuntime, storage: CountingStorage) -> None:
     def slow() -> None:
-        runtime._elapsed_s += 100
+        runtime.freeze(100)
 
     heartbeat = started(FaultyStorage(storage, [Rule(op="put", fault=None, meanwhile=slow)]), runtime)
     runtime.advance(30)
@@ -159,7 +159,7 @@ def test_a_beat_that_took_too_long_does_not_bring_the_writer_back(runtime: Manua
 
 def test_a_beat_counts_from_its_start(runtime: ManualRuntime, storage: CountingStorage) -> None:
     def slow() -> None:
-        runtime._elapsed_s += 50
+        runtime.freeze(50)
 
     heartbeat = started(FaultyStorage(storage, [Rule(op="put", fault=None, meanwhile=slow), Rule(op="put", nth=None)]), runtime)
     runtime.advance(30)
@@ -171,22 +171,34 @@ def test_a_beat_counts_from_its_start(runtime: ManualRuntime, storage: CountingS
 
 
 def test_the_owner_gives_up_before_anybody_else_may_judge_it_dead(runtime: ManualRuntime, storage: CountingStorage) -> None:
-    heartbeat = started(storage, ManualRuntime())
+    paused = ManualRuntime()
+    heartbeat = started(storage, paused)
     judge = started(storage, runtime, instant=OTHER)
     while (found := judge_all(storage, SETTINGS, runtime, [])[INSTANT]).state is not LivenessState.DEAD:
         assert found.state is LivenessState.ALIVE
         runtime.advance(0.25)
     assert 121 <= runtime.monotonic_s() < 122
     assert judge.alive()
-    heartbeat._runtime._elapsed_s = 120  # type: ignore[attr-defined]
+    paused.freeze(120)
     assert not heartbeat.alive()
 
 
-def test_no_beat_comes_after_stop(runtime: ManualRuntime, storage: CountingStorage) -> None:
+def test_no_beat_comes_after_stop(storage: CountingStorage) -> None:
+    beats: list[Callable[[], None]] = []
+
+    class Late(ManualRuntime):
+        """Lets the test run a background action when it is too late."""
+
+        def every(self, interval_s: float, action: Callable[[], None], *, name: str) -> Repeating:
+            beats.append(action)
+            return super().every(interval_s, action, name=name)
+
+    runtime = Late()
     heartbeat = started(storage, runtime)
     heartbeat.stop(delete=True)
     heartbeat.stop(delete=True)
-    heartbeat._beat()
+    (beat,) = beats
+    beat()
     runtime.advance(1000)
     assert storage.get(heartbeat.key) is None
     assert runtime.repeating == []
@@ -215,7 +227,8 @@ def test_a_heartbeat_that_cannot_be_deleted_is_left_to_go_stale(runtime: ManualR
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_neither_lives_on_its_parents_heartbeat_nor_removes_it(tmp_path: Path) -> None:
-    heartbeat = started(LocalStorage(tmp_path), SystemRuntime())
+    storage = LocalStorage(tmp_path)
+    heartbeat = started(storage, SystemRuntime())
     child = os.fork()
     if child == 0:
         dead = not heartbeat.alive()
@@ -223,7 +236,7 @@ def test_a_forked_child_neither_lives_on_its_parents_heartbeat_nor_removes_it(tm
         os._exit(0 if dead else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert heartbeat.alive()
-    assert heartbeat._storage.get(heartbeat.key) is not None
+    assert storage.get(heartbeat.key) is not None
     heartbeat.stop(delete=True)
 
 
@@ -338,7 +351,7 @@ def test_a_heartbeat_that_went_without_a_beat_for_too_long_is_not_resumed(
     runtime.advance(119)
     assert Heartbeat.resume(storage, first.record, runtime) is not None
     other = started(storage, ManualRuntime(), instant=OTHER)
-    runtime._elapsed_s += 120
+    runtime.freeze(120)
     assert Heartbeat.resume(storage, other.record, runtime) is None
 
 
@@ -515,5 +528,5 @@ def test_tasks_do_not_revive_a_job_that_others_may_have_taken_for_dead(
     runtime.advance(119)
     task = job.task()
     runtime.advance(4)
-    with pytest.raises(RolledBackError, match="nobody has beaten for too long"):
+    with pytest.raises(RolledBackError, match="it has been silent for too long"):
         task.ensure_alive()

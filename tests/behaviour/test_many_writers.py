@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,18 +30,18 @@ NO_LOCK = replace(QUICK, concurrency=replace(QUICK.concurrency, mode="SINGLE_WRI
 def test_a_rollback_that_meets_a_commit_at_any_request_wins_or_loses_as_a_whole(number):
     """The lock keeps nobody out here, so the log alone decides."""
     world = World()
-    tx = world.coordinator(settings=NO_LOCK).begin("UPSERT")
     rolled_back: list[RollbackOutcome] = []
+    of_the_commit: Iterator[int] = iter(())
 
     def meets(call: Call) -> Rule | None:
-        if call.number == number:
+        if next(of_the_commit, 0) == number:
             other = world.coordinator(settings=NO_LOCK)
             rolled_back.append(roll_back(other.table, RollbackTarget(tx.instant, Action.COMMIT)))
         return None
 
+    tx = world.coordinator(FaultyStorage(world.storage, meets), NO_LOCK).begin("UPSERT")
     stats = [put_file(tx, world.storage, "month=1", "a"), put_file(tx, world.storage, "month=1", "c")]
-    object.__setattr__(tx._table, "storage", FaultyStorage(world.storage, meets))
-    tx._table.log._storage = tx._table.storage
+    of_the_commit = count(1)
     try:
         tx.commit(stats)
         told = "committed"

@@ -82,7 +82,7 @@ def test_a_rewrite_that_began_before_a_column_was_added_is_right(storage: Memory
         engine.upsert_in(tx, rows(("a", 10, "1")))
         left: dict[str, Row] = {"a": (10, None), "b": (2, None)}
     else:
-        engine._delete_where(tx, pc.field("id") == "a")
+        engine.delete_where_in(tx, pc.field("id") == "a")
         left = {"b": (2, None)}
     assert stored(storage, "v", "note") == {**left, "n": (3, "noted")}
     engine.upsert(rows(("b", 20, "2", "late"), ("n", 30, "3", "later"), schema=NOTED))

@@ -9,7 +9,8 @@ import pytest
 from lakelock.errors import ConflictError, SecondWriter
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage.memory import MemoryStorage
-from tests.behaviour.tables import QUICK, Recorder, groups, insert, leftovers, memory_table, put_file, writer
+from lakelock.testing import ManualRuntime
+from tests.behaviour.tables import QUICK, Recorder, groups, insert, leftovers, memory_table, new_table, put_file, writer
 
 SINGLE = replace(QUICK, concurrency=ConcurrencySettings(mode="SINGLE_WRITER"))
 
@@ -67,13 +68,12 @@ def test_transactions_of_one_writer_and_dead_ones_are_no_second_writer(storage: 
 
 
 def test_a_writer_that_was_killed_is_no_second_writer_once_it_is_dead() -> None:
-    storage = memory_table()
+    time_of_storage = ManualRuntime()
+    new_table(storage := MemoryStorage(time_of_storage.now_ms))
     dead = writer(storage, SINGLE, "killed").begin("INSERT")
-    dead._heartbeat.stop(delete=False)
+    dead.detach()
     with pytest.raises(SecondWriter, match="killed"):
         writer(storage, SINGLE).begin("INSERT")
-    held = storage.get(f".hoodie/.heartbeat/{dead.instant}")
-    assert held is not None
-    storage._objects[f".hoodie/.heartbeat/{dead.instant}"] = replace(held, modified_ms=held.modified_ms - 600_000)
+    time_of_storage.advance(600)
     insert(writer(storage, SINGLE), storage, "month=1", "a")
     assert leftovers(storage) == []

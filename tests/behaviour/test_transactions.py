@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
 from lakelock.errors import (
     ConflictError,
@@ -24,6 +25,7 @@ from lakelock.settings import ConcurrencySettings, RetrySettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
+from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import (
     HUDI,
     QUICK,
@@ -327,12 +329,13 @@ def test_files_of_failed_attempts_are_gone_before_the_commit_is_visible(storage)
 
 @pytest.mark.waits
 def test_a_writer_that_stopped_beating_is_rolled_back_by_the_next_and_cannot_commit(storage):
-    sleeper = writer(storage, name="sleeper").begin("INSERT")
+    asleep = ManualRuntime(start_ms=SystemRuntime().now_ms())
+    sleeper = writer(storage, name="sleeper", runtime=asleep).begin("INSERT")
     stat = put_file(sleeper, storage, "month=1", "a")
-    sleeper._heartbeat._repeating.stop()
     recorder = Recorder()
     other = writer(storage, listener=recorder)
     other.table.runtime.sleep(QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses + 1.5)
+    asleep.freeze(QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses + 1.5)
     insert(other, storage, "month=1", "b")
     assert "rolled-back" in recorder.kinds()
     with pytest.raises(RolledBackError):
@@ -353,7 +356,6 @@ def test_a_decided_commit_whose_writer_died_is_published_by_the_next_writer(stor
     with pytest.raises(KeyboardInterrupt):
         dead.commit([stat])
     monkeypatch.undo()
-    dead._heartbeat.stop(delete=False)
     assert visible(storage) == []
     recorder = Recorder()
     done = insert(writer(storage, listener=recorder), storage, "month=1", "b")

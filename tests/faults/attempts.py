@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
-from lakelock.occ import file_tasks
+from lakelock.engine import file_tasks
 from lakelock.occ.steps import Step
 
 LIMIT_S = 120

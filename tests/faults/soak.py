@@ -126,10 +126,10 @@ class Soak:
 
     def _judge(self, writers: list[Writer]) -> str:
         engine = self._engine()
-        engine._coordinator.reap()
+        engine.coordinator.reap()
         done, outcomes = self._journals()
         model: Model = {(where, key): value for key, value, where in first_rows()}
-        commits = sorted(engine._coordinator.history(limit=1_000_000), key=lambda entry: entry.decision or 0)
+        commits = sorted(engine.coordinator.history(limit=1_000_000), key=lambda entry: entry.decision or 0)
         tags = [entry.tag for entry in commits if entry.tag]
         for tag in tags:
             replay(model, done[tag])

@@ -102,7 +102,7 @@ def carry_out(engine: ArrowEngine, operation: Operation) -> Committed:
         moved = [{**row, "v": row["v"] + change[row["id"]]} for row in seen]
         return engine.upsert_in(tx, pa.Table.from_pylist(moved, schema=SCHEMA))
 
-    return with_retries(engine._coordinator, "UPSERT", transfer, tag=tag)
+    return with_retries(engine.coordinator, "UPSERT", transfer, tag=tag)
 
 
 def replay(model: Model, operation: Operation) -> None:

@@ -34,7 +34,7 @@ def main() -> None:
                 outcome, message = "rejected", str(error)
             log.write(json.dumps({"tag": operation.tag, "outcome": outcome, "message": message}) + "\n")
             log.flush()
-    engine._coordinator.close()
+    engine.coordinator.close()
 
 
 if __name__ == "__main__":

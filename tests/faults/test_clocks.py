@@ -35,7 +35,7 @@ def test_writers_whose_clocks_are_minutes_and_days_apart_take_turns_in_order(pat
         with ArrowWriter(path, "upsert", [["a", value, "1"]], env=clock(offset_s).env) as writer:
             assert writer.answer()["outcome"] == "committed"
         assert read_by_all(path) == [("a", value, "1"), *BEFORE[1:]]
-    history = open_engine(path, PERSISTENT)._coordinator.history()
+    history = open_engine(path, PERSISTENT).coordinator.history()
     assert [entry.decision for entry in history] == sorted((entry.decision for entry in history), reverse=True)
     assert int(history[0].instant[:8]) > int(time.strftime("%Y%m%d", time.gmtime()))
     next_writer(path)
@@ -52,7 +52,7 @@ def test_a_clock_that_is_set_in_the_middle_of_a_transaction_changes_nothing(path
         writer.go_on()
         answer = writer.answer()
     assert answer["outcome"] == "committed"
-    timeline = open_engine(path, PATIENT)._coordinator.table.timeline()
+    timeline = open_engine(path, PATIENT).coordinator.table.timeline()
     done = next(i for i in timeline.commits if i.requested == answer["instant"])
     assert done.completion is not None and done.completion > done.requested
     check_settled(path, DONE)

@@ -56,7 +56,7 @@ def test_wherever_the_disk_runs_full_the_writer_is_told_the_truth_and_the_next_g
             told[pages] = "committed"
         except CommitOutcomeUnknown as error:
             disk.free()
-            committed = engine._coordinator.outcome(str(error.details["instant"])) is Outcome.COMMITTED
+            committed = engine.coordinator.outcome(str(error.details["instant"])) is Outcome.COMMITTED
             told[pages] = "unknown, yes" if committed else "unknown, no"
         except StorageError as error:
             told[pages] = "rejected" if "disk is full" in str(error) and error.hint else f"unclear: {error}"

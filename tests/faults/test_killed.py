@@ -74,7 +74,7 @@ def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_ne
 
 @pytest.mark.parametrize("step", ["rollback-data-deleted", "rollback-pending-deleted", "rollback-planned"])
 def test_a_loser_killed_while_it_removes_its_own_work_is_followed_by_the_next(path, step):
-    blocker = open_engine(path, PERSISTENT, "holder")._coordinator.begin("UPSERT")
+    blocker = open_engine(path, PERSISTENT, "holder").coordinator.begin("UPSERT")
     with blocker:
         blocker.claim(f.group for f in blocker.snapshot().files)
         with ArrowWriter(path, "upsert", UPSERT, crash_at=step) as loser:

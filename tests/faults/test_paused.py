@@ -69,8 +69,8 @@ def test_a_writer_stopped_until_its_decisions_were_collected_goes_by_the_timelin
         other = open_engine(path, {**PERSISTENT, "decisions.collect_above": 2}, "other")
         for value in range(4):
             other.upsert(rows([["b", value, "1"]]))
-        other._coordinator.collect()
-        assert other._coordinator.table.log.boundary() > 2
+        other.coordinator.collect()
+        assert other.coordinator.table.log.boundary() > 2
         sleeper.go_on()
         assert sleeper.answer()["outcome"] == ("committed" if decided else "rolled-back")
     check_settled(path, [("b", 3, "1") if r[0] == "b" else r for r in (DONE if decided else BEFORE)])

@@ -47,7 +47,7 @@ class Executor(WriterProcess):
 
 
 def driver(path: str) -> Coordinator:
-    return open_engine(path, PERSISTENT, "driver")._coordinator
+    return open_engine(path, PERSISTENT, "driver").coordinator
 
 
 def files_by_group_and_instant(path: str) -> list[str]:

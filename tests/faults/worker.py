@@ -40,10 +40,10 @@ def perform(engine: ArrowEngine, operation: str, argument: object) -> Committed 
     if operation == "delete_where":
         return engine.delete(pc.field("id") == argument)
     if operation == "reap":
-        engine._coordinator.reap()
+        engine.coordinator.reap()
         return None
     if operation == "collect":
-        engine._coordinator.collect()
+        engine.coordinator.collect()
         return None
     write = getattr(engine, operation)
     return write(rows(argument))  # type: ignore[arg-type]

@@ -53,12 +53,15 @@ theirs.SleepBarrier = StaysOpen
 
 _FOR_EVER_S = 60.0
 _LEASE_S = 10.0
+_SEEN_WITHIN_S = 10.0
 
 
 class Lock:
     """Looks like kazoo's Lock, is our commit lock. Each has a session of its own."""
 
     provider: Any
+    leaving: Callable[[], object] = staticmethod(lambda: None)
+    """Called before the end of a `with` gives the lock back."""
     _lease: Lease | None = None
 
     def __init__(self, service: Service, path: str, identifier: str) -> None:
@@ -95,6 +98,7 @@ class Lock:
         self.acquire()
 
     def __exit__(self, *_: object) -> None:
+        self.leaving()
         self.release()
 
 
@@ -128,8 +132,10 @@ class Client:
         self._service, self.locks = service, []
 
     locks: list[Lock]
+    leaving: Callable[[], object] = staticmethod(lambda: None)
 
     def _made(self, lock: Lock) -> Lock:
+        lock.leaving = self.leaving
         self.locks.append(lock)
         return lock
 
@@ -175,7 +181,8 @@ class OnOurServer:
         self.client = self._get_client()
         self.lockpath = "/" + uuid.uuid4().hex
         self.condition, self.released = self.make_condition(), self.make_event()
-        self.active_thread = None
+        self._active, self._joining, self._seen_free = None, False, threading.Event()
+        self._seen_free.set()
         self.cancelled_threads: list[str] = []
 
     def tearDown(self: Any) -> None:
@@ -184,11 +191,47 @@ class OnOurServer:
         for client in self.clients:
             client.stop()
 
+    @property
+    def active_thread(self: Any) -> str | None:
+        """Who has the lock. kazoo's tests wait until nobody has it, and so miss a moment that is too short for them.
+
+        Whoever leaves waits until the test has seen it: the next one may have the lock before the test gets the processor.
+        """
+        if self._active is None and threading.current_thread() is threading.main_thread():
+            self._seen_free.set()
+        found: str | None = self._active
+        return found
+
+    @active_thread.setter
+    def active_thread(self: Any, name: str | None) -> None:
+        self._active = name
+        if not self._joining:
+            self._seen_free.clear()
+
+    def make_thread(self: Any, *args: Any, **options: Any) -> threading.Thread:
+        """A test that joins a thread does not look any more, so the thread need not wait for that."""
+        thread: threading.Thread = super().make_thread(*args, **options)  # type: ignore[misc]
+        join = thread.join
+
+        def joined(timeout: float | None = None) -> None:
+            self._joining = True
+            self._seen_free.set()
+            join(timeout)
+            self._joining = False
+
+        thread.join = joined  # type: ignore[method-assign]
+        return thread
+
+    def _until_seen(self: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self._seen_free.wait(_SEEN_WITHIN_S)
+
     def new_client(self) -> Client:
         return Client(self.service)
 
     def _get_client(self: Any, **_: Any) -> Client:
         client: Client = self.new_client()
+        client.leaving = self._until_seen
         self.clients.append(client)
         return client
 

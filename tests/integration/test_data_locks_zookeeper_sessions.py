@@ -89,7 +89,7 @@ def lonely_waiter(queues: Queues) -> tuple[ZooKeeperDataLocks, DataWaiter]:
     one.release(one.acquire(own(P1), wait_s=12))
     request, grant, session = own(P1), RUNTIME.uuid(), one._session
     assert session is not None
-    data = node_data(request, one._writer, grant, 30.0)
+    data = node_data(request, one.writer, grant, 30.0)
     return one, DataWaiter(session, queues.path, request, data, grant, RUNTIME)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,22 +11,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HOMES = {
-    "core": "lakelock",
-    "cli": "lakelock/cli",
-    "configs": "lakelock/configs",
-    "data_locks": "lakelock/data_locks",
-    "demo": "lakelock/demo",
-    "markers": "lakelock/markers",
-    "occ": "lakelock/occ",
-    "providers": "lakelock/providers",
-    "simulator": "lakelock/simulator",
-    "spark_plugin": "lakelock/spark_plugin",
-    "spark_plugin/pyspark_lakelock": "pyspark_lakelock",
-    "table": "lakelock/table",
-    "testing": "lakelock/testing",
-    "testing/lock_suite": "lakelock/testing/lock_suite",
-    "testing/servers": "lakelock/testing/servers",
+    folder: package.replace(".", "/")
+    for package, folder in re.findall(r'^"?([\w.]+)"? = "([\w/]+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    if package.startswith(("lakelock", "pyspark_lakelock"))
 }
+"""Each folder and its place in the wheel, as the map of packages says it."""
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 # What would lead a process out of its environment: other packages, another Python for Spark's workers, another Spark.
 _LEADS_OUT = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "COV_", "AWS_")

@@ -1,19 +1,24 @@
-"""What the import linter cannot say: the root package is below all the others, and each folder is reached by one name."""
+"""What the import linter cannot say: the root package is below all the others, and there is no circle of modules."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+import lakelock
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
+    "admin",
     "cli",
     "configs",
     "data_locks",
     "demo",
+    "engine",
     "markers",
     "occ",
     "providers",
@@ -54,3 +59,15 @@ def test_keys_of_a_tables_metadata_are_spelt_in_the_layout_only() -> None:
     modules = {path for folder in folders for path in (ROOT / folder).rglob("*.py")}
     spelt = {path.relative_to(ROOT).as_posix() for path in modules if any(".hoodie" in text for text in texts(path))}
     assert spelt == {"core/storage/keys.py"}
+
+
+def test_no_modules_import_each_other_not_even_late_or_for_their_types() -> None:
+    (root,) = map(Path, lakelock.__path__)
+    modules = {".".join(("lakelock", *path.relative_to(root).with_suffix("").parts)): path for path in root.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    order = TopologicalSorter[str]()
+    for name, path in modules.items():
+        found = set(imported(path)) & set(modules) - {name}
+        # To import a module from a package is not to import what the package offers.
+        order.add(name, *(one for one in found if not any(other.startswith(f"{one}.") for other in found)))
+    order.prepare()

@@ -107,7 +107,8 @@ def _inside(keys: Iterable[str]) -> None:
 def _commit(data: bytes) -> None:
     metadata = CommitMetadata.from_bytes(data)
     _inside(stat.path for stat in metadata.stats if stat.path is not None)
-    _inside(layout.in_partition(group.partition, group.file_id) for group in metadata.touched_groups)
+    groups = metadata.added_groups | metadata.rewritten_groups | metadata.replaced_groups
+    _inside(layout.in_partition(group.partition, group.file_id) for group in groups)
     summary = CommitSummary.of("1", "2", metadata, None)
     _inside(file.key for file in summary.files.values())
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
-from lakelock.providers.storage.lock_file import MARGIN_S, LockFile, Sighting, age_s
+from lakelock.providers.base import DRIFT_MARGIN_S
+from lakelock.providers.storage.lock_file import LockFile, Sighting, age_s
 from lakelock.storage import Stored
 
 NUMBERS = st.integers(min_value=1, max_value=2**53)
@@ -53,12 +54,12 @@ def test_a_version_watched_for_less_than_a_renewal_is_never_over_and_one_watched
     file = LockFile(False, modified_ms, "owner", 1, 1000, round(lease_s * 1000))
     seen = Sighting(Stored(file.to_bytes(), "v1", modified_ms), file, 100.0, older_by_s)
     over = seen.is_over(100.0 + watched_s)
-    if watched_s < seen.lease_s / 3 + MARGIN_S - 0.001:
+    if watched_s < seen.lease_s / 3 + DRIFT_MARGIN_S - 0.001:
         assert not over
-    elif watched_s > seen.lease_s + MARGIN_S + 0.001:
+    elif watched_s > seen.lease_s + DRIFT_MARGIN_S + 0.001:
         assert over
     elif older_by_s is None:
-        assert not over or watched_s >= seen.lease_s + MARGIN_S - 0.001
+        assert not over or watched_s >= seen.lease_s + DRIFT_MARGIN_S - 0.001
 
 
 @given(st.integers(0, 2**42), st.integers(0, 10**7))

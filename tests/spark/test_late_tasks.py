@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> str:
 
 
 def begin(path: str) -> Transaction:
-    return open_engine(path, PERSISTENT, "driver")._coordinator.begin("UPSERT")
+    return open_engine(path, PERSISTENT, "driver").coordinator.begin("UPSERT")
 
 
 def written(context: WriteContext, base: DataFile, attempt: int) -> list[WriteStat]:
@@ -54,7 +54,7 @@ def test_files_of_an_attempt_that_was_killed_after_the_commit_are_removed_by_the
     for stat in late:
         kind = "CREATE" if stat.is_new_group else "MERGE"
         os.utime(Path(path) / f".hoodie/.temp/{tx.instant}/{stat.path}.marker.{kind}", (1_700_000_000, 1_700_000_000))
-    open_engine(path, PERSISTENT, "sweeper")._coordinator.reap()
+    open_engine(path, PERSISTENT, "sweeper").coordinator.reap()
     assert not any((Path(path) / str(stat.path)).exists() for stat in late)
     assert read_by_all(path) == sorted([("a", 10, "1"), ("n", 7, "1"), *BEFORE[1:]])
     assert leftovers(LocalStorage(path)) == []

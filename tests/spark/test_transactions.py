@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, EarlyConflictError, TransactionStateError, WriteFailed
+from lakelock.occ.transaction import Transaction
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import key_reads, upserting
 from lakelock.spark_plugin.writing.reports import REPORTS_ONLY
@@ -178,7 +179,7 @@ def test_a_lost_transaction_cancels_its_spark_jobs_at_once(
 
     began = time.monotonic()
     with pytest.raises(ConflictError, match="rule file-group"), table.transaction() as tx:
-        monkeypatch.setattr(type(tx._open().tx), "check_alive", lost)
+        monkeypatch.setattr(Transaction, "check_alive", lost)
         tx.insert(rows(spark, (5, "a", 1), (6, "a", 1)).withColumn("v", forever("v")))
     assert time.monotonic() - began < 20
     assert spark.range(3).count() == 3

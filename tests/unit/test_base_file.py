@@ -117,7 +117,8 @@ def test_every_type_comes_back_from_other_readers(tmp_path: pytest.TempPathFacto
     output, _, schema = written(rows)
     with BaseFile(output, "f") as file:
         assert pa.concat_tables(file.batches(schema)).to_pylist() == rows.to_pylist()
-        physical = {file._parquet.schema.column(i).name: file._parquet.schema.column(i) for i in range(15)}
+        columns = pq.ParquetFile(output).schema
+        physical = {columns.column(i).name: columns.column(i) for i in range(15)}
         assert all(column.max_definition_level > 0 for column in physical.values())
         assert (physical["small"].physical_type, physical["small"].length) == ("FIXED_LEN_BYTE_ARRAY", 3)
         assert physical["t"].physical_type == "INT64" and "isAdjustedToUTC=true" in str(physical["t"].logical_type)

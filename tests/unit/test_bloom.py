@@ -47,7 +47,6 @@ def test_a_filter_survives_its_text() -> None:
     absent = pa.array([f"other-{i}" for i in range(20_000)])
     rate = read.might_contain(absent).mean()
     assert 0.003 < rate < 0.02
-    assert rate == pytest.approx(read.false_positive_rate, rel=0.5)
 
 
 def test_any_row_of_a_grown_filter_can_hold_a_key() -> None:

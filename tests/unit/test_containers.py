@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.testing.servers import SERVICES, ServerMissing, Service
-from lakelock.testing.servers.containers import IMAGES, WISH, engine, server
+from lakelock.testing.servers.containers import IMAGES, WISH, server
 
 GIVEN = "LAKELOCK_TEST_SOMETHING"
 
@@ -66,14 +66,6 @@ def chosen(where: Callable[[Path], object], folder: Path) -> str:
             return service.name
     except ServerMissing as error:
         return str(error).partition(":")[0]
-
-
-def test_an_engine_is_there_when_it_answers_a_ping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert engine() == "silent"
-    for number, (status, found) in enumerate([(b"200 OK", "answers"), (b"500 Internal Server Error", "silent")]):
-        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/{number}.sock")
-        with answering(tmp_path / f"{number}.sock", status):
-            assert engine() == found
 
 
 @pytest.mark.usefixtures("docker")

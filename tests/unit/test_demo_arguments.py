@@ -7,7 +7,7 @@ import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.demo.__main__ import FAILED, USAGE, folder, main
-from lakelock.demo.flights import DemoError, UsageError
+from lakelock.demo.flights import UsageError
 from lakelock.demo.lock_service import given, service_named, started
 from lakelock.settings import Settings
 from lakelock.testing.servers.redis import executable
@@ -42,16 +42,6 @@ def test_a_size_that_cannot_be_used_is_a_usage_error(capsys: pytest.CaptureFixtu
     assert "too small" in capsys.readouterr().err
 
 
-def test_a_usage_error_is_one_of_the_demos_errors():
-    assert issubclass(UsageError, DemoError)
-
-
-def test_a_lock_service_has_one_short_name_and_hive_is_the_metastore() -> None:
-    names = ["zookeeper", "dynamodb", "redis", "hive", "storage"]
-    assert [service_named(name) for name in names] == names
-    assert service_named("hive_metastore") == service_named("HIVE") == "hive"
-
-
 def test_an_unknown_lock_service_is_a_usage_error_that_names_the_nearest_and_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--lock", "zokeeper"]) == USAGE
     told = capsys.readouterr().err
@@ -59,13 +49,6 @@ def test_an_unknown_lock_service_is_a_usage_error_that_names_the_nearest_and_all
     assert all(name in told for name in ("zookeeper", "dynamodb", "redis", "hive", "storage"))
     assert main(["--lock", "etcd"]) == USAGE
     assert "did you mean" not in capsys.readouterr().err
-
-
-def test_a_service_to_start_and_one_that_runs_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--lock", "redis", "--provider", "redis://127.0.0.1"])
-    assert ended.value.code == USAGE
-    assert "not allowed with" in capsys.readouterr().err
 
 
 def test_what_a_service_needs_and_is_missing_ends_the_demo_before_any_writer(
@@ -104,3 +87,9 @@ def test_a_service_that_somebody_else_runs_is_shown_without_its_password() -> No
     with pytest.raises(UsageError) as refused:
         given("redis://user:geheim@127.0.0.1:1/0", SystemRuntime())
     assert "geheim" not in str(refused.value)
+
+
+def test_a_lock_service_has_one_short_name_and_hive_is_the_metastore() -> None:
+    names = ["zookeeper", "dynamodb", "redis", "hive", "storage"]
+    assert [service_named(name) for name in names] == names
+    assert service_named("hive_metastore") == service_named("HIVE") == "hive"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakelock.clock import SystemRuntime
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.base_files import reader as base_reader
@@ -65,10 +64,3 @@ def test_filters_that_would_let_many_keys_pass_are_not_asked(monkeypatch: pytest
     monkeypatch.setattr(base_reader.BaseFile, "bloom", lambda self: pytest.fail("asked the filter"))
     with BaseFile(storage.open_input(file.key), "f") as base:
         assert held(pa.array(numbered(0, 600)), base).sum() == 300
-
-
-def test_files_can_be_looked_into_several_at_a_time() -> None:
-    storage = MemoryStorage()
-    files = [stored(storage, name, numbered(0, 10)) for name in "abcd"]
-    tags = tag(pa.array(["k00001"]), files, storage, runtime=SystemRuntime())
-    assert [holding.file.file_id for holding in tags.holdings] == list("abcd")

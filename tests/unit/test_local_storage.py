@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -186,12 +189,19 @@ def test_permission_and_read_only_trouble_reach_the_caller_as_refusals(tmp_path:
     assert refused.value.hint
 
 
+@contextmanager
+def held_by_somebody(lock_file: Path) -> Iterator[None]:
+    """As by another process that is about to replace the object beside it."""
+    with lock_file.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
 def test_a_replacement_that_somebody_blocks_is_given_up_in_bounded_time_and_names_the_file(tmp_path: Path) -> None:
     runtime = ManualRuntime()
     storage = LocalStorage(tmp_path, runtime=runtime)
     etag = storage.put_if_absent("k", b"1") or ""
-    other = LocalStorage(tmp_path)
-    with other._swapping(f"{tmp_path}/k"), pytest.raises(StorageUnavailable, match=r"\.k\.lock"):
+    with held_by_somebody(tmp_path / ".k.lock"), pytest.raises(StorageUnavailable, match=r"\.k\.lock"):
         storage.put_if_match("k", b"2", etag)
     assert runtime.monotonic_s() == pytest.approx(storage_local.SWAP_WAIT_S, abs=0.1)
     assert storage.put_if_match("k", b"2", etag) is not None
@@ -243,7 +253,7 @@ def test_no_two_replace_an_object_at_once_though_it_is_deleted_and_made_anew_mea
 def test_a_lock_file_that_somebody_holds_stays(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.put_if_absent("k", b"1")
-    with LocalStorage(tmp_path)._swapping(f"{tmp_path}/k"):
+    with held_by_somebody(tmp_path / ".k.lock"):
         storage.delete(["k"])
         assert os.listdir(tmp_path) == [".k.lock"]
 

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement
 
 import pytest
 
 from lakelock.providers import provider_names
 from lakelock.testing.lock_suite import NOT_FOR_THIS
-from tests.integration.matrix import COLUMNS_OF_ALL, IN_PROCESS, PAGE, ROWS, cells, lines, page, reasons, results
+from tests.integration.matrix import COLUMNS_OF_ALL, IN_PROCESS, PAGE, ROWS, cells, page, reasons
 
 FULL = {(row, column): "passed" for row in ROWS for column in COLUMNS_OF_ALL}
-REAL = """
-import pytest
-from tests.integration.matrix import mark
-
-@pytest.mark.parametrize("row", ["a", "b"])
-def test_one(request, row):
-    mark(request.node, row, "x y")
-    assert row == "a"
-
-def test_two(request):
-    mark(request.node, "a", "z")
-    pytest.skip("needs a server")
-"""
 
 
 def result(row: str, column: str, outcome: str, reason: str = "") -> Element:
@@ -56,49 +39,10 @@ def test_a_promise_that_means_nothing_leaves_its_cell_empty_and_one_that_could_n
     assert cells([nothing, result("storage", "restart", "passed")]) == {("storage", "restart"): "passed"}
 
 
-def test_what_pytest_writes_is_understood(tmp_path: Path) -> None:
-    (tmp_path / "test_real.py").write_text(REAL)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        f"--junitxml={tmp_path}/found.xml",
-        str(tmp_path),
-    ]
-    path = os.pathsep.join([str(PAGE.parents[1]), *sys.path])
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=200, check=False)
-    found = cells(results([f"{tmp_path}/found.xml"]))
-    assert found == {("a", "x y"): "passed", ("b", "x y"): "FAILED", ("a", "z"): "skipped"}
-
-
-def test_rows_are_providers_and_columns_properties_those_that_are_declared_first() -> None:
-    found = cells([result("new", "x", "passed"), result("redis", "crash", "passed"), result("redis", "exclusion", "failure")])
-    assert lines(found) == [
-        "| provider | exclusion | crash | x |",
-        "| --- | --- | --- | --- |",
-        "| redis | FAILED | passed |  |",
-        "| new |  |  | passed |",
-    ]
-
-
 @pytest.mark.parametrize("outcome", ["FAILED", "skipped", ""])
 def test_the_page_is_not_written_when_a_cell_is_not_shown(outcome: str) -> None:
     assert page(FULL, {}) is not None
     assert page(FULL | {("redis", "crash"): outcome}, {}) is None
-
-
-def test_an_empty_cell_of_the_page_has_a_footnote() -> None:
-    text = page(FULL | {("storage", "restart"): "-"}, {("storage", "restart"): "there is no server"})
-    assert text is not None and "| - (1) |" in text and "\n1. There is no server.\n" in text
-
-
-def test_a_cell_of_the_page_that_passed_without_one_of_its_tests_has_a_footnote() -> None:
-    text = page(FULL, {("storage", "fairness"): "waiters come in no order"})
-    assert text is not None and text.count("| passed (1) |") == 1 and "\n1. Waiters come in no order.\n" in text
 
 
 def test_the_committed_page_names_todays_providers_and_properties_and_every_cell_is_shown_or_explained() -> None:

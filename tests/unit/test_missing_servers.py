@@ -7,12 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from lakelock.testing.servers import ServerMissing
-from lakelock.testing.servers.jvm import java
-from lakelock.testing.servers.redis import executable
-
 ROOT = Path(__file__).parents[2]
 
 TESTS = """
@@ -59,14 +53,6 @@ def test_a_missing_server_skips_on_a_laptop(tmp_path: Path) -> None:
 def test_a_missing_server_fails_in_ci_and_one_that_is_not_ours_to_stop_is_skipped(tmp_path: Path) -> None:
     told = outcomes(tmp_path, {"CI": "true"})
     assert "1 failed, 1 skipped, 2 errors in " in told, told
-
-
-def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ServerMissing, match="^needs Java .*: apt-get install"):
-        java()
-    with pytest.raises(ServerMissing, match="^needs a-server-that-is-not-there: pip install"):
-        executable("a-server-that-is-not-there")
 
 
 def test_the_servers_need_no_pytest() -> None:

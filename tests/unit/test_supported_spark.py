@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import lakelock.spark_plugin
 from lakelock.errors import LakelockError, UnsupportedSpark
 from lakelock.spark_plugin.supported import is_too_old, require_supported_pyspark, require_supported_spark
 
@@ -70,3 +71,8 @@ def test_the_error_is_an_import_error_and_travels() -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert isinstance(copy, ImportError) and isinstance(copy, LakelockError)
     assert (str(copy), copy.details) == ("too old\n  next: newer", {"found": "3.5.9"})
+
+
+@pytest.mark.parametrize("name", lakelock.spark_plugin.__all__)
+def test_every_public_name_of_the_spark_plugin_can_be_imported(name: str) -> None:
+    assert getattr(lakelock.spark_plugin, name).__name__ == name

@@ -66,7 +66,6 @@ def test_the_groups_of_a_commit_are_told_apart() -> None:
     a, b, c = FileGroupId("region=eu", "a-0"), FileGroupId("region=eu", "b-0"), FileGroupId("", "c-0")
     assert METADATA.added_groups == {a, c} and METADATA.rewritten_groups == {b}
     assert METADATA.replaced_groups == {FileGroupId("region=eu", "d-0"), FileGroupId("region=eu", "e-0")}
-    assert METADATA.touched_groups == METADATA.added_groups | METADATA.rewritten_groups | METADATA.replaced_groups
     assert str(a) == "region=eu/a-0" and str(c) == "c-0"
     assert METADATA.schema_json == '{"type":"record"}'
 

@@ -11,7 +11,7 @@ import pytest
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
-from lakelock.table.partitions import partition_metadata, partition_path, partition_paths, partition_values
+from lakelock.table.partitions import partition_metadata, partition_path, partition_paths
 from lakelock.table.properties import TableProperties
 
 
@@ -43,15 +43,11 @@ def path_of(value: str | None, *, hive_style: bool = False, url_encode: bool = T
 def test_values_are_escaped_as_hive_and_hudi_escape_them(value: str | None, folder: str) -> None:
     assert path_of(value) == folder
     assert path_of(value, hive_style=True) == f"f={folder}"
-    assert partition_values(f"f={folder}", table("f")) == (value or None,)
-    assert partition_values(folder, table("f", hive_style=False)) == (value or None,)
 
 
 def test_without_escaping_a_slash_is_a_folder_as_in_hudi() -> None:
     assert path_of("2026/11/21", url_encode=False) == "2026/11/21"
     assert path_of("100%", hive_style=True, url_encode=False) == "f=100%"
-    assert partition_values("f=2026/11", table("f", url_encode=False)) == ("2026/11",)
-    assert partition_values("a=1/x/b=2", table("a", "b", url_encode=False)) is None
 
 
 @pytest.mark.parametrize("value", ["..", "/etc", "a/../b", "a//b", "a/", ".", ".hoodie", ".hoodie/timeline", "a\0b"])
@@ -65,9 +61,6 @@ def test_several_fields_nest_in_their_order() -> None:
     assert partition_path(["1", None], fields, hive_style=True, url_encode=True) == "month=1/carrier=__HIVE_DEFAULT_PARTITION__"
     assert partition_path(["1", "U A"], fields, hive_style=False, url_encode=True) == "1/U A"
     assert partition_path([], (), hive_style=True, url_encode=True) == ""
-    assert partition_values("month=1/carrier=__HIVE_DEFAULT_PARTITION__", table(*fields)) == ("1", None)
-    assert partition_values("", table()) == () and partition_values("month=1", table(*fields)) is None
-    assert partition_values("day=1/carrier=UA", table(*fields)) is None
 
 
 def test_a_whole_table_of_rows_gets_its_paths() -> None:

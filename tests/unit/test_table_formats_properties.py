@@ -210,7 +210,7 @@ REFUSED_TO_WRITE = [
 REFUSED_AT_ALL = [
     ({"table__version": "6", "timeline__layout__version": "1"}, "table version 6", UPGRADE),
     ({"table__version": None}, "table version unknown", ""),
-    ({"table__version": "10"}, "table version 10", "to keep other tables at version 9"),
+    ({"table__version": "10"}, "table version 10", ""),
     ({"timeline__layout__version": "1"}, "layout 1", UPGRADE),
     ({"table__type": "MERGE_ON_READ"}, "MERGE_ON_READ", f"{NEW}, hoodie.datasource.write.table.type=COPY_ON_WRITE"),
     ({"table__base__file__format": "ORC"}, "not all Parquet", ""),

@@ -1,4 +1,4 @@
-"""What an object store answered, as lakelock's errors: without the secrets that its own messages may hold."""
+"""Turns an object store's answers into lakelock's errors, without the secrets that its messages may hold."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Answer:
 
 @contextmanager
 def translated(uri: str, key: str, options: Mapping[str, str], *, writing: bool = False) -> Iterator[Answer]:
-    """Run one request. Ends quietly when the object is absent, exists already, or has changed; else raises `StorageError`."""
+    """Run one request. Ends quietly when the object is absent, exists or has changed; otherwise raises `StorageError`."""
     import obstore.exceptions as known
 
     answer = Answer()

@@ -20,7 +20,7 @@ PART_BYTES = 10 << 20
 
 
 class ObjectReader(io.RawIOBase):
-    """Reads ranges of one object; behind a buffer of `READ_AHEAD` bytes, which larger reads pass by."""
+    """Reads ranges of one object; behind a buffer of `READ_AHEAD` bytes, which larger reads bypass."""
 
     def __init__(self, store: ObjectStore, key: str, uri: str, options: Mapping[str, str], size: int) -> None:
         self._store, self._key, self._uri, self._options = store, key, uri, options

@@ -1,7 +1,7 @@
 """S3, Google Cloud Storage and Azure as storage, through obstore.
 
 Conditional writes are the service's own (If-None-Match, If-Match, generations). obstore repeats a request that failed with a
-5xx or a dropped connection, so "already exists" may be the answer to one's own first attempt: whoever must know reads back
+5xx or a dropped connection, so "already exists" may be the answer to its own first attempt: whoever must know reads back
 (`storage.create`), and "no answer" is never taken for "not done".
 """
 
@@ -149,7 +149,7 @@ class _Version(TypedDict, total=False):
 
 
 def _etag(meta: object) -> str:
-    """Both marks of a version in one string: services compare by the one or the other."""
+    """Both marks of a version in one string: services compare by one or the other."""
     marks = cast(_Version, meta)
     return f"{marks.get('version') or ''} {marks.get('e_tag') or ''}"
 

@@ -1,1 +1,1 @@
-"""Planted bugs (mutants, to readers who know mutation testing): what the simulator must find."""
+"""Planted bugs (mutants): what the simulator must find."""

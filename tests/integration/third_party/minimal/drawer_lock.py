@@ -1,6 +1,5 @@
 """A lock that is a dictionary: the least that a provider must say. Between the threads of one process only."""
 
-from lakelock.errors import LeaseLost, LockError
 from lakelock.providers import Attempt, Holder, Lease, LockState, Opening, PollingProvider, Strength
 
 held: dict[str, Lease] = {}  # the "service": the latest lease of each lock
@@ -38,7 +37,7 @@ class DrawerLockProvider(PollingProvider):
 
     def extend(self, lease: Lease) -> None:
         if held.get(self.key) is not lease:
-            raise LeaseLost("the lock was taken away", hint="run the operation again", reason="taken-over")
+            raise self.taken_over(lease, "was taken away")
         lease.extend(self.runtime.monotonic_s())
 
     def give_back(self, lease: Lease) -> None:
@@ -51,12 +50,11 @@ class DrawerLockProvider(PollingProvider):
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
         state = self.inspect()
-        if state.token != token:
-            raise LockError(f"the lock has token {state.token}, not {token}", hint="look again before breaking it")
+        self.ensure_latest(token, state.token)
         if state.holder is None:
             return
         if not force:
-            raise LockError(f"the lock is held by {state.holder}", hint="wait for its lease; or use force")
+            raise self.still_held(state.holder, "whose lease runs")
         held.pop(self.key).lose("taken-over", "broken by an operator")
 
     def probe(self) -> None:

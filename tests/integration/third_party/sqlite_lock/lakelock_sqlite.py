@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakelock.errors import LeaseLost, LockError, ProviderUnavailable, SettingsError
+from lakelock.errors import ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Attempt, Holder, Lease, LockState, Opening, PollingProvider, Strength
 
@@ -101,9 +101,7 @@ class SqliteLockProvider(PollingProvider):
         began_s = self.runtime.monotonic_s()
         changed = self._change(lease.grant, "renewals = renewals + 1, renewed_ms = ?", self.runtime.now_ms())
         if not changed:
-            raise LeaseLost(
-                f"the lock of {self.table} went to another writer", hint="run the operation again", reason="taken-over"
-            )
+            raise self.taken_over(lease, "went to another writer")
         lease.extend(began_s)
 
     def give_back(self, lease: Lease) -> None:
@@ -126,16 +124,9 @@ class SqliteLockProvider(PollingProvider):
             row = self._row(database)
             if row is None:
                 return
-            if row.token != token:
-                raise LockError(
-                    f"the lock of {self.table} has token {row.token}, not {token}: another grant has followed",
-                    hint=f"look again with `lakelock locks ls {self.table}`",
-                )
-            if row.owner and not force and self.runtime.now_ms() < row.renewed_ms + row.lease_s * 1000:
-                raise LockError(
-                    f"the lock of {self.table} is held by {row.holder}, whose lease runs",
-                    hint="wait: a dead holder is replaced without your help; to break it all the same, use force",
-                )
+            self.ensure_latest(token, row.token)
+            if row.holder and not force and self.runtime.now_ms() < row.renewed_ms + row.lease_s * 1000:
+                raise self.still_held(row.holder, "whose lease runs")
             database.execute("UPDATE locks SET owner = '' WHERE name = ?", (self.table,))
 
     def probe(self) -> None:

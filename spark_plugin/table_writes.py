@@ -1,0 +1,222 @@
+"""The writes of a `LakeTable`: each a transaction of its own, run again where that is sound."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from lakelock.data_locks import Resource
+from lakelock.errors import InputError
+from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.retrying import applied_instead, with_retries
+from lakelock.occ.targets import Targets, resources_of, target_of_condition
+from lakelock.occ.transaction import Transaction
+from lakelock.settings import MissingColumns, WriteSettings
+from lakelock.spark_plugin import streaming
+from lakelock.spark_plugin.arguments import Duplicates, changed, numbered
+from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.frames import require_batch, spark_schema
+from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
+from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.transactions import LakeTransaction
+from lakelock.spark_plugin.writing import deleting, inserting, overwriting, upserting
+from lakelock.spark_plugin.writing.attempt import Attempt, Write
+
+
+class TableWrites:
+    """The part of a `LakeTable` that writes."""
+
+    _spark: SparkSession
+    _coordinator: Coordinator
+    _root: str
+
+    @needs_spark
+    def insert(
+        self,
+        df: DataFrame,
+        *,
+        partition: Targets = None,
+        merge_schema: bool | None = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Append the rows. Keys are not looked up: a key that the table has already is then there twice.
+
+        `partition` (of every write): the partitions or prefixes that it writes to, such as `"month=1"` or `{"month": 1}`. Rows
+        for another are an `InputError`, and in PESSIMISTIC mode only these are locked, not the whole table.
+
+        `txn_app_id` and `txn_version` (of every write, both or neither): the job's name and its own number of this write, as
+        Delta's `txnAppId` and `txnVersion`. Once this number or a greater one is in the table the write does nothing, and
+        the result says `already_applied`.
+        """
+        write = partial(inserting.insert, df=require_batch(df, "insert"))
+        txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
+        return self._write("INSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
+
+    @needs_spark
+    def upsert(
+        self,
+        df: DataFrame,
+        *,
+        partition: Targets = None,
+        merge_schema: bool | None = None,
+        duplicates: Duplicates | None = None,
+        missing_columns: MissingColumns | None = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Insert the rows whose keys the table lacks and replace the others; the newest by `order_by` wins.
+
+        A key that occurs more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
+        If `df` lacks columns of the table it is a `SchemaError`, unless `missing_columns="keep"` (rows that are replaced keep
+        the stored values of these columns, new ones have null there) or `"null"` (all have null there).
+        """
+        write = partial(upserting.upsert, df=require_batch(df, "upsert"))
+        txn = numbered(txn_app_id, txn_version)
+        settings = changed(self._settings, merge_schema, duplicates, missing_columns)
+        return self._write("UPSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
+
+    @needs_spark
+    def delete(
+        self,
+        what: str | Column | DataFrame,
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Delete the rows that satisfy a condition, or those whose key and partition columns are in a data frame."""
+        txn = numbered(txn_app_id, txn_version)
+        if isinstance(what, str | Column):
+            write: Write = partial(deleting.delete_where, condition=self._condition(what))
+            return self._write("DELETE", write, partition=partition, where=what, tag=tag, txn=txn)
+        write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
+        return self._write("DELETE", write, partition=partition, tag=tag, txn=txn)
+
+    @needs_spark
+    def overwrite_partitions(
+        self,
+        df: DataFrame,
+        *,
+        partition: Targets = None,
+        merge_schema: bool | None = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Replace the whole content of every partition that `df` has rows for; the others stay as they are."""
+        write = partial(overwriting.overwrite_partitions, df=require_batch(df, "overwrite_partitions"))
+        txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
+        return self._write("INSERT_OVERWRITE", write, partition=partition, settings=settings, tag=tag, txn=txn)
+
+    @needs_spark
+    def overwrite(
+        self,
+        df: DataFrame,
+        where: str | Column | None = None,
+        *,
+        partition: Targets = None,
+        merge_schema: bool | None = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Replace the rows that satisfy `where` by `df`, whose rows must all satisfy it; without `where` the whole table."""
+        require_batch(df, "overwrite")
+        txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
+        if where is None:
+            if partition is not None:
+                hint = "name the rows to replace by where=..., or use overwrite_partitions(df, partition=...)"
+                raise InputError("an overwrite of the whole table takes no partition", hint=hint)
+            write: Write = partial(overwriting.overwrite_table, df=df)
+            return self._write("INSERT_OVERWRITE_TABLE", write, settings=settings, tag=tag, txn=txn)
+        write = partial(overwriting.overwrite_where, df=df, condition=self._condition(where))
+        return self._write("UPSERT", write, partition=partition, where=where, settings=settings, tag=tag, txn=txn)
+
+    def upsert_batch(self, df: DataFrame, batch_id: int, *, missing_columns: MissingColumns | None = None) -> None:
+        """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it.
+
+        `missing_columns` is that of `upsert`, to be set with `functools.partial`.
+        """
+        settings, txn = changed(self._settings, missing_columns=missing_columns), streaming.micro_batch(df, batch_id)
+        self._write("UPSERT", partial(upserting.upsert, df=df), settings=settings, txn=txn)
+
+    def insert_batch(self, df: DataFrame, batch_id: int) -> None:
+        """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""
+        self._write("INSERT", partial(inserting.insert, df=df), txn=streaming.micro_batch(df, batch_id))
+
+    def transaction(
+        self,
+        operation: str = "UPSERT",
+        *,
+        partition: Targets = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> LakeTransaction:
+        """Read, compute and write as one: `with table.transaction() as tx:`. Committed when the block ends without error.
+
+        `partition` is where it may write. In PESSIMISTIC mode that, or the whole table, is locked from the beginning.
+        With `txn_app_id` and `txn_version` it is applied once as a whole: then `tx.already_applied` is True in the block,
+        whose writes do nothing.
+        """
+        application = numbered(txn_app_id, txn_version)
+        targets = resources_of(partition, self._coordinator.properties)
+        begin = partial(self._begin, operation, targets)
+        instead = partial(applied_instead, self._coordinator, application, operation)
+        return LakeTransaction(begin, self._attempt, application, instead)
+
+    def _begin(
+        self, operation: str, targets: tuple[Resource, ...], application: AppTransaction | None, stack: ExitStack
+    ) -> Transaction:
+        require_running(self._spark)
+        coordinator = self._coordinator
+        coordinator.ensure_same_provider()
+        stack.enter_context(coordinator.data.writing(operation, targets))
+        tx = coordinator.begin(operation, application=application)
+        tx.keep_within(targets)
+        return tx
+
+    def _write(
+        self,
+        operation: str,
+        write: Write,
+        *,
+        partition: Targets = None,
+        where: str | Column | None = None,
+        settings: WriteSettings | None = None,
+        tag: str = "",
+        txn: AppTransaction | None = None,
+    ) -> WriteResult:
+        require_running(self._spark)
+        coordinator = self._coordinator
+        likely: tuple[Resource, ...] = ()
+        if isinstance(where, str) and coordinator.data.for_writes:
+            likely = target_of_condition(where, coordinator.schema().arrow, coordinator.properties)
+
+        def work(tx: Transaction) -> Committed:
+            told = outcome_told(self._spark, tx, coordinator.table.storage.uri)
+            with told, closing(replace(self._attempt(tx), settings=settings or self._settings)) as attempt:
+                written = write(attempt)
+                return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
+
+        done = with_retries(coordinator, operation, work, application=txn, tag=tag, partition=partition, likely=likely)
+        return WriteResult.of(done)
+
+    def _condition(self, given: str | Column) -> Condition:
+        return Condition.of(self._spark, spark_schema(self._coordinator.schema().arrow), given)
+
+    @property
+    def _settings(self) -> WriteSettings:
+        return self._coordinator.table.settings.write
+
+    def _attempt(self, tx: Transaction) -> Attempt:
+        storage = self._coordinator.table.storage
+        return Attempt(self._spark, tx, storage, self._root, self._coordinator.table.runtime, self._settings)
