@@ -203,16 +203,13 @@ def test_a_metadata_table_that_a_peer_switches_on_stops_the_transaction_that_is_
     assert not any(tx.instant in name for name in visible(storage))
 
 
-@pytest.mark.parametrize(
-    ("version", "option"),
-    [("8", "hoodie.write.auto.upgrade=true"), ("10", "hoodie.write.auto.upgrade=false in every Hudi writer")],
-)
+@pytest.mark.parametrize(("version", "option"), [("8", "hoodie.write.auto.upgrade=true"), ("10", "")])
 def test_a_table_that_is_upgraded_or_downgraded_meanwhile_is_not_written(storage, peer, version, option):
     tx, stats = rewrite(storage)
     peer.change_properties(table__version=version)
     with pytest.raises(TableError, match=f"table version {version}") as caught:
         tx.commit(stats)
-    assert option in str(caught.value.hint)
+    assert option in caught.value.hint and bool(option) == bool(caught.value.hint)
 
 
 def test_other_properties_that_change_meanwhile_reject(storage, peer):
