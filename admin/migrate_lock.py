@@ -105,6 +105,6 @@ def _live(coordinator: Coordinator, *, held_by_me: bool) -> tuple[str, ...]:
     state = table.provider.inspect() if table.provider is not None and not held_by_me else None
     if state is not None:
         found += [f"{holder}, who holds the lock" for holder in (state.holder,) if holder]
-        found += [f"{holder}, who waits for the lock" for holder in state.queue]
+        found += [f"{holder}, waiting for the lock" for holder in state.queue]
     found += [f"{seen}, with data locks" for seen in coordinator.data.locks.inspect()]
     return tuple(found)

@@ -75,7 +75,7 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
             continue
         # Readers order slices by requested time, so a slice may only build on slices of older instants. And a requested
         # file keeps other actions from the same time no better than a heartbeat that its finished owner has removed.
-        # A rollback that was requested later may be that of this very time, had by somebody before.
+        # A rollback that was requested later may target an earlier use of this instant.
         shared = any(i.requested == instant and i.action != action for i in timeline.instants)
         if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):
             give_up(table, heartbeat, instant, action)
@@ -84,7 +84,8 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         table.emit(EventKind.BEGAN, instant, operation, commits=len(timeline.commits), decision=view.head)
         return Baseline(instant, action.value, operation, view.head, timeline, properties), heartbeat
     raise TransactionError(
-        f"no instant to be had on {table.storage.uri} in {BEGIN_ATTEMPTS} attempts: others commit faster than this can begin",
+        f"could not allocate an instant on {table.storage.uri} in {BEGIN_ATTEMPTS} attempts: "
+        "others commit faster than this can begin",
         hint="run again; if it persists, check that this machine's clock is right: lakelock doctor",
     )
 

@@ -65,7 +65,7 @@ class OpenTable:
         return timeline
 
     def timeline_of_one_moment(self) -> Timeline:
-        """The timeline with each commit before the newest, for who reads outside of a transaction: one listing, or two if long.
+        """The timeline with each commit before the newest, for readers outside a transaction: one listing, or two if long.
 
         A listing that is put together of several answers may show a commit without the one before it. Commits become visible
         in the order of their completion times, so what the first of two listings shows is whole in the second.

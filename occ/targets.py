@@ -110,7 +110,7 @@ def within(partition: str, targets: Iterable[Resource]) -> bool:
 
 
 def ensure_within(partitions: Iterable[str], targets: Sequence[Resource], who: str) -> None:
-    """`InputError` if `who` writes into a partition outside of the targets; without targets there is none outside."""
+    """`InputError` if `who` writes into a partition outside the targets; without targets there is none outside."""
     outside = sorted({each for each in partitions if not within(each, targets)}) if targets else []
     if not outside:
         return
@@ -123,7 +123,7 @@ def ensure_within(partitions: Iterable[str], targets: Sequence[Resource], who: s
 
 
 def target_of_condition(condition: str, schema: pa.Schema, properties: TableProperties) -> tuple[Resource, ...]:
-    """The prefix outside of which no row can satisfy a condition in SQL; none when the text does not say so plainly.
+    """The prefix outside which no row can satisfy a condition in SQL; none when the text does not say so plainly.
 
     Plainly is `column = value`, alone or joined by AND, for the first partition columns. Whatever else is in it
     (parentheses, OR, another operator) may only make the answer "the table", which is always right.
