@@ -67,6 +67,15 @@ def test_a_server_that_does_not_answer_is_passed_over_for_the_next_one(world: Wo
         provider.close()
 
 
+def test_a_server_that_loses_the_request_for_a_session_is_asked_again_long_before_the_session_would_end(
+    world: World, proxy: Proxy
+) -> None:
+    provider = world.writer("one", lease_s=38.0, port=proxy.port, connect_timeout_s=1.0)
+    proxy.drop_replies(1)
+    take(provider, wait_s=30).ensure_active()
+    assert proxy.dropped == 1 and proxy.connections >= 2
+
+
 def test_a_connection_that_kazoo_has_given_up_is_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[KazooClient] = []
     start = KazooClient.start_async
@@ -247,8 +256,7 @@ def test_a_server_that_restarts_with_its_data_keeps_the_lock_for_its_holder(tmp_
             server.stop()
             eventually(lambda: lease.is_doubtful)
             server.start()
-            # A client that connects while the server starts may wait for an answer for two thirds of its session. What is
-            # left of the lease is for the restart, so it is nearly as long as the server allows.
+            # What is left of the lease is for the restart, so it is nearly as long as the server allows.
             lease.ensure_active()
             assert not taking.done()
             holder.release(lease)
