@@ -102,16 +102,16 @@ def _read(storage: Storage, key: str, name: str) -> AuditRecord:
         ended = fields.get("ended_ms")
         return AuditRecord(
             id=name,
-            at_ms=fields.whole("at_ms", at_least=0),
+            at_ms=fields.integer("at_ms", at_least=0),
             action=fields.text("action"),
             by=WriterIdentity.from_dict(fields.child("by").fields),
             lock=fields.text("lock"),
-            token=fields.whole("token"),
+            token=fields.integer("token"),
             holder=fields.text("holder"),
             forced=fields.get("forced") is True,
             reason=fields.text("reason"),
             outcome=fields.text("outcome"),
-            ended_ms=None if ended is None else fields.whole("ended_ms", at_least=0),
+            ended_ms=None if ended is None else fields.integer("ended_ms", at_least=0),
         )
     except ValueError:
         nobody = WriterIdentity("", "", "", 0, "")

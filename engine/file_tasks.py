@@ -69,12 +69,12 @@ def rewrite_group(
     task: TaskToken,
     *,
     upserts: Keyed | None = None,
-    doomed: DeleteMask | None = None,
+    delete_mask: DeleteMask | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> WriteStat:
-    """Write the next slice of the file group of `base`: without the `doomed` rows, with the `upserts` (one row per key).
+    """Write the next slice of the file group of `base`: without the rows of the `delete_mask`, with the `upserts` (one row per key).
 
     Columns that the `upserts` lack keep their stored values.
     """
@@ -90,7 +90,7 @@ def rewrite_group(
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
         source, ordering = storage.open_input(base.key), context.properties.ordering_field
         counts = kernels.rewrite(
-            source, base.key, writer, context.schema, upserts=upserts, doomed=doomed, ordering_field=ordering
+            source, base.key, writer, context.schema, upserts=upserts, delete_mask=delete_mask, ordering_field=ordering
         )
         writer.close()
         size_bytes = output.tell()

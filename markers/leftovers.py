@@ -31,10 +31,15 @@ class Leftovers:
 
     instant: str
     data_files: tuple[str, ...]
-    markers: tuple[str, ...]
+    announced: MarkerSet
     claims: tuple[str, ...]
     heartbeat: str
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The keys of its markers."""
+        return self.announced.keys
 
     @property
     def control_files(self) -> tuple[str, ...]:
@@ -79,7 +84,7 @@ def find_leftovers(
         folders = _where(storage, instant, markers, everywhere or bool(unreadable))
         looks = [partial(_listed_files, storage, instant, folder) for folder in folders]
         files.update(*runtime.gather(looks, limit=parallel))
-    return Leftovers(instant, tuple(sorted(files)), markers.keys, claims, layout.heartbeat(instant), tuple(unreadable))
+    return Leftovers(instant, tuple(sorted(files)), markers, claims, layout.heartbeat(instant), tuple(unreadable))
 
 
 def is_data_file_of(key: str, instant: str) -> bool:

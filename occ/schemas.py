@@ -84,8 +84,9 @@ def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[Commi
         return draft.schema
     schema, mine = _together(base, theirs, draft.schema, draft, last), draft.footprint.party.instant
     later = max((o for o in others if o.party.instant > mine), key=lambda o: o.party.instant, default=None)
-    if later is not None and draft.schema != base and schema != _schema_of(later, base):
-        added = [name for name in schema.names if name not in _schema_of(later, base).names]
+    published = base if later is None else _schema_of(later, base)
+    if later is not None and draft.schema != base and schema != published:
+        added = [name for name in schema.names if name not in published.names]
         detail = "readers take the columns from the commit of the latest instant, and that one lacks mine"
         raise _conflict(draft, later, added, detail)
     return schema

@@ -298,8 +298,8 @@ class Transaction:
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
-        victim = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence)
-        self.state = withdraw(self._table, victim, self._decision, disturbed=disturbed)
+        target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence)
+        self.state = withdraw(self._table, target, self._decision, disturbed=disturbed)
 
     def __enter__(self) -> Transaction:
         return self

@@ -93,7 +93,7 @@ def conform(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def whole(array: pa.Array, field: pa.Field) -> pa.Array:
+def conformed(array: pa.Array, field: pa.Field) -> pa.Array:
     """Values of a column that were put together of given and stored ones, as a file can hold them.
 
     `SchemaError` where the column, or a field of a struct in it, is null and must not be: nothing gave it a value.

@@ -42,10 +42,10 @@ def rewrite(
     schema: TableSchema,
     *,
     upserts: Keyed | None = None,
-    doomed: DeleteMask | None = None,
+    delete_mask: DeleteMask | None = None,
     ordering_field: str | None = None,
 ) -> Counts:
-    """Write the rows of `base` without the `doomed` ones, with `upserts` (one row per key) in place of the rows they match.
+    """Write the rows of `base` without those of the `delete_mask`, with `upserts` (one row per key) in place of the rows they match.
 
     An upsert replaces every stored row of its key unless `ordering_field` says that the stored one is newer (null is the
     oldest, equal means replace); one that matches nothing is appended. Rows that stay keep their commit time and number.
@@ -56,8 +56,8 @@ def rewrite(
     deleted = 0
     for batch in base.stamped_batches(schema, base.batch_rows_within(_BATCH_BYTES)):
         kept = batch
-        if doomed is not None:
-            kept = batch.filter(pc.invert(_mask(doomed, batch)))
+        if delete_mask is not None:
+            kept = batch.filter(pc.invert(_mask(delete_mask, batch)))
             deleted += batch.num_rows - kept.num_rows
         if changes is not None:
             kept = changes.applied(kept)
@@ -142,5 +142,5 @@ def _retimed(times: pa.DictionaryArray, selected: pa.Array, instant: str) -> pa.
     return pa.DictionaryArray.from_arrays(pc.if_else(selected, code, times.indices), pa.array(values, pa.string()))
 
 
-def _mask(doomed: DeleteMask, batch: pa.Table) -> Any:
-    return pc.fill_null(doomed(batch), False)
+def _mask(delete_mask: DeleteMask, batch: pa.Table) -> Any:
+    return pc.fill_null(delete_mask(batch), False)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns
-from lakelock.table.fitting import whole
+from lakelock.table.fitting import conformed
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def updated(stored: pa.Array, given: pa.Array, field: pa.Field) -> pa.Array:
     """
     if given.type == stored.type:
         return given
-    return whole(_updated(stored, given), field)
+    return conformed(_updated(stored, given), field)
 
 
 def _updated(stored: pa.Array, given: pa.Array) -> pa.Array:

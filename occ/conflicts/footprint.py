@@ -49,7 +49,7 @@ class AppTransaction:
     def from_extra(cls, extra: Mapping[str, str]) -> AppTransaction | None:
         try:
             values = JsonObject.parse(extra[APPLICATION])
-            return cls(values.text("id"), values.whole("version"))
+            return cls(values.text("id"), values.integer("version"))
         except (KeyError, ValueError):
             return None
 

@@ -13,8 +13,8 @@ from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, finish_rollbacks, record_gone, roll_back
+from lakelock.occ.recovery.strays import remove_strays
 from lakelock.occ.steps import Step, reached
-from lakelock.occ.strays import remove_strays
 from lakelock.table import layout
 from lakelock.table.instants import Action
 from lakelock.table.timeline import Timeline
@@ -79,8 +79,8 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
         operation = record.operation if record else "write"
         who = str(record.writer) if record else "another Hudi writer"
         try:
-            victim = RollbackTarget(instant, action or Action.COMMIT, operation, liveness.evidence)
-            outcome = _reap_one(table, instant, action, victim, ours=record is not None)
+            target = RollbackTarget(instant, action or Action.COMMIT, operation, liveness.evidence)
+            outcome = _reap_one(table, instant, action, target, ours=record is not None)
         except LakelockError as error:
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
             if isinstance(error, LockTimeout | ProviderUnavailable):
@@ -95,20 +95,23 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
     return reaped
 
 
-def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: RollbackTarget, *, ours: bool) -> RollbackOutcome:
+def _reap_one(table: OpenTable, instant: str, action: Action | None, target: RollbackTarget, *, ours: bool) -> RollbackOutcome:
     """Roll back or finish one instant. `action` is None if it was not pending when the timeline was listed."""
     if action is None:
         now = table.timeline()
         # The heartbeats were listed after the timeline: it may have begun since, and then only a decision may withdraw it.
         action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
-        victim = replace(victim, action=action or victim.action)
-    outcome = roll_back(table, victim, yields=True) if action is not None else _finished(now, instant)
+        target = replace(target, action=action or target.action)
+    outcome = roll_back(table, target, yields=True) if action is not None else _finished(now, instant)
     if action is None and outcome is RollbackOutcome.GONE and ours:
-        record_gone(table, victim, now)
-    if outcome not in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
-        remove_leftovers(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
+        record_gone(table, target, now)
+    if outcome in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
+        return outcome
+    if action is not None:
+        now = table.timeline()
+    remove_leftovers(table, now, instant, committed=outcome is RollbackOutcome.COMMITTED)
     if outcome is RollbackOutcome.COMMITTED and action is not None:
-        done = table.timeline().write_at(instant)
+        done = now.write_at(instant)
         if done is not None and done.action != action:
             # It wanted the time of somebody else's commit, gave it up, and could not remove its pending files.
             table.storage.delete([inflight_key(instant, action), requested_key(instant, action)])
@@ -132,7 +135,7 @@ def sweep(table: OpenTable) -> int:
     strays = sorted(marked - beating - active)
     for instant in strays:
         try:
-            remove_leftovers(table, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
+            remove_leftovers(table, timeline, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
         except CorruptTableError as error:
             problem = f"its markers stay, because its commit cannot be read: {error.message}"
             table.emit(EventKind.ALERT, instant, problem=problem)
@@ -155,12 +158,12 @@ def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:
     return RollbackOutcome.COMMITTED if committed else RollbackOutcome.GONE
 
 
-def remove_leftovers(table: OpenTable, instant: str, *, committed: bool) -> None:
-    """Remove the markers, claims and heartbeat of an instant that is finished; of its data what did not commit."""
+def remove_leftovers(table: OpenTable, timeline: Timeline, instant: str, *, committed: bool) -> None:
+    """Remove the markers, claims and heartbeat of a finished instant, and the data files that did not commit."""
     left = find_leftovers(table.storage, instant, table.runtime, data=not committed, parallel=table.parallel_requests)
     if not committed:
         table.storage.delete(left.data_files)
-    stay = remove_strays(table, instant) if committed and left.markers else frozenset()
+    stay = remove_strays(table, timeline, left.announced) if committed else frozenset()
     table.storage.delete([key for key in left.control_files if key not in stay])
 
 
