@@ -1,6 +1,6 @@
 """What people did to a table's locks: one record before the act, one after it, and neither is ever changed.
 
-A record without its second half says that the act was begun and that nobody can tell how it ended.
+A record without its second half means that the act was begun, and that nobody knows how it ended.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def audited(
     forced: bool = False,
     reason: str = "",
 ) -> Iterator[AuditRecord]:
-    """Record the act that the block is, before it and after it. What cannot be recorded is not begun."""
+    """Record the act in the block, before and after it. An act that cannot be recorded is not begun."""
     now_ms = runtime.now_ms()
     name = f"{format_instant(now_ms)}-{runtime.uuid()[:8]}"
     record = AuditRecord(name, now_ms, action, by, lock, token, holder, forced, reason)

@@ -245,7 +245,9 @@ class Batch:
             )  # fmt: skip
         return stats
 
-    def rewritten(self, file: DataFile, *, upserts: KeyedRows | None = None, delete_mask: DeleteMask | None = None) -> WriteStat:
+    def rewritten(
+        self, file: DataFile, *, upserts: KeyedRows | None = None, delete_mask: DeleteMask | None = None
+    ) -> WriteStat:
         return rewrite_group(
             self.context, file, self.task(), upserts=upserts, delete_mask=delete_mask,
             storage=self.storage, runtime=self.runtime, kernels=self.kernels,

@@ -68,8 +68,8 @@ def find_leftovers(
     """Find what an instant left; without `data` (it has committed, or never wrote) only markers, claims and heartbeat.
 
     Data files are those that markers announce and those found by listing the same partitions. A foreign instant without
-    markers may have written anywhere: then the whole table is listed, as with `everywhere`. One of ours never writes before
-    its marker.
+    markers may have written anywhere: then the whole table is listed, as with `everywhere`. A writer of ours places each
+    marker before its file.
     """
     markers = listed(storage, instant)
     claims = claims_of(storage, instant, runtime, parallel=parallel)

@@ -144,7 +144,9 @@ class _AttemptedTwice(Batch):
             if attempt > 1 or self.runtime.random() >= FAILED_ATTEMPTS:
                 break
         if self.follow is not None:
-            late = partial(rewrite_group, self.context, file, _LATE, upserts=upserts, delete_mask=delete_mask, kernels=self.kernels)
+            late = partial(
+                rewrite_group, self.context, file, _LATE, upserts=upserts, delete_mask=delete_mask, kernels=self.kernels
+            )
             self.follow(self.context.instant, late)
         return stat
 

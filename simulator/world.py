@@ -261,7 +261,9 @@ class Actor:
     def _tell(self, operation: Operation, answer: Answer, instant: str = "", detail: str = "") -> None:
         now_s = self.world.hub.now_s
         self.world.trace.answered.append(
-            Answered(operation.id, self.plan.name, answer, instant, self._began_s, now_s, detail.splitlines()[0] if detail else "")
+            Answered(
+                operation.id, self.plan.name, answer, instant, self._began_s, now_s, detail.splitlines()[0] if detail else ""
+            )
         )
 
 

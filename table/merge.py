@@ -45,7 +45,7 @@ def rewrite(
     delete_mask: DeleteMask | None = None,
     ordering_field: str | None = None,
 ) -> Counts:
-    """Write the rows of `base` without those of the `delete_mask`, with `upserts` (one row per key) in place of the rows they match.
+    """Write the rows of `base` that `delete_mask` does not select, with `upserts` (one per key) in place of those they match.
 
     An upsert replaces every stored row of its key unless `ordering_field` says that the stored one is newer (null is the
     oldest, equal means replace); one that matches nothing is appended. Rows that stay keep their commit time and number.
@@ -71,7 +71,7 @@ _BATCH_BYTES = 64 << 20
 
 
 class _Changes:
-    """Upserts on their way into one file."""
+    """The upserts of one file that are still to be written."""
 
     def __init__(self, upserts: Keyed, writer: BaseFileWriter, ordering_field: str | None) -> None:
         self._rows = upserts.rows.combine_chunks()
@@ -95,7 +95,7 @@ class _Changes:
         return self._replaced(batch, at, source) if len(at) else batch
 
     def append_rest(self) -> int:
-        """Add the upserts that matched no row; how many."""
+        """Add the upserts that matched no row, and return how many."""
         rest = np.flatnonzero(~self._matched)
         everything = Keyed(self._rows, pa.chunked_array([self._keys], type=pa.string()))
         inserts = everything if len(rest) == len(everything) else everything.pick(rest)

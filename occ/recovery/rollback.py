@@ -2,7 +2,7 @@
 
 A rollback by somebody else first takes a decision in the log; only then are data files deleted, then markers and the
 pending timeline files, then the completed rollback is recorded, and last the heartbeat goes. It can be killed anywhere and
-run again by anyone. Heartbeat and record keep others from the instant's time: what was told of it is true for ever.
+run again by anyone. Heartbeat and record keep others from reusing the instant, so what was reported about it stays true.
 The instant's own transaction may skip the decision as long as it has never tried to decide: nobody else could commit it.
 """
 
@@ -50,10 +50,10 @@ class RollbackTarget:
 
 
 def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False) -> RollbackOutcome:
-    """Decide, then remove what `target` left. Returns COMMITTED, with the commit published, if it had been decided.
+    """Decide, then remove what `target` left. Returns COMMITTED, with the commit published, if the commit was decided before.
 
-    `yields`: LEFT when another engine is at the same rollback. Where other engines write, the lock is held to the end, so
-    that they see all of it or nothing: Java fails when what it is about to remove vanishes meanwhile.
+    `yields`: LEFT if another engine is doing the same rollback. Where other engines write, the lock is held to the end, so
+    that they see all of it or nothing: Java fails when what it is about to remove vanishes.
     """
     shared = table.observed.foreign_writers
     with ExitStack() as held:
@@ -100,10 +100,10 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> Rollba
         made = table.log.decide(record)
         if made is Created.UNKNOWN:
             raise StorageUnavailable(
-                f"no answer whether the rollback of {target.instant} is decided; nothing was deleted",
+                f"it is not known whether the rollback of {target.instant} is decided; nothing was deleted",
                 hint="run again when the storage answers: lakelock markers reap",
             )
-        # A number at or below the boundary was used before and collected: this record means nothing.
+        # A number at or below the boundary was used and collected before, so this record means nothing.
         if made is Created.OURS and table.log.boundary() < number:
             return RollbackOutcome.ROLLED_BACK
     raise TransactionError(
@@ -124,7 +124,7 @@ def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
 def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = False) -> None:
     """Remove every trace of a rolled back instant and record the rollback. Idempotent; call it only after the decision.
 
-    `everywhere`: look for its data in the whole table, because its markers may be incomplete.
+    `everywhere`: search the whole table for its data, because its markers may be incomplete.
     """
     left = find_leftovers(table.storage, target.instant, table.runtime, everywhere=everywhere, parallel=table.parallel_requests)
     table.storage.delete(left.data_files)
@@ -159,7 +159,7 @@ def _record(table: OpenTable, target: RollbackTarget, files: Mapping[str, tuple[
     plan = RollbackPlan(target.instant, target.action.value, files, table.storage.uri)
     instant = target.instant
     for _ in range(table.settings.decisions.slot_attempts):
-        # Later than what was tried, too: a time that is taken may show nowhere, even where it is taken by a lost reply of mine.
+        # Later than every time that was tried: a taken time may show nowhere, as when the reply to my own request was lost.
         instant = later_than(table.runtime.now_ms(), max(instant, table.timeline().newest_time))
         requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
         # Java takes over a pending rollback, also one that is only being recorded, unless it has a fresh heartbeat.
@@ -189,11 +189,10 @@ def _complete(table: OpenTable, rollback: str, plan: RollbackPlan, took_ms: int)
 
 
 def finish_rollbacks(table: OpenTable, timeline: Timeline) -> int:
-    """Complete the records of rollbacks that were carried out, but whose writer died before it could say so; how many.
+    """Complete the records of rollbacks that were carried out, but whose writer died before it completed the record; how many.
 
-    Such a record names an instant that is gone from the timeline, and is older than a dead writer's heartbeat: whoever
-    rolls back, Java too, needs a few requests for what is left to do then. A rollback whose instant still is there is none
-    of these: its instant is reaped.
+    Such a record names an instant that is gone from the timeline, and is older than a dead writer's heartbeat: a live writer,
+    of any engine, would have needed only a few more requests. If the instant is still there, it is reaped instead.
     """
     unfinished = [r for r in timeline.rollbacks if r.state is not State.COMPLETED]
     if not unfinished:
@@ -211,7 +210,7 @@ def finish_rollbacks(table: OpenTable, timeline: Timeline) -> int:
             continue
         with table.locked(rollback.requested, "ROLLBACK"):
             now = table.timeline()
-            # Java shows by a heartbeat that it is at this rollback, and looks whether it is complete before it starts one.
+            # Java shows by a heartbeat that it is carrying out this rollback, and checks first whether it is complete.
             taken = table.storage.get(layout.heartbeat(rollback.requested)) is not None
             if not taken and rollback in now.rollbacks and now.state_of(plan.target_instant) is None:
                 _complete(table, rollback.requested, plan, 0)

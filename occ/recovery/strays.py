@@ -14,7 +14,6 @@ from lakelock.markers.liveness import CLOCK_GRAIN_MS, StorageClock
 from lakelock.markers.reconcile import markers_of
 from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.open_table import OpenTable
-from lakelock.table import layout
 from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.timeline import Timeline
