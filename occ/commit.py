@@ -25,7 +25,7 @@ from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.rules import PROFILES, FileCheck, Isolation, judge
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
-from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
+from lakelock.occ.decisions import Decision, DecisionKind, LogView, Resolution, decided_for, resolve, tombstone
 from lakelock.occ.fate import InstantFate, fate_of, is_withdrawn
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
@@ -114,7 +114,7 @@ class Commit:
                 return self._by_timeline(timeline)
             decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
-            if mine is not None and mine.kind is DecisionKind.COMMIT:
+            if mine is not None and resolve(mine) is Resolution.COMMITTED:
                 self._own.learn(News.FOUND)
                 return self._publish(mine, timeline, lease)
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.

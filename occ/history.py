@@ -7,7 +7,7 @@ from enum import Enum
 
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_commit
-from lakelock.occ.decisions import DecisionKind, decided_for
+from lakelock.occ.decisions import Resolution, decided_for, resolve
 from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head
@@ -82,10 +82,9 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
     fate = fate_of(table, instant, table.timeline())
     if fate is InstantFate.PENDING:
         decided = decided_for(instant, table.log.look(newest=None).decisions)
-        if decided is None:
-            return Outcome.PENDING
-        if decided.kind is DecisionKind.ROLLBACK:
-            return Outcome.REJECTED
+        resolution = resolve(decided)
+        if resolution is not Resolution.COMMITTED:
+            return Outcome.PENDING if resolution is Resolution.UNDECIDED else Outcome.REJECTED
         with table.locked(instant, "publish"):
             finish_head(table, table.log.look(), table.timeline())
         fate = fate_of(table, instant, table.timeline())

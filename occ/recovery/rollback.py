@@ -18,7 +18,7 @@ from lakelock.events import EventKind
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
-from lakelock.occ.decisions import Decision, DecisionKind, decided_for
+from lakelock.occ.decisions import Decision, DecisionKind, Resolution, decided_for, resolve
 from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head, publish
@@ -79,7 +79,7 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> Rollba
         if view.boundary != before:
             continue
         decided = decided_for(target.instant, view.decisions)
-        if decided is not None and decided.kind is DecisionKind.COMMIT:
+        if decided is not None and resolve(decided) is Resolution.COMMITTED:
             publish(table, decided, timeline)
             return RollbackOutcome.COMMITTED
         if decided is not None:
