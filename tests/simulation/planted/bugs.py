@@ -30,7 +30,7 @@ _OTHERS = (
         "rollback ignores the commit",
         "a rollback is decided although the instant's commit is",
         "occ.recovery.rollback:_decide",
-        "if decided is not None and decided.kind is DecisionKind.COMMIT:",
+        "if decided is not None and resolve(decided) is Resolution.COMMITTED:",
         "if False:",
         seed=7,
     ),
