@@ -200,7 +200,7 @@ def _refusals_told(outer: Sequence[_Held]) -> Iterator[None]:
             raise
         held = "; ".join(f"{each.uri} ({each.request.about}, token {each.lease.token})" for each in outer)
         raise LockTimeout(
-            f"{error.message}; this did not wait, because the thread already holds data locks of {held}, and a holder never "
+            f"{error.message}; this did not wait, because this thread holds data locks of {held}, and a holder never "
             "waits for more",
             hint="run the whole block again, or take all that it needs at its beginning: `table.transaction` or `table.locked` "
             "for one table, `locked_together` for several",
