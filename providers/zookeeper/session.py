@@ -16,6 +16,7 @@ from lakelock.settings.zookeeper import ZooKeeperSettings
 
 _LONGEST_RECONNECT_PAUSE_S = 0.5
 _LOOK_AGAIN_S = 0.05
+_SHORTEST_GREETING_S = 2.0
 _PERMISSIONS = {"c": "create", "d": "delete", "r": "read", "w": "write", "a": "admin"}
 
 Request = Callable[[Any], Any]
@@ -45,8 +46,8 @@ class ZooKeeperSession:
         self._kazoo = _kazoo()
         self.acl = _acl(settings.acl, self._kazoo)
         self._client = self._kazoo.client.KazooClient(**self._options(timeout_s))
-        self._bound_hand_shakes()
         self._learn_time_out()
+        self._bound_greetings()
         self._client.add_listener(self._changed)
         self._client.start_async()
 
@@ -185,16 +186,6 @@ class ZooKeeperSession:
                 self._ending, self._ended = True, True
                 self._up.set()
 
-    @property
-    def _longest_try_s(self) -> float:
-        return self._settings.connect_timeout_s / len(self._place.hosts)
-
-    def _bound_hand_shakes(self) -> None:
-        """A server that takes a connection while it starts may lose the request for a session; kazoo waits a whole session."""
-        connection, longest_s = self._client._connection, self._longest_try_s
-        invoke = connection._invoke
-        connection._invoke = lambda timeout, *request, **how: invoke(min(timeout, longest_s), *request, **how)
-
     def _learn_time_out(self) -> None:
         """The server may grant another time-out than was asked for; kazoo does not show it, and keeps two thirds of it."""
         connection = self._client._connection
@@ -206,6 +197,15 @@ class ZooKeeperSession:
             return read_timeout_ms, connect_timeout_ms
 
         connection._connect = connected
+
+    def _bound_greetings(self) -> None:
+        """Give a server a third of the session to answer a new connection; kazoo gives it the whole.
+
+        One that is just starting may lose the request. Then the next one must still find the session, and its lock, alive.
+        """
+        connection, longest_s = self._client._connection, max(_SHORTEST_GREETING_S, self.timeout_s / 3)
+        greet = connection._invoke
+        connection._invoke = lambda timeout, *request, **more: greet(min(timeout, longest_s), *request, **more)
 
     def _logger(self) -> logging.Logger:
         logger = logging.Logger("lakelock.zookeeper.session")  # noqa: LOG001 - it goes with the session
@@ -222,7 +222,7 @@ class ZooKeeperSession:
     def _options(self, timeout_s: float) -> dict[str, Any]:
         settings = self._settings
         handler = self._kazoo.handlers.threading.SequentialThreadingHandler()
-        connect, longest_s = handler.create_connection, self._longest_try_s
+        connect, longest_s = handler.create_connection, settings.connect_timeout_s / len(self._place.hosts)
         # kazoo gives a server that does not answer a whole session time-out before it tries the next one.
         handler.create_connection = lambda *where, timeout, **how: connect(*where, timeout=min(timeout, longest_s), **how)
         options: dict[str, Any] = {

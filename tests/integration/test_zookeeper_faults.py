@@ -67,15 +67,6 @@ def test_a_server_that_does_not_answer_is_passed_over_for_the_next_one(world: Wo
         provider.close()
 
 
-def test_a_server_that_loses_the_request_for_a_session_is_asked_again_long_before_the_session_would_end(
-    world: World, proxy: Proxy
-) -> None:
-    provider = world.writer("one", lease_s=38.0, port=proxy.port, connect_timeout_s=1.0)
-    proxy.drop_replies(1)
-    take(provider, wait_s=30).ensure_active()
-    assert proxy.dropped == 1 and proxy.connections >= 2
-
-
 def test_a_connection_that_kazoo_has_given_up_is_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[KazooClient] = []
     start = KazooClient.start_async
@@ -92,7 +83,7 @@ def test_a_connection_that_kazoo_has_given_up_is_replaced(world: World, monkeypa
 
 
 def test_a_grant_whose_reply_was_lost_is_found_again_and_not_taken_twice(world: World, proxy: Proxy) -> None:
-    provider, looking = world.writer("one", lease_s=6.0, port=proxy.port), world.writer("looks")
+    provider, looking = world.writer("one", lease_s=6.0, port=proxy.port), world.writer("looks", lease_s=30.0)
     provider.probe()
     proxy.drop_replies()
     with ThreadPoolExecutor(1) as pool:
@@ -109,7 +100,7 @@ def test_a_grant_whose_reply_was_lost_is_found_again_and_not_taken_twice(world: 
 
 
 def test_giving_up_after_a_lost_reply_leaves_no_node_behind(world: World, proxy: Proxy) -> None:
-    provider, looking = world.writer("one", lease_s=20.0, port=proxy.port), world.writer("looks")
+    provider, looking = world.writer("one", lease_s=20.0, port=proxy.port), world.writer("looks", lease_s=30.0)
     provider.probe()
     proxy.drop_replies()
     with pytest.raises(ProviderUnavailable):
@@ -244,6 +235,17 @@ def test_a_release_whose_reply_was_lost_or_that_cannot_be_sent_frees_the_lock_al
     take(other, 8).ensure_active()
 
 
+def test_a_greeting_that_nobody_answers_costs_a_part_of_the_session_and_not_the_lock(world: World, proxy: Proxy) -> None:
+    holder = world.writer("holder", lease_s=12.0, port=proxy.port)
+    lease = take(holder, 12)
+    proxy.drop_replies(1)
+    proxy.interrupt()
+    eventually(lambda: proxy.dropped == 1)
+    lease.ensure_active()
+    assert lease.lost is None
+    holder.release(lease)
+
+
 def test_a_server_that_restarts_with_its_data_keeps_the_lock_for_its_holder(tmp_path: Path) -> None:
     with zookeeper_server(tmp_path, own=True) as server:
         world = World(server)
@@ -256,7 +258,7 @@ def test_a_server_that_restarts_with_its_data_keeps_the_lock_for_its_holder(tmp_
             server.stop()
             eventually(lambda: lease.is_doubtful)
             server.start()
-            # What is left of the lease is for the restart, so it is nearly as long as the server allows.
+            # A server that is just starting may lose the greeting of a client, which costs a third of its session.
             lease.ensure_active()
             assert not taking.done()
             holder.release(lease)
@@ -285,7 +287,7 @@ def test_a_held_lock_survives_the_loss_of_the_leader(tmp_path: Path) -> None:
 def test_leases_are_never_longer_than_the_session_that_the_server_grants(world: World, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="40 s"):
         take(world.writer("long", lease_s=900.0), 5)
-    assert nodes(world.writer("looks")) == []
+    assert nodes(world.writer("looks", lease_s=30.0)) == []
     provider = world.writer("one", lease_s=60.0)
     lease = take(provider, 12)
     assert lease.lease_s == 40.0 and lease.remaining_s() <= 40.0
