@@ -50,7 +50,7 @@ class Stage:
     @property
     def environment(self) -> dict[str, str]:
         """Stages that run at once measure coverage into files of their own, which `coverage combine` finds."""
-        return {**os.environ, "COVERAGE_FILE": f"{COVERAGE}.{self.name}"}
+        return {**os.environ, "COVERAGE_FILE": f"{COVERAGE.absolute()}.{self.name}"}
 
     def command(self, more: Sequence[str] = ()) -> list[str]:
         """A module that cannot be imported does not keep others from running; the results have what a failed test printed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -89,6 +90,30 @@ class ServerPromises(Promises):
         after = two.acquire(wait_s=3 + SLACK_S)
         assert after.token > lease.token
         two.release(after)
+
+    @column("lost reply")
+    def test_a_renewal_whose_answer_is_lost_does_not_lose_the_lock(self, arena: Arena, proxy: Proxy) -> None:
+        one, two = arena.writer("one", lease_s=LONG_S, proxy=proxy), arena.writer("two")
+        lease = one.acquire(wait_s=12)
+        proxy.drop_replies(1)
+        with suppress(ProviderUnavailable):
+            one.renew(lease)
+        assert proxy.dropped == 1
+        lease.ensure_active()
+        assert arena.until(lambda: _renewed(one, lease)) == "kept"
+        assert taken(two) is None
+        one.release(lease)
+
+    @column("lost reply")
+    def test_giving_up_takes_back_a_grant_that_nobody_heard_of(self, arena: Arena, proxy: Proxy) -> None:
+        one, two = arena.writer("one", lease_s=2 * LONG_S, proxy=proxy), arena.writer("two")
+        one.release(one.acquire(wait_s=12))
+        proxy.drop_replies(1)
+        with suppress(ProviderUnavailable):  # or it finds its grant again
+            one.release(one.acquire(wait_s=0))
+        assert proxy.dropped == 1
+        # Long before the lease would end.
+        two.release(two.acquire(wait_s=LONG_S))
 
 
 def _answers(provider: LockProvider) -> bool:

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from lakelock.clock import SystemRuntime
+from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
+from lakelock.data_locks.zookeeper.nodes import TABLE_QUEUE
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
@@ -34,24 +36,22 @@ LEASE_S = 1.5
 _numbers = count()
 
 
-def expire(provider: ZooKeeperLockProvider) -> None:
-    """End the session that has this writer's node behind its back, as the server does with one that is silent."""
-    hosts, _, path = provider.identity.partition("://")[2].partition("/")
-    end_session(hosts, f"/{path}", provider.writer)
+def expire(locks: ZooKeeperLockProvider | ZooKeeperDataLocks) -> None:
+    """End the session that has this writer's node behind its back, as the server does with one that is silent.
 
-
-def end_session(hosts: str, queue: str, writer: WriterIdentity) -> None:
-    """On return the session that has the writer's node in a queue has ended; the writer, who lost its connection, learns it.
-
+    On return it has ended; the writer, who lost its connection, learns it.
     A twin takes the session over and closes it. The writer comes back within some 20 ms and takes the session over in turn; a
     twin that was not faster has ended nothing, and another one follows.
     """
     from kazoo.client import KazooClient
 
+    hosts, _, path = locks.identity.partition("://")[2].partition("/")
+    queue = f"/{path}/{TABLE_QUEUE}" if isinstance(locks, ZooKeeperDataLocks) else f"/{path}"
     looking = KazooClient(hosts)
     looking.start(30)
+    looking.sync(queue)
     found = {name: looking.get(f"{queue}/{name}") for name in looking.get_children(queue)}
-    (name,) = (name for name, (data, _) in found.items() if writer.writer_id.encode() in data)
+    name = next(name for name, (data, _) in found.items() if locks.writer.writer_id.encode() in data)
     session = found[name][1].ephemeralOwner
 
     def is_over() -> bool:
