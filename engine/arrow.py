@@ -50,12 +50,13 @@ class ArrowEngine:
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Append the rows; keys are not looked up. Rows outside `partition`, if it is named, are an `InputError`."""
-
-        def work(tx: Transaction) -> Committed:
-            batch = self._batch(tx, rows)
-            return tx.commit(batch.new_files(batch.by_partition()), schema=batch.schema)
-
+        work = partial(self.insert_in, rows=rows)
         return with_retries(self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition)
+
+    def insert_in(self, tx: Transaction, rows: pa.Table) -> Committed:
+        """Append the rows as the only write of a transaction that may have read before."""
+        batch = self._batch(tx, rows)
+        return tx.commit(batch.new_files(batch.by_partition()), schema=batch.schema)
 
     def upsert(
         self,
