@@ -20,6 +20,7 @@ from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.recorded_index import settle_index
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
@@ -93,6 +94,7 @@ class Coordinator:
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
         self.ensure_same_provider(record=records_lock)
+        settle_index(self.table)
         replaces = operation in OVERWRITES if overwrites is None else overwrites
         action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
         baseline, heartbeat = begin(self.table, operation, action)

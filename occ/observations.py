@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lakelock.table.buckets import BucketIndex
+
 
 @dataclass
 class Observations:
@@ -21,6 +23,9 @@ class Observations:
     """The newest known commit of another engine, empty as long as only pending instants were met."""
     known_ours: frozenset[str] = frozenset()
     """Instants that lakelock was writing when this process last looked who is still alive."""
+    index: BucketIndex | None = None
+    """The buckets that the table has on record, once `index_known`: such a record never changes."""
+    index_known: bool = False
     timeline_files: int = 0
     """How many files the newest listing of the timeline showed."""
     rollback_targets: dict[str, str] = field(default_factory=dict)
