@@ -51,7 +51,10 @@ class ArrowEngine:
     def insert(
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
-        """Append the rows; keys are not looked up. In a table with buckets their file groups are rewritten. Rows outside `partition`, if it is named, are an `InputError`."""
+        """Append the rows; keys are not looked up. In a table with buckets their file groups are rewritten.
+
+        Rows outside `partition`, if it is named, are an `InputError`.
+        """
 
         def work(tx: Transaction) -> Committed:
             batch = self._batch(tx, rows)

@@ -98,7 +98,13 @@ def rewrite_group(
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
         source, ordering = storage.open_input(base.key), context.properties.ordering_field
         counts = kernels.rewrite(
-            source, base.key, writer, context.schema, upserts=upserts, doomed=doomed, added=added,
+            source,
+            base.key,
+            writer,
+            context.schema,
+            upserts=upserts,
+            doomed=doomed,
+            added=added,
             ordering_field=ordering,
         )
         writer.close()

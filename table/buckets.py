@@ -1,7 +1,7 @@
 """Hudi's simple bucket index: how many buckets each partition has, by which key columns, and how they are named.
 
-Every row's file group is told by its key: a partition has at most one file group for each bucket, and its file id begins with the
-bucket's number (Hudi 1.2, `BucketIdentifier`). So an upsert looks up nothing.
+Every row's file group is told by its key: a partition has at most one file group for each bucket, and its file id begins with
+the bucket's number (Hudi 1.2, `BucketIdentifier`). So an upsert looks up nothing.
 """
 
 from __future__ import annotations

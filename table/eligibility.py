@@ -112,11 +112,14 @@ def check_files(properties: TableProperties, snapshot: Snapshot) -> None:
         raise _refused(properties, "write", [refusal], next_step(properties, [refusal]))
 
 
-_TWO_OF_A_BUCKET = "roll the later of their two commits back with Hudi's procedure rollback_to_instant, as Java asks for it, too"
+_TWO_OF_A_BUCKET = (
+    "roll the later of their two commits back with Hudi's procedure rollback_to_instant, as Java asks for it, too"
+)
 _UNKNOWN_BUCKETS = Refusal(
     "its file groups are buckets of Hudi's bucket index, and nothing says how many there are",
     'tell lakelock\'s writers by the setting write.index = "bucket:N", where N is hoodie.bucket.index.num.buckets of its Java '
     "writers",
+    f"{INDEX_TYPE}=SIMPLE",
 )
 
 

@@ -188,9 +188,7 @@ class ArrowKernels:
         upserts: Keyed | None, doomed: DeleteMask | None, added: Keyed | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         with BaseFile(source, name) as stored:
-            return rewrite(
-                stored, file, schema, upserts=upserts, doomed=doomed, added=added, ordering_field=ordering_field
-            )
+            return rewrite(stored, file, schema, upserts=upserts, doomed=doomed, added=added, ordering_field=ordering_field)
 
 
 ARROW = ArrowKernels()

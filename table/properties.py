@@ -84,7 +84,7 @@ class TableProperties:
         return cls(values)
 
     def indexed(self, index: BucketIndex | None) -> TableProperties:
-        """These properties of a table whose rows lie in buckets. Java keeps that in the options of its writers, not in the file."""
+        """These properties of a table whose rows lie in buckets, which Java keeps in the options of its writers only."""
         if index is None:
             return self
         return TableProperties({**self.values, **index.hashing(self.record_keys).as_values()})

@@ -1,4 +1,4 @@
-"""The index of a Java writer's properties file in our terms: where it says that rows lie in buckets, lakelock places them there, too."""
+"""The index of a Java writer's properties file in our terms: where rows lie in buckets, lakelock places them there, too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def index_of(properties: Mapping[str, str]) -> tuple[object, str] | None:
         return None
     if said[_ENGINE].upper() not in ("", "SIMPLE"):
         hint = f"lakelock writes buckets of {_ENGINE}=SIMPLE; it reads the others"
-        return Refused(f"{_ENGINE}={said[_ENGINE]} moves rows between buckets in ways that lakelock does not follow", hint), _ENGINE
+        return Refused(
+            f"{_ENGINE}={said[_ENGINE]} moves rows between buckets in ways that lakelock does not follow", hint
+        ), _ENGINE
     if said[_EXPRESSIONS]:
         hint = "lakelock writes tables with the same number of buckets in each partition; it reads the others"
         return Refused(f"{_EXPRESSIONS} gives partitions different numbers of buckets", hint), _EXPRESSIONS

@@ -1,4 +1,4 @@
-"""Tables whose rows lie in buckets: each key has its file group by name, whoever writes it, and there is one for each bucket."""
+"""Tables whose rows lie in buckets: a key's file group has its name from the key, and each bucket has one file group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TableError
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import check_definition, create_table
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings, WriteSettings
@@ -105,7 +104,7 @@ def test_an_insert_rewrites_the_file_group_of_its_bucket_and_looks_at_no_key(sto
         engine.insert(rows((key, 1, "m1")))
         again = engine.insert(rows((key, 2, "m1")))
         assert stored(engine) == [(key, 1, "m1"), (key, 2, "m1")]
-        assert (again.rows_written, again.files) == (2, 1)
+        assert (again.rows_inserted, again.rows_updated, again.files) == (1, 0, 1)
         assert len(ensure_placed(storage)) == 1
 
 
@@ -259,7 +258,12 @@ def test_a_table_of_java_is_refused_until_a_writer_says_how_many_buckets_it_has(
 
 @pytest.mark.parametrize(
     ("index", "said"),
-    [("bucket:8", "puts the key"), ("bucket:2", "none of them"), ("bucket:4:month", "no key column"), ("bucket:x", "number of buckets")],
+    [
+        ("bucket:8", "puts the key"),
+        ("bucket:2", "none of them"),
+        ("bucket:4:month", "no key column"),
+        ("bucket:x", "number of buckets"),
+    ],
 )
 def test_a_wrong_word_about_buckets_is_found_before_anything_is_written(storage: LocalStorage, index: str, said: str) -> None:
     javas(storage)
@@ -296,12 +300,6 @@ def test_the_record_of_a_later_version_is_not_misread(storage: LocalStorage) -> 
 
 def test_a_big_bucket_stays_one_file(storage: LocalStorage) -> None:
     small = Settings(lock=QUICK.lock, heartbeat=QUICK.heartbeat, write=WriteSettings(target_file_rows=3))
-    with Coordinator.open(location_of(storage), small, storage=storage) as coordinator:
+    with writer(storage, small) as coordinator:
         ArrowEngine(coordinator).insert(many(40))
     assert len(ensure_placed(storage)) == 4
-
-
-def location_of(storage: LocalStorage):  # type: ignore[no-untyped-def]
-    from lakelock.storage.location import StorageLocation
-
-    return StorageLocation(storage.uri)
