@@ -210,6 +210,12 @@ class Place:
     buckets: dict[tuple[str, int], KeyedRows] = field(default_factory=dict)
 
     @property
+    def new_targets(self) -> list[tuple[str, int | None, KeyedRows]]:
+        """Partition, bucket if there are buckets, and rows of each new file group; without buckets of one or several."""
+        plain = [(partition, None, rows) for partition, rows in self.new.items()]
+        return [*plain, *((partition, bucket, rows) for (partition, bucket), rows in self.buckets.items())]
+
+    @property
     def claims(self) -> list[FileGroupId]:
         """The names under which the new buckets are claimed."""
         return [bucket_group(partition, bucket) for partition, bucket in self.buckets]
@@ -287,9 +293,8 @@ class Batch:
         return place
 
     def new_files(self, place: Place) -> list[WriteStat]:
-        targets = [(partition, None, rows) for partition, rows in place.new.items()]
         stats: list[WriteStat] = []
-        for partition, bucket, keyed in [*targets, *((*target, rows) for target, rows in place.buckets.items())]:
+        for partition, bucket, keyed in place.new_targets:
             stats += write_new_files(
                 self.context, partition, [keyed.rows], self.task(), bucket=bucket,
                 storage=self.storage, runtime=self.runtime, kernels=self.kernels,

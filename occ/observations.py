@@ -26,6 +26,8 @@ class Observations:
     index: BucketIndex | None = None
     """The buckets that the table has on record, once `index_known`: such a record never changes."""
     index_known: bool = False
+    foreign_buckets: bool = False
+    """Whether a commit of another engine was met whose files look like buckets."""
     timeline_files: int = 0
     """How many files the newest listing of the timeline showed."""
     rollback_targets: dict[str, str] = field(default_factory=dict)

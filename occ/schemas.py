@@ -16,6 +16,7 @@ from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.eligibility import look_like_buckets
 from lakelock.table.evolution import merged
 from lakelock.table.instants import Instant
 from lakelock.table.properties import TableProperties
@@ -65,6 +66,8 @@ class SchemaHistory:
             # One that is archived by now, or was rolled back, tells nothing of who writes today.
             if beside and timeline.state_of(beside) is not None:
                 self._table.observed.met_foreign(beside)
+            if other.is_foreign and look_like_buckets(group.file_id for group in other.files):
+                self._table.observed.foreign_buckets = True
             self._known[instant.requested] = other.schema_json
         return self._known[instant.requested]
 

@@ -87,7 +87,8 @@ def string_hashes(texts: pa.Array) -> Hashes:
     weights = powers[np.repeat(ends, lengths) - 1 - np.arange(len(units))]
     # What is summed beyond 32 bits is lost, as in Java.
     sums = np.concatenate(([0], np.cumsum(units.astype(np.uint32) * weights, dtype=np.uint32))).astype(np.uint32)
-    return sums[ends] - sums[ends - lengths]
+    found: Hashes = sums[ends] - sums[ends - lengths]
+    return found
 
 
 def list_hash(values: Sequence[str | None]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -90,10 +90,7 @@ def why_files_misfit(properties: TableProperties, snapshot: Snapshot) -> Refusal
     what kind, or they are not the buckets that the table is said to have."""
     index = properties.bucket_index
     if index is None:
-        prefixes = {file.file_id[:8] for file in snapshot.files}
-        if prefixes and all(bucket_of(prefix) is not None and prefix.startswith("000") for prefix in prefixes):
-            return _UNKNOWN_BUCKETS
-        return None
+        return _UNKNOWN_BUCKETS if look_like_buckets(file.file_id for file in snapshot.files) else None
     seen: set[FileGroupId] = set()
     for file in snapshot.files:
         bucket, group = bucket_of(file.file_id), bucket_of_group(file.group)
@@ -103,6 +100,12 @@ def why_files_misfit(properties: TableProperties, snapshot: Snapshot) -> Refusal
             return Refusal(f"two file groups of one partition are bucket {bucket}: {file.key} is one", _TWO_OF_A_BUCKET)
         seen.add(group)
     return None
+
+
+def look_like_buckets(file_ids: Iterable[str]) -> bool:
+    """Whether all of these file ids begin with a number as buckets have it. A random file id hardly ever does."""
+    prefixes = {file_id[:8] for file_id in file_ids}
+    return bool(prefixes) and all(bucket_of(prefix) is not None and prefix.startswith("000") for prefix in prefixes)
 
 
 def check_files(properties: TableProperties, snapshot: Snapshot) -> None:

@@ -9,6 +9,7 @@ import pytest
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import parse_java_properties
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.eligibility import (
     check_readable,
     check_writable,
