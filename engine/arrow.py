@@ -55,15 +55,16 @@ class ArrowEngine:
 
         Rows outside `partition`, if it is named, are an `InputError`.
         """
-
-        def work(tx: Transaction) -> Committed:
-            batch = self._batch(tx, rows)
-            place = batch.placed(batch.by_partition())
-            tx.claim((file.group for file, _ in place.known), place.claims)
-            added = [batch.rewritten(file, added=rows) for file, rows in place.known]
-            return tx.commit([*added, *batch.new_files(place)], schema=batch.schema)
-
+        work = partial(self.insert_in, rows=rows)
         return with_retries(self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition)
+
+    def insert_in(self, tx: Transaction, rows: pa.Table) -> Committed:
+        """Append the rows as the only write of a transaction that may have read before."""
+        batch = self._batch(tx, rows)
+        place = batch.placed(batch.by_partition())
+        tx.claim((file.group for file, _ in place.known), place.claims)
+        added = [batch.rewritten(file, added=mine) for file, mine in place.known]
+        return tx.commit([*added, *batch.new_files(place)], schema=batch.schema)
 
     def upsert(
         self,
@@ -142,8 +143,8 @@ class ArrowEngine:
         batch = self._batch_of(tx, tx.schema, None)
         groups = [file for file in tx.snapshot().files if read.matches([file]) is not None]
         tx.claim(file.group for file in groups)
-        doomed = self._kernels.satisfying(condition)
-        return tx.commit([batch.rewritten(file, doomed=doomed) for file in groups])
+        delete_mask = self._kernels.satisfying(condition)
+        return tx.commit([batch.rewritten(file, delete_mask=delete_mask) for file in groups])
 
     def _delete_keys(self, tx: Transaction, keys: pa.Table) -> Committed:
         batch = self._batch_of(tx, tx.schema, keys)
@@ -151,7 +152,7 @@ class ArrowEngine:
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
         known = batch.tagged(keyed).known
         tx.claim(file.group for file, _ in known)
-        return tx.commit([batch.rewritten(file, doomed=self._kernels.among(found)) for file, found in known])
+        return tx.commit([batch.rewritten(file, delete_mask=self._kernels.among(found)) for file, found in known])
 
     def overwrite_partitions(
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
@@ -306,10 +307,10 @@ class Batch:
         file: DataFile,
         *,
         upserts: KeyedRows | None = None,
-        doomed: DeleteMask | None = None,
+        delete_mask: DeleteMask | None = None,
         added: KeyedRows | None = None,
     ) -> WriteStat:
         return rewrite_group(
-            self.context, file, self.task(), upserts=upserts, doomed=doomed, added=added,
+            self.context, file, self.task(), upserts=upserts, delete_mask=delete_mask, added=added,
             storage=self.storage, runtime=self.runtime, kernels=self.kernels,
         )  # fmt: skip

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
-from lakelock.errors import RolledBackError
+from lakelock.errors import RolledBackError, StorageError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
@@ -75,7 +76,9 @@ class Coordinator:
         single = settings.concurrency.mode == "SINGLE_WRITER"
         provider = None if single else open_provider(settings, storage, runtime, writer, events)
         table = OpenTable(location, storage, runtime, settings, provider, writer, events, DecisionLog(storage))
-        return cls(table, with_index(table, properties))
+        with suppress(StorageError):  # a reader needs no index, and a writer asks again
+            properties = with_index(table, properties)
+        return cls(table, properties)
 
     def begin(
         self,
@@ -90,7 +93,7 @@ class Coordinator:
 
         `overwrites` lets it replace whole partitions (default: by the operation's name). `tag` is kept in the commit.
         `ConflictError` (rule application-transaction) if the `application` has committed this version, or a later one.
-        Without `records_lock` the table's first writer does not record its lock yet, nor removes anything under it: for a job
+        Without `records_lock` the table's first writer does not record its lock yet, and removes nothing under it: for a job
         that cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
@@ -116,10 +119,10 @@ class Coordinator:
         return Transaction(self.table, baseline, heartbeat, schema, application, tag)
 
     def adopt(self, detached: Detached) -> Transaction:
-        """Go on with a transaction that another process of the same job began. `RolledBackError` when it is lost.
+        """Continue a transaction that another process of the same job began. `RolledBackError` when it is lost.
 
-        It may bring an application that `begin` was not told: `ConflictError`, and the transaction is withdrawn, if that had
-        applied this version by then.
+        It may name an application that `begin` was not given. If that has applied this version already, the transaction is
+        withdrawn and this raises `ConflictError`.
         """
         heartbeat = Heartbeat.resume(self.table.storage, detached.heartbeat, self.table.runtime)
         if heartbeat is None:
@@ -203,7 +206,7 @@ class Coordinator:
             table.observed.same_lock = True
 
     def close(self) -> None:
-        """Let go of the lock service. Never raises."""
+        """Close the connection to the lock service. Never raises."""
         self.data.close()
         if self.table.provider is not None:
             self.table.provider.close()

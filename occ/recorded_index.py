@@ -22,17 +22,15 @@ _PROBED_FILES, _PROBED_KEYS = 4, 1000
 
 
 def recorded_index(storage: Storage) -> BucketIndex | None:
-    """The index that the table has on record, None if it has none. One request, or two if there is one."""
+    """The index that the table has on record, None if it has none. One request."""
     stored = storage.get(layout.INDEX)
     if stored is None:
         return None
     try:
-        index = BucketIndex.from_bytes(stored.data)
+        return BucketIndex.from_bytes(stored.data)
     except ValueError as error:
         hint = "upgrade lakelock, or restore the file from a backup"
         raise StorageError(f"{layout.INDEX} is not readable: {error}", hint=hint) from error
-    _refuse_other_layouts(storage)
-    return index
 
 
 def record_index(storage: Storage, index: BucketIndex) -> None:
@@ -56,7 +54,13 @@ def current_properties(table: OpenTable) -> TableProperties:
 
 
 def settle_index(table: OpenTable) -> None:
-    """Bring the setting `write.index` and the table together: equal, or recorded now; `TableError` if they differ."""
+    """Bring the setting `write.index` and the table together: equal, or recorded now; `TableError` if they differ.
+
+    Also if Java has given the table buckets of another kind since. No request where there is neither setting nor record.
+    """
+    if table.observed.index is not None and not table.observed.index_checked:
+        _refuse_other_layouts(table.storage)
+        table.observed.index_checked = True
     if not table.settings.write.index:
         return
     properties = current_properties(table)

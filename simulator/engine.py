@@ -135,11 +135,12 @@ class _AttemptedTwice(Batch):
                 self.follow(self.context.instant, late)
         return stats
 
-    def rewritten(self, file: DataFile, *, upserts: Any = None, doomed: Any = None, added: Any = None) -> WriteStat:
+    def rewritten(self, file: DataFile, *, upserts: Any = None, delete_mask: Any = None, added: Any = None) -> WriteStat:
         task, attempt = self.task(), 0
         while True:
             stat = rewrite_group(
-                self.context, file, TaskToken(task.partition, 0, attempt), upserts=upserts, doomed=doomed, added=added,
+                self.context, file, TaskToken(task.partition, 0, attempt),
+                upserts=upserts, delete_mask=delete_mask, added=added,
                 storage=self.storage, runtime=self.runtime, kernels=self.kernels,
             )  # fmt: skip
             attempt += 1
@@ -147,7 +148,14 @@ class _AttemptedTwice(Batch):
                 break
         if self.follow is not None:
             late = partial(
-                rewrite_group, self.context, file, _LATE, upserts=upserts, doomed=doomed, added=added, kernels=self.kernels
+                rewrite_group,
+                self.context,
+                file,
+                _LATE,
+                upserts=upserts,
+                delete_mask=delete_mask,
+                added=added,
+                kernels=self.kernels,
             )
             self.follow(self.context.instant, late)
         return stat

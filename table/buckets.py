@@ -89,12 +89,12 @@ class BucketIndex:
     def from_bytes(cls, data: bytes) -> BucketIndex:
         """`ValueError` for bytes that are no record of an index, or that of a later lakelock version."""
         found = JsonObject.parse(data)
-        if found.whole("format") != FORMAT or found.text("kind") != "bucket":
+        if found.integer("format") != FORMAT or found.text("kind") != "bucket":
             raise ValueError("a later version wrote it")
         fields = found.items("fields")
         if not all(isinstance(name, str) for name in fields):
             raise ValueError("fields has something else than names")
-        return cls(found.whole("buckets", at_least=1), tuple(fields))
+        return cls(found.integer("buckets", at_least=1), tuple(fields))
 
     def __str__(self) -> str:
         return f"bucket:{self.count}:{','.join(self.fields)}" if self.fields else f"bucket:{self.count}"

@@ -171,7 +171,7 @@ def _written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Wr
             positions = gone.get(target)
             doomed = None if positions is None else AtPositions(np.frombuffer(b"".join(positions), "<i8"))
             upserts, added = (keyed, None) if plan.how == "upsert" else (None, keyed)
-            yield rewrite_group(context, plan.files[target], task, upserts=upserts, added=added, doomed=doomed)
+            yield rewrite_group(context, plan.files[target], task, upserts=upserts, added=added, delete_mask=doomed)
         elif keyed is not None:
             yield from write_new_files(context, target[0], [keyed.rows], task, bucket=target[1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import ConflictError, EarlyConflictError, InputError, TableError
+from lakelock.errors import ConflictError, EarlyConflictError, InputError, StorageError, TableError
 from lakelock.occ.create import check_definition, create_table
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings, WriteSettings
@@ -183,7 +184,8 @@ def test_writers_of_different_buckets_or_partitions_do_not_meet(storage: LocalSt
 
 def test_retried_writers_of_one_bucket_all_end_in_it(storage: LocalStorage) -> None:
     keys = in_one_bucket(6)
-    with writer(storage) as one, writer(storage) as other:
+    patient = replace(QUICK, retry=RetrySettings(attempts=100, first_wait_s=0.01, longest_wait_s=0.1, holder_wait_s=10))
+    with writer(storage, patient) as one, writer(storage, patient) as other:
         engines = [ArrowEngine(one), ArrowEngine(other)]
         SystemRuntime().gather(
             [lambda k=key, e=engines[n % 2]: e.upsert(rows((k, 1, "m1"))) for n, key in enumerate(keys)], limit=4
@@ -281,8 +283,10 @@ def test_a_word_against_the_record_is_refused(storage: LocalStorage) -> None:
 
 def test_buckets_whose_number_differs_by_partition_are_refused_by_name(storage: LocalStorage) -> None:
     storage.put(f"{layout.HUDI_BUCKETS}/partition_bucket_index_meta/configs/00000000000000.hashing_config", b"{}")
-    with writer(storage) as coordinator, pytest.raises(TableError, match="hoodie.bucket.index.partition.expressions"):
-        coordinator.begin("INSERT")
+    with writer(storage) as coordinator:
+        with pytest.raises(TableError, match="hoodie.bucket.index.partition.expressions"):
+            coordinator.begin("INSERT")
+        assert ArrowEngine(coordinator).read().num_rows == 0
 
 
 def test_a_file_that_is_no_bucket_stops_writers(storage: LocalStorage) -> None:
@@ -294,8 +298,10 @@ def test_a_file_that_is_no_bucket_stops_writers(storage: LocalStorage) -> None:
 
 def test_the_record_of_a_later_version_is_not_misread(storage: LocalStorage) -> None:
     storage.put(layout.INDEX, b'{"format": 2, "kind": "bucket", "buckets": 4, "fields": []}')
-    with writer(storage) as coordinator, pytest.raises(Exception, match="a later version wrote it"):
-        coordinator.begin("INSERT")
+    with writer(storage) as coordinator:
+        with pytest.raises(StorageError, match="a later version wrote it"):
+            coordinator.begin("INSERT")
+        assert ArrowEngine(coordinator).read().num_rows == 0
 
 
 def test_a_big_bucket_stays_one_file(storage: LocalStorage) -> None:
