@@ -6,6 +6,7 @@ A file that could not be finished is deleted if possible; its marker stays and s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
@@ -21,6 +22,7 @@ from lakelock.occ.steps import Step, reached
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
 from lakelock.table import layout
+from lakelock.table.buckets import new_file_id
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
 from lakelock.table.kernels import ARROW, Kernels, KeyedRows
 from lakelock.table.keyed import Keyed
@@ -43,20 +45,24 @@ def write_new_files(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
+    bucket: int | None = None,
 ) -> list[WriteStat]:
     """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows, no file.
 
-    A file is closed at `write.target_file_rows`. On an error the files of this call are deleted, if storage answers.
+    A file is closed at `write.target_file_rows`, unless all rows are those of one `bucket`, which has one file group.
+    On an error none of the files of this call remains, if storage lets them go.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     uuid, rows = runtime.uuid(), _Rows(context, tables, kernels)
     stats: list[WriteStat] = []
     try:
         while rows.more():
-            file = DataFile(partition, f"{uuid}-{len(stats)}", str(task), context.instant)
+            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, uuid)
+            file = DataFile(partition, file_id, str(task), context.instant)
             if not stats:
                 _announce_partition(storage, context.instant, partition)
-            stats.append(_write_new_file(context, file, rows, storage, runtime, kernels))
+            most_rows = context.settings.write.target_file_rows if bucket is None else sys.maxsize
+            stats.append(_write_new_file(context, file, rows, most_rows, storage, runtime, kernels))
     except BaseException:
         _remove(storage, [stat.path for stat in stats if stat.path])
         raise
@@ -70,11 +76,14 @@ def rewrite_group(
     *,
     upserts: Keyed | None = None,
     delete_mask: DeleteMask | None = None,
+    added: Keyed | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> WriteStat:
     """Write the next slice of the file group of `base`, without the rows of `delete_mask` and with `upserts` (one per key).
+
+    The `added` rows come last, whatever their keys.
 
     Columns that the `upserts` lack keep their stored values.
     """
@@ -90,7 +99,14 @@ def rewrite_group(
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
         source, ordering = storage.open_input(base.key), context.properties.ordering_field
         counts = kernels.rewrite(
-            source, base.key, writer, context.schema, upserts=upserts, delete_mask=delete_mask, ordering_field=ordering
+            source,
+            base.key,
+            writer,
+            context.schema,
+            upserts=upserts,
+            delete_mask=delete_mask,
+            added=added,
+            ordering_field=ordering,
         )
         writer.close()
         size_bytes = output.tell()
@@ -121,12 +137,12 @@ class _Rows:
 
 
 def _write_new_file(
-    context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime, kernels: Kernels
+    context: WriteContext, file: DataFile, rows: _Rows, most_rows: int, storage: Storage, runtime: Runtime, kernels: Kernels
 ) -> WriteStat:
-    began_s, target = runtime.monotonic_s(), context.settings.write.target_file_rows
+    began_s = runtime.monotonic_s()
     with _announced_file(context, file, storage, runtime) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-        while writer.rows < target and (part := rows.take(target - writer.rows)) is not None:
+        while writer.rows < most_rows and (part := rows.take(most_rows - writer.rows)) is not None:
             writer.add_new(part.rows, part.keys)
         count, size_bytes = writer.close().rows, output.tell()
     return WriteStat(

@@ -33,6 +33,7 @@ from lakelock.occ.foreign.single_writer import notice_second_writer
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.publish import Publication, finish_head, publish
+from lakelock.occ.recorded_index import current_properties
 from lakelock.occ.recovery.ending import outcome_unknown
 from lakelock.occ.schemas import schema_after
 from lakelock.occ.steps import Step, reached
@@ -42,7 +43,6 @@ from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import later_than
 from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
@@ -118,7 +118,7 @@ class Commit:
                 self._own.learn(News.FOUND)
                 return self._publish(mine, timeline, lease)
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
-            check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
+            check_unchanged(baseline, current_properties(table), self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
             finish_head(table, view, timeline)
             others = commits_since(table.storage, baseline, timeline, decisions, self._others)

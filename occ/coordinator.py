@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
-from lakelock.errors import RolledBackError
+from lakelock.errors import RolledBackError, StorageError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
@@ -20,6 +21,7 @@ from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
@@ -28,11 +30,12 @@ from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
-from lakelock.table.eligibility import check_readable
+from lakelock.table.eligibility import check_files, check_readable
 from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
+from lakelock.table.timeline import Timeline
 
 
 class Coordinator:
@@ -73,6 +76,8 @@ class Coordinator:
         single = settings.concurrency.mode == "SINGLE_WRITER"
         provider = None if single else open_provider(settings, storage, runtime, writer, events)
         table = OpenTable(location, storage, runtime, settings, provider, writer, events, DecisionLog(storage))
+        with suppress(StorageError):  # a reader needs no index, and a writer asks again
+            properties = with_index(table, properties)
         return cls(table, properties)
 
     def begin(
@@ -93,6 +98,7 @@ class Coordinator:
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
         self.ensure_same_provider(record=records_lock)
+        settle_index(self.table)
         replaces = operation in OVERWRITES if overwrites is None else overwrites
         action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
         baseline, heartbeat = begin(self.table, operation, action)
@@ -100,6 +106,9 @@ class Coordinator:
             mine = Party(baseline.instant, operation, self.table.writer)
             self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
+            if self.table.observed.foreign_buckets and baseline.properties.bucket_index is None:
+                # An append looks at no file, and would put its rows beside the buckets.
+                check_files(baseline.properties, self._read_snapshot(baseline.timeline))
             if self.table.provider is None or self.table.observed.same_lock:
                 self._sweep(baseline)
             if self.table.provider is None:
@@ -155,7 +164,10 @@ class Coordinator:
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant."""
-        return read_snapshot(self.table.storage, self.table.timeline_of_one_moment(), as_of=as_of)
+        return self._read_snapshot(self.table.timeline_of_one_moment(), as_of)
+
+    def _read_snapshot(self, timeline: Timeline, as_of: str | None = None) -> Snapshot:
+        return read_snapshot(self.table.storage, timeline, as_of=as_of)
 
     def schema(self) -> TableSchema:
         """The table's schema now."""

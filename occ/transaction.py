@@ -49,7 +49,7 @@ from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.eligibility import check_no_buckets
+from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
@@ -88,6 +88,7 @@ class Transaction:
         self._reads: list[Read] = []
         self._overwritten: set[str] = set()
         self._claimed: set[FileGroupId] = set()
+        self._new_buckets: set[FileGroupId] = set()
         self._targets: tuple[Resource, ...] = ()
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
@@ -114,7 +115,7 @@ class Transaction:
             snapshot = read_snapshot(
                 self._table.storage, self.baseline.timeline, runtime=self._table.runtime, parallel=self._table.parallel_requests
             )
-            check_no_buckets(self.baseline.properties, snapshot)
+            check_files(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot
 
@@ -140,15 +141,19 @@ class Transaction:
             )
         self._overwritten.update(partitions)
 
-    def claim(self, groups: Iterable[FileGroupId]) -> None:
+    def claim(self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = ()) -> None:
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
+
+        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.
         """
         self._ensure_open()
         self.check_alive()
-        fresh = sorted(set(groups) - self._claimed)
+        made = set(new_buckets)
+        self._new_buckets |= made
+        fresh = sorted({*groups, *made} - self._claimed)
         ensure_within((g.partition for g in fresh), self._targets, f"{self.operation} {self.instant}")
         table = self._table
         if not fresh or not table.settings.concurrency.early_conflict_detection:
@@ -260,7 +265,7 @@ class Transaction:
         self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
     ) -> Commit:
         draft = PendingCommit.of(
-            self._work().wrote(stats, replaced),
+            self._work().wrote(stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
             stats,
             (replaced or {}) if self.baseline.action == Action.REPLACE_COMMIT.value else None,
             self.schema if schema is None or schema == self.schema else schema,
@@ -319,7 +324,8 @@ class Transaction:
         """What is known so far of what this transaction touches."""
         return Footprint(
             party=self.party,
-            rewritten=frozenset(self._claimed),
+            rewritten=frozenset(self._claimed - self._new_buckets),
+            new_buckets=frozenset(self._new_buckets),
             overwritten_partitions=frozenset(self._overwritten),
             reads=tuple(self._reads),
             application=self._application,

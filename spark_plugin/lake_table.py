@@ -55,6 +55,7 @@ class LakeTable(TableWrites, LockedReads):
         order_by: str | None = None,
         name: str | None = None,
         hive_style: bool = True,
+        index: str | None = None,
         if_not_exists: bool = False,
         config: str | Path | None = None,
         options: Mapping[str, object] | None = None,
@@ -65,6 +66,8 @@ class LakeTable(TableWrites, LockedReads):
 
         `key`: the columns that identify a row within its partition. `order_by`: of two versions of a row the one with the
         greater value wins; without it the later write does. `hive_style`: partition folders read `column=value`.
+        `index="bucket:16"`: the rows of each partition lie in 16 buckets by their keys' hash, as Hudi's simple bucket index has
+        them, so that an upsert looks up nothing; `"bucket:16:customer"` hashes only these key columns. It stays as it is.
         `if_not_exists`: a table that is there already is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)
@@ -79,6 +82,7 @@ class LakeTable(TableWrites, LockedReads):
             order_by=order_by,
             name=name,
             hive_style=hive_style,
+            index=index,
         )
         made = definition.make(location, SystemRuntime(), if_not_exists=if_not_exists)
         table = cls._open(spark, root, location, settings, application, listeners)

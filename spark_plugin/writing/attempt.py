@@ -23,6 +23,7 @@ from lakelock.spark_plugin.job_group import job_group
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.writing.reports import REPORT, received
 from lakelock.storage import Storage
+from lakelock.table.buckets import bucket_of_group
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write, require_columns
@@ -87,7 +88,9 @@ class Attempt:
         """Run a stage that writes files, and return their stats; one file per file group."""
         with self.jobs(what):
             stats = [report for report in self.collected(frame) if isinstance(report, WriteStat)]
-        twice = [group for group, count in Counter(stat.group for stat in stats).items() if count > 1]
+        in_buckets = self.properties.bucket_index is not None
+        groups = Counter(bucket_of_group(stat.group) if in_buckets else stat.group for stat in stats)
+        twice = [group for group, count in groups.items() if count > 1]
         if twice:
             raise WriteFailed(
                 f"two tasks wrote the file group {twice[0]}: the rows changed while they were being written",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,11 @@ import pyarrow as pa
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.parcels import Parcels
 from lakelock.spark_plugin.writing.routing import slot_of
+from lakelock.storage import Storage
+from lakelock.table.bucket_hash import buckets_of
+from lakelock.table.buckets import bucket_of
 from lakelock.table.fitting import conform
-from lakelock.table.index import tag
+from lakelock.table.index import Holding, Tags, tag
 from lakelock.table.keyed import Keyed
 from lakelock.table.partitions import partition_paths
 from lakelock.table.schema import TableSchema
@@ -87,7 +90,7 @@ def _tagged(
         at = np.flatnonzero(codes == code)
         keys = all_keys.take(pa.array(at)) if len(paths.dictionary) > 1 else all_keys
         numbers = numbered.get(partition, {})
-        tags = tag(keys, list(numbers), storage)
+        tags = _tags(plan, keyed, at, keys, list(numbers), storage)
         for holding in tags.holdings:
             number = numbers[holding.file]
             report.file_rows[number] = holding.rows
@@ -102,3 +105,19 @@ def _tagged(
             positions.append(at[tags.missing])
             routes.append(slots)
     return np.concatenate(positions), np.concatenate(routes)
+
+
+def _tags(
+    plan: TagPlan, keyed: Keyed, at: npt.NDArray[Any], keys: pa.Array, files: Sequence[DataFile], storage: Storage
+) -> Tags:
+    """The keys of one partition, at these positions of the chunk, looked up in its files: each in that of its bucket only."""
+    properties = plan.context.properties
+    if properties.bucket_index is None:
+        return tag(keys, files, storage)
+    buckets = buckets_of(keyed.pick(at), properties.bucket_index, properties.record_keys)
+    holdings: list[Holding] = []
+    for file in files:
+        mine = np.flatnonzero(buckets == bucket_of(file.file_id))
+        found = tag(keys.take(pa.array(mine)), [file], storage).holdings
+        holdings += [Holding(file, mine[holding.positions], holding.rows) for holding in found]
+    return Tags(len(keys), tuple(holdings))

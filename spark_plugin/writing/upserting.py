@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared, prepared_keys
+from lakelock.spark_plugin.writing.bucketing import write_buckets
 from lakelock.spark_plugin.writing.key_reads import KeysRead, LookedUp
+from lakelock.spark_plugin.writing.packing import pack_of
 from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, ROUTE
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting
 from lakelock.spark_plugin.writing.rewriting import RewritePlan, rewrite_stage
@@ -34,6 +36,9 @@ def upsert(attempt: Attempt, df: DataFrame) -> Written:
     missing = attempt.settings.missing_columns
     frame, schema = prepared(attempt, df, missing=missing)
     columns = columns_of_upserts(schema, arrow_schema(frame.schema), missing)
+    if attempt.properties.bucket_index is not None:
+        # Whoever writes one of these keys writes one of these file groups, so the keys need not be watched.
+        return Written(write_buckets(attempt, frame, columns, schema, "upsert"), schema)
     return _by_key(attempt, frame, columns, schema, deletes=False)
 
 
@@ -97,9 +102,3 @@ def _rewritten(attempt: Attempt, tagged: DataFrame, plan: RewritePlan) -> tuple[
     stage = reporting(REPORT_SCHEMA, partial(rewrite_stage, plan))
     packed = rows.repartition(plan.routes.packs, pack_of(plan.routes, ROUTE))
     return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"rewriting {len(plan.routes.rewritten)} file groups")
-
-
-def pack_of(routes: Routes, route: str) -> Column:
-    """What to shuffle by, for the number in the column `route`: one look-up in a constant array."""
-    values = ",".join(map(str, routes.pack_values))
-    return F.expr(f"element_at(cast(split('{values}', ',') as array<int>), {route} + 1)")
