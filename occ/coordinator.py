@@ -155,7 +155,9 @@ class Coordinator:
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant."""
-        return read_snapshot(self.table.storage, self.table.timeline_of_one_moment(), as_of=as_of)
+        table = self.table
+        timeline = table.timeline_of_one_moment()
+        return read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
 
     def schema(self) -> TableSchema:
         """The table's schema now."""

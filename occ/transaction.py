@@ -28,7 +28,7 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Claim
+from lakelock.markers.claims import Claim, OwnClaims
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
@@ -88,6 +88,7 @@ class Transaction:
         self._reads: list[Read] = []
         self._overwritten: set[str] = set()
         self._claimed: set[FileGroupId] = set()
+        self._unanswered: set[FileGroupId] = set()
         self._targets: tuple[Resource, ...] = ()
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
@@ -155,8 +156,10 @@ class Transaction:
             return
         claim = Claim(self.instant, table.writer, self.operation)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
+        self._unanswered.update(fresh)
         claimed, refused = claim_groups(table, context, fresh)
         self._claimed.update(claimed)
+        self._unanswered.difference_update(fresh)
         conflict = early_conflict(table, self.baseline, self._work(), refused)
         if conflict is not None:
             self._tell(EventKind.EARLY_CONFLICT, conflict)
@@ -298,7 +301,10 @@ class Transaction:
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
-        victim = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence)
+        # Whoever took this transaction for dead may have taken over its claims.
+        unsure = self._unanswered | (self._claimed if disturbed else set())
+        claims = OwnClaims(frozenset(self._claimed - unsure), frozenset(unsure))
+        victim = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence, claims)
         self.state = withdraw(self._table, victim, self._decision, disturbed=disturbed)
 
     def __enter__(self) -> Transaction:

@@ -94,6 +94,15 @@ class CountingStorage(Wrapped):
         return request()
 
 
+class PagedStorage(CountingStorage):
+    """Counts a listing by the pages of an object store that its reader asked for."""
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
+        for number, item in enumerate(super().list(prefix, start_after=start_after)):
+            self.requests["list"] += bool(number) and number % BATCH == 0
+            yield item
+
+
 class Fault(Enum):
     """What goes wrong with a request."""
 

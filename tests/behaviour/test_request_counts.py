@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
+from lakelock.errors import EarlyConflictError, StorageUnavailable
+from lakelock.identity import WriterIdentity
+from lakelock.markers.claims import Claim
+from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.waiting import wait_for
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
+from lakelock.table.layout import FileGroupId
 from lakelock.testing.runtime import ManualRuntime
-from tests.behaviour.tables import insert, new_table, put_file, writer
-from tests.faulty_storage import CountingStorage
+from tests.behaviour.tables import insert, memory_table, new_table, put_file, writer
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 LIMIT = 24
 
@@ -53,3 +62,160 @@ def test_claiming_a_file_group_takes_the_same_requests_with_1_and_with_100_live_
     for tx in live:
         tx.abort()
     assert counts == [2, 2, 2]
+
+
+def committed_files(inner: MemoryStorage, *file_ids: str) -> None:
+    for file_id in file_ids:
+        insert(writer(inner, Settings()), inner, "month=1", file_id)
+
+
+def claimed_by_others(inner: MemoryStorage, count: int) -> None:
+    """So many claims of writers that are at work."""
+    for number in range(count):
+        instant = f"2026112109351{number:04}"
+        inner.put(layout.heartbeat(instant), b"")
+        claim = Claim(instant, WriterIdentity(instant, "other", "host", 1, "me"), "UPSERT")
+        inner.put(layout.claim(FileGroupId("month=2", f"other{number}")), claim.to_bytes())
+
+
+@pytest.mark.parametrize("others", [0, 300])
+def test_an_abort_reads_no_claim_and_removes_its_own_whatever_others_have_claimed(others):
+    inner = MemoryStorage()
+    new_table(inner)
+    committed_files(inner, "a", "b")
+    storage = CountingStorage(inner)
+    tx = writer(storage, Settings()).begin("UPSERT")
+    tx.claim(file.group for file in tx.snapshot().files)
+    claimed_by_others(inner, others)
+    storage.reset()
+    tx.abort()
+    assert [call for call in storage.calls if call[1].startswith(layout.CLAIMS) and call[0] != "delete"] == []
+    assert storage.total <= 10, storage.calls
+    assert sum(item.key.startswith(f"{layout.CLAIMS}/month=1") for item in inner.list(layout.CLAIMS)) == 0
+    assert sum(1 for _ in inner.list(layout.CLAIMS)) == others
+
+
+def test_an_abort_looks_whose_the_claim_is_that_got_no_answer():
+    inner = MemoryStorage()
+    new_table(inner)
+    committed_files(inner, "a", "b")
+    lost = [Rule("put_if_absent", f"{layout.CLAIMS}/*", None, Fault.LOST_REPLY), Rule("get", f"{layout.CLAIMS}/*", None)]
+    faulty = FaultyStorage(inner)
+    storage = CountingStorage(faulty)
+    tx = writer(storage, Settings()).begin("UPSERT")
+    snapshot = tx.snapshot()
+    faulty.plan = lost
+    with pytest.raises(StorageUnavailable):
+        tx.claim(file.group for file in snapshot.files)
+    faulty.plan = ()
+    theirs = Claim("20261121093510000", WriterIdentity("w", "other", "host", 1, "me"), "UPSERT").to_bytes()
+    inner.put(layout.claim(FileGroupId("month=1", "b")), theirs)
+    claimed_by_others(inner, 50)
+    storage.reset()
+    tx.abort()
+    assert storage.requests["get"] <= 2 + 1, storage.calls
+    left = [item.key for item in inner.list(f"{layout.CLAIMS}/month=1")]
+    assert left == [layout.claim(FileGroupId("month=1", "b"))]
+
+
+def test_an_abort_after_the_heartbeat_was_lost_leaves_claims_that_others_have_taken_over():
+    inner, runtime = MemoryStorage(), ManualRuntime()
+    new_table(inner)
+    committed_files(inner, "a")
+    tx = writer(inner, Settings(), runtime=runtime).begin("UPSERT")
+    group = tx.snapshot().files[0].group
+    tx.claim([group])
+    runtime.freeze(1_000)
+    theirs = Claim("20261121093510000", WriterIdentity("w", "other", "host", 1, "me"), "UPSERT").to_bytes()
+    inner.put(layout.claim(group), theirs)
+    tx.abort()
+    assert inner.get(layout.claim(group)).data == theirs
+
+
+@pytest.mark.parametrize("others", [0, 300])
+def test_a_look_at_the_writer_that_is_waited_for_is_one_request_whatever_others_do(others):
+    runtime = ManualRuntime()
+    inner = MemoryStorage(runtime.now_ms)
+    new_table(inner)
+    committed_files(inner, "a")
+    holder = writer(inner, Settings(), runtime=runtime).begin("UPSERT")
+    group = holder.snapshot().files[0].group
+    holder.claim([group])
+    claimed_by_others(inner, others)
+    storage = CountingStorage(inner)
+    waiting = writer(storage, Settings(), runtime=runtime)
+    with pytest.raises(EarlyConflictError) as caught, waiting.begin("UPSERT") as tx:
+        tx.claim([group])
+    storage.reset()
+    looks = len(runtime.slept_s)
+    runtime.every(25, lambda: holder.state.value == "open" and runtime.monotonic_s() > 200 and holder.abort(), name="ends")
+    wait_for(waiting.table, caught.value.conflict.other)
+    looks = len(runtime.slept_s) - looks + 1
+    assert runtime.monotonic_s() >= 200 and looks > 15
+    assert storage.calls == [("get", layout.heartbeat(holder.instant))] * looks
+
+
+def test_a_writer_that_dies_while_it_is_waited_for_is_reaped():
+    clock = ManualRuntime()
+    inner = MemoryStorage(clock.now_ms)
+    new_table(inner)
+    committed_files(inner, "a")
+    dead = ManualRuntime()
+    holder = writer(inner, Settings(), runtime=dead).begin("UPSERT")
+    group = holder.snapshot().files[0].group
+    holder.claim([group])
+    waiting = writer(inner, Settings(), runtime=clock)
+    with pytest.raises(EarlyConflictError) as caught, waiting.begin("UPSERT") as tx:
+        tx.claim([group])
+    wait_for(waiting.table, caught.value.conflict.other)
+    assert 120 <= clock.monotonic_s() < 150
+    assert list(inner.list(layout.CLAIMS)) == []
+    with waiting.begin("UPSERT") as tx:
+        tx.claim([group])
+
+
+class Lanes(ManualRuntime):
+    """Counts which requests went through `gather`: all of these may be under way at once."""
+
+    def __init__(self, storage: CountingStorage) -> None:
+        super().__init__()
+        self.storage, self.gathered, self.rounds = storage, [], []
+
+    def gather(self, calls, *, limit):
+        before = len(self.storage.calls)
+        found = super().gather(calls, limit=limit)
+        self.gathered += self.storage.calls[before:]
+        self.rounds.append(len(calls))
+        return found
+
+
+def test_a_first_look_at_the_table_reads_replacecommits_in_parallel():
+    storage = CountingStorage(memory_table())
+    runtime = Lanes(storage)
+    coordinator = writer(storage, Settings(), runtime=runtime)
+    for number in range(5):
+        with coordinator.begin("INSERT_OVERWRITE") as tx:
+            tx.commit([put_file(tx, storage, "month=1", f"f{number}")], replaced={})
+    storage.reset()
+    runtime.gathered.clear()
+    coordinator.snapshot()
+    assert [call for call in storage.calls if call[0] == "get"] == [call for call in runtime.gathered if call[0] == "get"]
+    assert storage.requests["get"] == 5
+
+
+def test_the_first_batch_of_a_new_stream_reads_what_was_applied_in_rounds_that_double():
+    storage = CountingStorage(memory_table())
+    runtime = Lanes(storage)
+    coordinator = writer(storage, Settings(), runtime=runtime)
+    for number in range(40):
+        insert(coordinator, storage, "month=1", f"f{number}", application=AppTransaction("old" if number == 3 else "s", number))
+    fresh = writer(storage, Settings(), runtime=runtime)
+    runtime.rounds.clear()
+    assert fresh.applied_by(AppTransaction("new", 0)) is None
+    assert runtime.rounds == [1, 2, 4, 8, 16, 9]
+    runtime.rounds.clear()
+    fresh = writer(storage, Settings(), runtime=runtime)
+    assert fresh.applied_by(AppTransaction("s", 39)) is not None and runtime.rounds == [1]
+    storage.reset()
+    assert fresh.applied_by(AppTransaction("old", 3)) is not None and fresh.applied_by(AppTransaction("old", 3)) is not None
+    assert storage.requests["get"] == 39
