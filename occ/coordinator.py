@@ -27,6 +27,7 @@ from lakelock.occ.transaction import Detached, Transaction
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
+from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.eligibility import check_readable
 from lakelock.table.instants import Action
@@ -72,8 +73,9 @@ class Coordinator:
         events = Events(tuple(listeners))
         single = settings.concurrency.mode == "SINGLE_WRITER"
         provider = None if single else open_provider(settings, storage, runtime, writer, events)
-        table = OpenTable(location, storage, runtime, settings, provider, writer, events, DecisionLog(storage))
-        return cls(table, properties)
+        counted = CountedStorage(storage)
+        log = DecisionLog(counted, runtime, parallel=settings.listing.parallel_requests)
+        return cls(OpenTable(location, counted, runtime, settings, provider, writer, events, log), properties)
 
     def begin(
         self,

@@ -10,7 +10,6 @@ begin ──► open ──► commit ──► committed          visible to ev
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -242,8 +241,9 @@ class Transaction:
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
         tidy_up(self._table, self.instant, self.operation, markers, self._claimed)
-        result = Committed.of(decision, stats, lock_wait_s=commit.lock_wait_s, took_s=self._took_s())
-        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
+        result = Committed.of(decision, stats, lock=commit.lock, took_s=self._took_s())
+        under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
+        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         return result
 
@@ -270,7 +270,6 @@ class Transaction:
             {
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
-                keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)}),
             },
         )
         return Commit(
@@ -281,6 +280,7 @@ class Transaction:
             schema=self.schema,
             before=self._file_before,
             ensure_alive=self.check_alive,
+            took_s=self._took_s,
         )
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
