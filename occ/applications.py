@@ -64,4 +64,3 @@ class AppliedVersions:
             detail="the application has already applied this version",
         )
         raise ConflictError(replace(conflict, retry_helps=False))
-

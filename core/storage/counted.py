@@ -87,9 +87,9 @@ class CountedStorage:
         _count(-(-len(gone) // PAGE_KEYS))
         self._inner.delete(gone)
 
-    def open_input(self, key: str) -> IO[bytes]:
+    def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         _count()
-        return self._inner.open_input(key)
+        return self._inner.open_input(key, size_bytes=size_bytes)
 
     def open_output(self, key: str) -> IO[bytes]:
         _count()

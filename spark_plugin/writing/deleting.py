@@ -19,7 +19,7 @@ from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, r
 from lakelock.spark_plugin.writing.routing import FileTarget, plan_routes
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.selecting import POSITIONS, AtPositions, Selection, select_rows
-from lakelock.spark_plugin.writing.upserting import pack_of
+from lakelock.spark_plugin.writing.shuffling import pack_of
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.snapshot import DataFile
 
