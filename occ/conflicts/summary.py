@@ -60,7 +60,10 @@ class CommitCost:
         except (KeyError, ValueError):
             return cls()
         return cls(
-            *(_told(told.number, name) for name in ("took_s", "lock_wait_s", "lock_s")), _told(told.whole, "lock_requests")
+            took_s=_told(told.number, "took_s"),
+            lock_wait_s=_told(told.number, "lock_wait_s"),
+            lock_s=_told(told.number, "lock_s"),
+            lock_requests=_told(told.whole, "lock_requests"),
         )
 
 
