@@ -31,10 +31,15 @@ class Leftovers:
 
     instant: str
     data_files: tuple[str, ...]
-    markers: tuple[str, ...]
+    announced: MarkerSet
     claims: tuple[str, ...]
     heartbeat: str
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The keys of its markers."""
+        return self.announced.keys
 
     @property
     def control_files(self) -> tuple[str, ...]:
@@ -64,8 +69,8 @@ def find_leftovers(
     """Find what an instant left; without `data` (it has committed, or never wrote) only markers, claims and heartbeat.
 
     Data files are those that markers announce and those found by listing the same partitions. A foreign instant without
-    markers may have written anywhere: then the whole table is listed, as with `everywhere`. One of ours never writes before
-    its marker.
+    markers may have written anywhere: then the whole table is listed, as with `everywhere`. A writer of ours places each
+    marker before its file.
 
     `own`: the asker's own instant, and what it knows of its claims. Without it everybody's claims are read.
     """
@@ -85,7 +90,7 @@ def find_leftovers(
         folders = _where(storage, instant, markers, everywhere or bool(unreadable), ours=own is not None)
         looks = [partial(_listed_files, storage, instant, folder) for folder in folders]
         files.update(*runtime.gather(looks, limit=parallel))
-    return Leftovers(instant, tuple(sorted(files)), markers.keys, claims, layout.heartbeat(instant), tuple(unreadable))
+    return Leftovers(instant, tuple(sorted(files)), markers, claims, layout.heartbeat(instant), tuple(unreadable))
 
 
 def is_data_file_of(key: str, instant: str) -> bool:
