@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError
 from lakelock.occ.conflicts.footprint import AppTransaction
-from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
+from lakelock.table.instants import Instant
 from lakelock.table.timeline import Timeline
 
 
@@ -21,15 +23,30 @@ class AppliedVersions:
         self._read: dict[str, tuple[AppTransaction, Party] | None] = {}
 
     def applied_by(self, application: AppTransaction, timeline: Timeline) -> Party | None:
-        """The commit of this version or of a later one of the same application; None if the active timeline has none."""
-        for instant in sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True):
-            if instant.requested not in self._read:
-                other = read_commit(self._table.storage, instant.file_name, instant.requested, instant.completion or "")
-                self._read[instant.requested] = _application(other)
-            found = self._read[instant.requested]
-            if found is not None and found[0].app_id == application.app_id:
-                return found[1] if found[0].version >= application.version else None
+        """The commit of this version or of a later one of the same application; None if the active timeline has none.
+
+        Most applications are in one of the newest commits, a new one is in none: each round reads twice as many as the one
+        before, up to `listing.parallel_requests`, in parallel.
+        """
+        commits = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)
+        at, width = 0, 1
+        while at < len(commits):
+            for found in self._applications(commits[at : at + width]):
+                if found is not None and found[0].app_id == application.app_id:
+                    return found[1] if found[0].version >= application.version else None
+            at, width = at + width, min(2 * width, self._table.parallel_requests)
         return None
+
+    def _applications(self, commits: Sequence[Instant]) -> list[tuple[AppTransaction, Party] | None]:
+        unread = [instant for instant in commits if instant.requested not in self._read]
+        reads = [partial(self._application_of, instant) for instant in unread]
+        found = self._table.runtime.gather(reads, limit=self._table.parallel_requests)
+        self._read.update(zip((instant.requested for instant in unread), found, strict=True))
+        return [self._read[instant.requested] for instant in commits]
+
+    def _application_of(self, instant: Instant) -> tuple[AppTransaction, Party] | None:
+        other = read_commit(self._table.storage, instant.file_name, instant.requested, instant.completion or "")
+        return None if other.application is None else (other.application, other.party)
 
     def ensure_new(self, application: AppTransaction | None, timeline: Timeline, mine: Party) -> None:
         """Raise `ConflictError` if a commit of the timeline has applied this version, or a later one.
@@ -47,7 +64,3 @@ class AppliedVersions:
             detail="the application has already applied this version",
         )
         raise ConflictError(replace(conflict, retry_helps=False))
-
-
-def _application(other: CommitSummary) -> tuple[AppTransaction, Party] | None:
-    return None if other.application is None else (other.application, other.party)

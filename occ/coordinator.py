@@ -29,6 +29,7 @@ from lakelock.occ.transaction import Detached, Transaction
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
+from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.eligibility import check_files, check_readable
 from lakelock.table.instants import Action
@@ -75,7 +76,9 @@ class Coordinator:
         events = Events(tuple(listeners))
         single = settings.concurrency.mode == "SINGLE_WRITER"
         provider = None if single else open_provider(settings, storage, runtime, writer, events)
-        table = OpenTable(location, storage, runtime, settings, provider, writer, events, DecisionLog(storage))
+        counted = CountedStorage(storage)
+        log = DecisionLog(counted, runtime, parallel=settings.listing.parallel_requests)
+        table = OpenTable(location, counted, runtime, settings, provider, writer, events, log)
         with suppress(StorageError):  # a reader needs no index, and a writer asks again
             properties = with_index(table, properties)
         return cls(table, properties)
@@ -167,7 +170,8 @@ class Coordinator:
         return self._read_snapshot(self.table.timeline_of_one_moment(), as_of)
 
     def _read_snapshot(self, timeline: Timeline, as_of: str | None = None) -> Snapshot:
-        return read_snapshot(self.table.storage, timeline, as_of=as_of)
+        table = self.table
+        return read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
 
     def schema(self) -> TableSchema:
         """The table's schema now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 
 from lakelock.occ.conflicts.summary import CommitSummary
@@ -24,7 +24,11 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One commit: who, when, what, how much. `decision` is None for commits that lakelock did not make."""
+    """One commit: who, when, what, how much. `decision` is None for commits that lakelock did not make.
+
+    What it cost is told as of its decision: seconds in all, seconds until it had the lock, and, of the time under the lock,
+    seconds and requests. The publication, some two requests, came after that.
+    """
 
     instant: str
     completion: str
@@ -41,6 +45,9 @@ class HistoryEntry:
     rows_deleted: int
     size_bytes: int
     took_s: float | None
+    lock_wait_s: float | None
+    lock_s: float | None
+    lock_requests: int | None
 
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
@@ -69,7 +76,7 @@ def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
         rows_updated=rows.updated,
         rows_deleted=rows.deleted,
         size_bytes=rows.size_bytes,
-        took_s=other.took_s,
+        **asdict(other.cost),
     )
 
 

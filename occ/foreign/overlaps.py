@@ -95,7 +95,7 @@ def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Ma
         decision.instant, decision.completion, CommitMetadata.from_bytes(decision.payload, "this commit"), decision.number
     )
     try:
-        window = commits_since(table.storage, baseline, table.timeline(), (), dict(known))
+        window = commits_since(table, baseline, table.timeline(), (), dict(known))
     except LakelockError as error:
         problem = f"committed, but whether the lock kept other engines out could not be checked: {error.message}"
         table.emit(EventKind.ALERT, decision.instant, decision.operation, problem=problem)
