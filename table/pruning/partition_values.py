@@ -63,11 +63,9 @@ class PartitionValues:
         found = {name: _possible(texts[name], self.types[name]) for name in self.readable if name in texts}
         return {name: values for name, values in found.items() if values is not None}
 
-    def exact(self, partition: str) -> Values | None:
-        """The value of each `readable` column if the path tells all of them for certain, else None."""
-        possible = self.possible(partition)
-        values = [possible.get(name, ()) for name in self.readable]
-        return tuple(each[0] for each in values) if all(len(each) == 1 for each in values) else None
+    def exact(self, partition: str) -> Mapping[str, Value | None]:
+        """The value of each column that all rows of this partition have for certain."""
+        return {name: values[0] for name, values in self.possible(partition).items() if len(values) == 1}
 
     def _texts(self, partition: str) -> Mapping[str, str]:
         """The text of each column; empty if the path is not made of one folder per column."""

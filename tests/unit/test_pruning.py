@@ -61,12 +61,12 @@ def test_a_folder_tells_a_value_only_if_that_value_has_exactly_this_folder(
     assert reader(kind).possible(f"p={text}/x") == {}
 
 
-def test_a_path_tells_all_columns_or_none_for_certain() -> None:
+def test_the_folder_of_nulls_tells_no_text_for_certain() -> None:
     values = PartitionValues({"month": pa.int32(), "who": pa.string()}, hive_style=False, url_encode=False)
-    assert values.exact("7/a%2F") == (7, "a%2F")
-    assert values.exact(f"{NULL_FOLDER}/a") == (None, "a")
-    assert values.exact(f"7/{NULL_FOLDER}") is None
-    assert values.exact("7/a/b") is None
+    assert values.exact("7/a%2F") == {"month": 7, "who": "a%2F"}
+    assert values.exact(f"{NULL_FOLDER}/a") == {"month": None, "who": "a"}
+    assert values.exact(f"7/{NULL_FOLDER}") == {"month": 7}
+    assert values.exact("7/a/b") == {}
 
 
 def test_nothing_is_read_from_folders_of_a_key_generator_with_formats_of_its_own() -> None:
