@@ -24,6 +24,10 @@ from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Detached, Transaction
+from lakelock.occ.upkeep.budget import Budget, Progress
+from lakelock.occ.upkeep.clean import Cleaned, clean
+from lakelock.occ.upkeep.retained import ensure_readable
+from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
@@ -154,8 +158,11 @@ class Coordinator:
         return self._applied.applied_by(application, self.table.timeline())
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
-        """The file slices visible now, or as of an instant."""
-        return read_snapshot(self.table.storage, self.table.timeline_of_one_moment(), as_of=as_of)
+        """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
+        timeline = self.table.timeline_of_one_moment()
+        if as_of is not None:
+            ensure_readable(self.table, timeline, as_of)
+        return read_snapshot(self.table.storage, timeline, as_of=as_of)
 
     def schema(self) -> TableSchema:
         """The table's schema now."""
@@ -173,6 +180,28 @@ class Coordinator:
     def collect(self) -> int:
         """Delete decisions that nobody needs any more; how many."""
         return collect(self.table)
+
+    def clean(self, *, dry_run: bool = False, progress: Progress | None = None) -> Cleaned:
+        """Delete the files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`."""
+        self.ensure_same_provider()
+        return clean(self.table, self._budget(progress), dry_run=dry_run)
+
+    def savepoint(self, name: str, as_of: str | None = None) -> Savepoint:
+        """Keep the table as of its newest commit, or of the commit `as_of`, until the savepoint is deleted."""
+        self.ensure_same_provider()
+        return take_savepoint(self.table, name, as_of)
+
+    def savepoints(self) -> list[Savepoint]:
+        """The savepoints, oldest commit first."""
+        return list_savepoints(self.table)
+
+    def delete_savepoint(self, name: str) -> Savepoint:
+        """Let cleaning have the files of a savepoint, given by its name or its instant."""
+        self.ensure_same_provider()
+        return delete_savepoint(self.table, name)
+
+    def _budget(self, progress: Progress | None) -> Budget:
+        return Budget.of(self.table.runtime, self.table.settings.upkeep.budget_s, progress)
 
     def history(self, limit: int = 1000) -> list[HistoryEntry]:
         """The newest commits, newest first."""

@@ -95,8 +95,13 @@ class Timeline:
 
     @cached_property
     def cleanings(self) -> tuple[Instant, ...]:
-        """Removals of old file slices by another engine, in any state."""
+        """Removals of old file slices, in any state."""
         return tuple(i for i in self.instants if i.action == Action.CLEAN)
+
+    @cached_property
+    def savepoints(self) -> tuple[Instant, ...]:
+        """Savepoints in any state; each has the time of the commit that it keeps."""
+        return tuple(i for i in self.instants if i.action == Action.SAVEPOINT)
 
     @cached_property
     def newest_time(self) -> str:

@@ -64,6 +64,13 @@ _DIRECT: Mapping[str, tuple[str, Convert]] = {
     "hoodie.index.bloom.num_entries": ("write.bloom_entries", str),
     "hoodie.bloom.index.filter.dynamic.max.entries": ("write.bloom_max_entries", str),
     "hoodie.index.bloom.fpp": ("write.bloom_fpp", str),
+    "hoodie.clean.policy": ("clean.policy", str),
+    "hoodie.clean.commits.retained": ("clean.keep_commits", str),
+    "hoodie.clean.hours.retained": ("clean.keep_hours", str),
+    "hoodie.clean.fileversions.retained": ("clean.keep_versions", str),
+    "hoodie.keep.min.commits": ("archive.min_commits", str),
+    "hoodie.keep.max.commits": ("archive.max_commits", str),
+    "hoodie.timeline.compaction.batch.size": ("archive.merge_files", str),
 }
 
 _LEASE_KEYS: Mapping[str, tuple[str, str]] = {
