@@ -24,6 +24,7 @@ from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Detached, Transaction
+from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean
 from lakelock.occ.upkeep.retained import ensure_readable
@@ -185,6 +186,11 @@ class Coordinator:
         """Delete the files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`."""
         self.ensure_same_provider()
         return clean(self.table, self._budget(progress), dry_run=dry_run)
+
+    def archive(self, *, dry_run: bool = False, progress: Progress | None = None) -> Archived:
+        """Move the oldest instants from the timeline to its history, for at most `upkeep.budget_s`."""
+        self.ensure_same_provider()
+        return archive(self.table, self._budget(progress), dry_run=dry_run)
 
     def savepoint(self, name: str, as_of: str | None = None) -> Savepoint:
         """Keep the table as of its newest commit, or of the commit `as_of`, until the savepoint is deleted."""

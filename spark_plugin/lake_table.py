@@ -25,6 +25,7 @@ from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.table_writes import TableWrites
 from lakelock.storage.location import StorageLocation
+from lakelock.table.archive import archived_write
 from lakelock.table.changes import read_changes
 from lakelock.table.schema import COMMIT_TIME
 
@@ -146,7 +147,7 @@ class LakeTable(TableWrites, LockedReads):
         table = self._coordinator.table
         timeline = table.timeline_of_one_moment()
         begin, end = (None if moment is None else instant_of(moment) for moment in (since, until))
-        started = timeline.write_at(begin or "")
+        started = timeline.write_at(begin or "") or (archived_write(table.storage, begin or "") if timeline.has_archive else None)
         changes = read_changes(table.storage, timeline, (started.completion if started else None) or begin or "", end)
         frame = read_files(self._spark, self._root, changes.files, spark_schema(self._coordinator.schema().file_schema))
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))

@@ -8,6 +8,7 @@ import pytest
 
 from lakelock.errors import LakelockError
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.history import Outcome
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.behaviour.upkeep_tables import AgingTable
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
@@ -89,3 +90,79 @@ def test_two_cleaners_at_once_share_the_work(number: int) -> None:
     table.runtime.advance(30)
     table.coordinator().clean()
     assert table.slices() == [written[1], *written[3:]] and all(i.is_completed for i in table.timeline().cleanings)
+
+
+def long_table() -> tuple[AgingTable, list[str]]:
+    """Eight commits, of which the first five may be archived, beside some that are."""
+    table = AgingTable()
+    written = table.write_many(6)
+    table.coordinator().archive()
+    written += table.write_many(4)
+    return table, written
+
+
+def check_known(table: AgingTable, written: list[str]) -> None:
+    """Every commit is visible to readers by names, and known by its outcome and in the history."""
+    assert table.shown() == {"a": written[-1]}
+    for instant in written:
+        assert table.shown(instant) == {"a": instant}
+        assert table.coordinator().outcome(instant) is Outcome.COMMITTED
+    assert [entry.instant for entry in table.coordinator().history()] == written[::-1]
+
+
+def check_archiver_goes_on(table: AgingTable, written: list[str]) -> None:
+    table.runtime.stop_repeating()
+    table.runtime.advance(30)
+    table.coordinator().archive()
+    check_known(table, written)
+    assert [i.requested for i in table.timeline().commits] == written[-3:]
+    written = [*written, *table.write_many(3)]
+    table.coordinator().archive()
+    check_known(table, written)
+
+
+ARCHIVE_REQUESTS = 60
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", range(1, ARCHIVE_REQUESTS))
+def test_an_archiver_may_die_at_any_request_and_the_next_goes_on(number: int, sent: bool) -> None:
+    table, written = long_table()
+    with contextlib.suppress(Killed):
+        table.coordinator(Dying(table.storage, number, sent=sent)).archive()
+    check_known(table, written)
+    check_archiver_goes_on(table, written)
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("number", range(1, ARCHIVE_REQUESTS))
+def test_an_archiver_meets_a_fault_at_any_request_and_the_next_goes_on(number: int, fault: Fault) -> None:
+    table, written = long_table()
+    faulty = FaultyStorage(table.storage, lambda call: Rule(fault=fault, late_by=3) if call.number == number else None)
+    with contextlib.suppress(LakelockError):
+        table.coordinator(faulty).archive()
+    check_known(table, written)
+    faulty.deliver()
+    check_archiver_goes_on(table, written)
+
+
+@pytest.mark.parametrize("number", range(1, ARCHIVE_REQUESTS))
+def test_of_two_archivers_at_once_neither_forgets_what_the_other_archived(number: int) -> None:
+    """The second runs from beginning to end within each request of the first, whose lock is broken meanwhile."""
+    table, written = long_table()
+
+    def second() -> None:
+        other = table.coordinator()
+        provider = other.table.provider
+        held = provider.inspect() if provider is not None else None
+        if provider is not None and held is not None:
+            provider.break_lock(held.token, force=True)
+        other.archive()
+
+    def plan(call: Call) -> Rule | None:
+        return Rule(fault=None, meanwhile=second) if call.number == number else None
+
+    with contextlib.suppress(LakelockError):
+        table.coordinator(FaultyStorage(table.storage, plan)).archive()
+    check_known(table, written)
+    check_archiver_goes_on(table, written)
