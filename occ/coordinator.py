@@ -28,6 +28,7 @@ from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean
 from lakelock.occ.upkeep.retained import ensure_readable
+from lakelock.occ.upkeep.run import Upkept, upkeep
 from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
@@ -182,14 +183,19 @@ class Coordinator:
         """Delete decisions that nobody needs any more; how many."""
         return collect(self.table)
 
+    def upkeep(self, *, dry_run: bool = False, progress: Progress | None = None) -> Upkept:
+        """Finish the dead, clean, archive and collect, for at most `upkeep.budget_s`; what is left, the next run does."""
+        self.ensure_same_provider(record=not dry_run)
+        return upkeep(self.table, dry_run=dry_run, progress=progress)
+
     def clean(self, *, dry_run: bool = False, progress: Progress | None = None) -> Cleaned:
         """Delete the files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`."""
-        self.ensure_same_provider()
+        self.ensure_same_provider(record=not dry_run)
         return clean(self.table, self._budget(progress), dry_run=dry_run)
 
     def archive(self, *, dry_run: bool = False, progress: Progress | None = None) -> Archived:
         """Move the oldest instants from the timeline to its history, for at most `upkeep.budget_s`."""
-        self.ensure_same_provider()
+        self.ensure_same_provider(record=not dry_run)
         return archive(self.table, self._budget(progress), dry_run=dry_run)
 
     def savepoint(self, name: str, as_of: str | None = None) -> Savepoint:

@@ -47,6 +47,7 @@ from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remo
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
+from lakelock.occ.upkeep.run import upkeep_when_due
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_no_buckets
@@ -242,6 +243,7 @@ class Transaction:
         result = Committed.of(decision, stats, lock_wait_s=commit.lock_wait_s, took_s=self._took_s())
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
+        upkeep_when_due(self._table, decision.number)
         return result
 
     def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:

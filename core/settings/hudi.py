@@ -116,6 +116,9 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
             values[ours] = (convert(properties[key]), key)
             used.add(key)
     warnings += _mode(properties, values)
+    if "hoodie.clean.commits.retained" in properties and "clean.policy" not in values:
+        # Java's default policy, which the file means by saying how many commits it keeps.
+        values["clean.policy"] = ("KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained")
     scheme = _provider(properties, values)
     if scheme:
         used |= {_LOCK + name for name in _USED_IN_URI[scheme]}

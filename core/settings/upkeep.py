@@ -15,13 +15,13 @@ class CleanSettings(Section):
 
     section: ClassVar[str] = "clean"
     policy: Literal["KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"] = setting(
-        "KEEP_LATEST_COMMITS", "What is kept beside the current rows: by commits, by hours, or so many files of each file group"
+        "KEEP_LATEST_BY_HOURS", "What is kept beside the current rows: by commits, by hours, or so many files of each file group"
     )
     keep_commits: int = setting(
         10, "Commits as of which the table stays readable, for KEEP_LATEST_COMMITS", at_least=1, at_most=1_000_000
     )
     keep_hours: float = setting(
-        24.0,
+        168.0,
         "How far back the table stays readable, for KEEP_LATEST_BY_HOURS",
         unit="hours",
         at_least=0,
@@ -73,6 +73,10 @@ class UpkeepSettings(Section):
     """Cleaning, archiving and tidying up, as one run beside live writers."""
 
     section: ClassVar[str] = "upkeep"
+    auto: bool = setting(True, "Run upkeep after a commit when it is due; where it is off, run `lakelock upkeep` regularly")
+    every_commits: int = setting(
+        20, "Upkeep is due after each commit whose decision number this divides", at_least=1, at_most=1_000_000
+    )
     budget_s: float = setting(
         10.0, "How long one run begins new work; what is left, the next run does", unit="s", at_least=0.1, at_most=86_400
     )

@@ -48,7 +48,7 @@ def test_nothing_is_archived_before_there_is_enough() -> None:
 
 
 def test_as_many_commits_stay_as_cleaning_needs() -> None:
-    table = AgingTable(replace(KEEPING_TWO, clean=CleanSettings(keep_commits=6, readers_s=0)))
+    table = AgingTable(replace(KEEPING_TWO, clean=CleanSettings(policy="KEEP_LATEST_COMMITS", keep_commits=6, readers_s=0)))
     written = table.write_many(9)
     table.coordinator().archive()
     assert active(table) == written[-7:]

@@ -18,7 +18,7 @@ from tests.behaviour.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 
 
 def keeping(**clean: object) -> AgingTable:
-    return AgingTable(replace(KEEPING_TWO, clean=CleanSettings(**{"readers_s": 0, **clean})))  # type: ignore[arg-type]
+    return AgingTable(replace(KEEPING_TWO, clean=CleanSettings(**{"policy": "KEEP_LATEST_COMMITS", "readers_s": 0, **clean})))  # type: ignore[arg-type]
 
 
 def test_the_table_stays_readable_as_of_the_commits_that_are_kept_and_older_files_go() -> None:

@@ -17,9 +17,9 @@ from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
 
 KEEPING_TWO = replace(
     QUICK,
-    clean=CleanSettings(keep_commits=2, readers_s=0),
+    clean=CleanSettings(policy="KEEP_LATEST_COMMITS", keep_commits=2, readers_s=0),
     archive=ArchiveSettings(min_commits=3, max_commits=4, min_age_s=0, merge_files=3),
-    upkeep=UpkeepSettings(budget_s=60),
+    upkeep=UpkeepSettings(auto=False, budget_s=60),
 )
 PARTITION = "month=1"
 
