@@ -20,7 +20,8 @@ def create_savepoint(
     path: TableArgument,
     name: NameArgument,
     as_of: Annotated[
-        str | None, typer.Option("--as-of", metavar="INSTANT", help="The commit to keep; default: the newest.", show_default=False)
+        str | None,
+        typer.Option("--as-of", metavar="INSTANT", help="The commit to keep; default: the newest.", show_default=False),
     ] = None,
     config: ConfigOption = None,
     settings: SetOption = None,

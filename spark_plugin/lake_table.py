@@ -148,7 +148,9 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
         table = self._coordinator.table
         timeline = table.timeline_of_one_moment()
         begin, end = (None if moment is None else instant_of(moment) for moment in (since, until))
-        started = timeline.write_at(begin or "") or (archived_write(table.storage, begin or "") if timeline.has_archive else None)
+        started = timeline.write_at(begin or "") or (
+            archived_write(table.storage, begin or "") if timeline.has_archive else None
+        )
         changes = read_changes(table.storage, timeline, (started.completion if started else None) or begin or "", end)
         frame = read_files(self._spark, self._root, changes.files, spark_schema(self._coordinator.schema().file_schema))
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))

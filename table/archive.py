@@ -71,8 +71,9 @@ def archived_writes(
 ) -> Iterator[tuple[str, list[CompletedWrite]]]:
     """The key of each file of the archive, or of the `only` ones, with the completed writes in it, the latest files first.
 
-    With `holding` only those whose bytes contain it, with `after` those that completed after that time. One write may be in several files while files are merged. A file that
-    goes meanwhile was merged into another: then the whole is listed again, so a file may come twice.
+    With `holding` only those whose bytes contain it, with `after` those that completed after that time. One write may be in
+    several files while files are merged. A file that goes meanwhile was merged into another: then the whole is listed again,
+    so a file may come twice.
     """
     for look in range(LOOKS):
         keys = [key for key, _, _ in sorted(_ranges(storage), key=lambda each: each[2], reverse=True)]

@@ -15,7 +15,8 @@ class CleanSettings(Section):
 
     section: ClassVar[str] = "clean"
     policy: Literal["KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"] = setting(
-        "KEEP_LATEST_BY_HOURS", "What is kept beside the current rows: by commits, by hours, or so many files of each file group"
+        "KEEP_LATEST_BY_HOURS",
+        "What is kept beside the current rows: by commits, by hours, or so many files of each file group",
     )
     keep_commits: int = setting(
         10, "Commits as of which the table stays readable, for KEEP_LATEST_COMMITS", at_least=1, at_most=1_000_000

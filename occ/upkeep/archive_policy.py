@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lakelock.markers.liveness import CLOCK_GRAIN_MS
 from lakelock.occ.upkeep.clean_policy import COMMITS, Shown
@@ -60,28 +61,33 @@ def archivable(
     if timeline.pending:
         since_ms = min(since_ms, min(shown.pending_ms.get(i.requested, 0) for i in timeline.pending) - CLOCK_GRAIN_MS - 1)
     blocked, why = _first_blocked(timeline)
-    pending = {i.requested for i in timeline.pending}
-    dirty = min(unfinished - pending, default="")
+    dirty = min(unfinished - {i.requested for i in timeline.pending}, default="")
+
     gone: list[Instant] = []
     held_by = ""
-    for commit, following in zip(commits[: len(commits) - keep], commits[1:], strict=False):
+    for commit, following in pairwise(commits[: len(commits) - keep + 1]):
         if blocked and commit.requested >= blocked:
             held_by = why
         elif dirty and following.requested > dirty:
             # Older than all of the timeline, its files would be taken for those of an archived commit.
             held_by = f"what {dirty} left, which is not removed yet"
-        elif commit.requested in still_replaced:
-            held_by = f"{commit}, whose replaced files are not cleaned yet"
         elif shown.completed_ms.get(commit.requested, now_ms) > since_ms:
             held_by = "running transactions" if timeline.pending else "archive.min_age_s and clean.readers_s"
-        elif covered is not None and commit.requested not in covered:
-            held_by = "the next checkpoint"
+        else:
+            held_by = _held(commit, still_replaced, covered)
         if held_by:
             break
         gone.append(commit)
     if not gone:
         return Archivable(held_by=held_by)
     return Archivable(tuple(sorted((*gone, *_along(timeline, gone[-1].requested)))), held_by)
+
+
+def _held(commit: Instant, still_replaced: Set[str], covered: Set[str] | None) -> str:
+    """What readers still take from this commit's place on the timeline."""
+    if commit.requested in still_replaced:
+        return f"{commit}, whose replaced files are not cleaned yet"
+    return "the next checkpoint" if covered is not None and commit.requested not in covered else ""
 
 
 def _first_blocked(timeline: Timeline) -> tuple[str, str]:

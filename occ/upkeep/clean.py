@@ -123,9 +123,7 @@ def _draft(table: OpenTable) -> _Draft:
         extra[SAVEPOINTS] = ",".join(sorted(saved.instants))
     newest = timeline.commits[-1].requested if timeline.commits else ""
     named = kept.retained if kept.policy != VERSIONS else ""
-    plan = CleanPlan(
-        kept.policy, named, kept.action if named else "", newest, dead.by_partition, extra, table.storage.uri
-    )
+    plan = CleanPlan(kept.policy, named, kept.action if named else "", newest, dead.by_partition, extra, table.storage.uri)
     return _Draft(plan, dead, kept, _holds(timeline))
 
 

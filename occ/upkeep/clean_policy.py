@@ -1,6 +1,6 @@
 """Which old files nobody needs any more. Pure: everything is decided from one look at the timeline and the data files.
 
-A file is dead once a later one of its group, or the replacement of the group, is in the table. It may go when three things hold:
+A file is dead once a later one of its group, or the replacement of the group, is in the table. It may go when:
 
 * the policy does not keep it: the table stays readable as of `retained` and everything later, as Hudi defines that;
 * what replaced it was in the table for `clean.readers_s`, so that readers had the time to end;
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lakelock.markers.liveness import CLOCK_GRAIN_MS
 from lakelock.settings import CleanSettings
@@ -172,5 +173,5 @@ def _superseded(
     else:
         kept = times[-keep_versions] if by_versions and len(times) >= keep_versions else times[0] if by_versions else "9"
         # Of what was there before the limit the last one stays: the table as of the limit has it.
-        ends = {one: next_ for one, next_ in zip(times, times[1:], strict=False) if next_ < limit and one < kept}
+        ends = {one: next_ for one, next_ in pairwise(times) if next_ < limit and one < kept}
     return [(file, ends[file.instant]) for file in slices if file.instant in ends]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from lakelock.errors import LakelockError
@@ -31,8 +31,8 @@ class Upkept:
 
     dry_run: bool
     reaped: tuple[str, ...] = ()
-    cleaned: Cleaned = Cleaned()
-    archived: Archived = Archived()
+    cleaned: Cleaned = field(default_factory=Cleaned)
+    archived: Archived = field(default_factory=Archived)
     collected: int = 0
     took_s: float = 0.0
     spent: bool = False

@@ -123,9 +123,7 @@ def _commit_to_save(table: OpenTable, timeline: Timeline, name: str, as_of: str 
 
 def _complete(table: OpenTable, name: str, commit: Instant) -> Savepoint:
     timeline = table.timeline()
-    snapshot = read_snapshot(
-        table.storage, timeline, commit.requested, runtime=table.runtime, parallel=table.parallel_requests
-    )
+    snapshot = read_snapshot(table.storage, timeline, commit.requested, runtime=table.runtime, parallel=table.parallel_requests)
     files: dict[str, list[str]] = {}
     for file in snapshot.files:
         files.setdefault(file.partition, []).append(file.name)
@@ -138,9 +136,7 @@ def _complete(table: OpenTable, name: str, commit: Instant) -> Savepoint:
                 f"the files as of {commit.requested} are being cleaned by {pending.requested}, such as {min(both)}",
                 hint="take the savepoint of a later commit",
             )
-    done = Instant(
-        commit.requested, Action.SAVEPOINT.value, State.COMPLETED, later_than(at_ms, timeline.newest_time)
-    )
+    done = Instant(commit.requested, Action.SAVEPOINT.value, State.COMPLETED, later_than(at_ms, timeline.newest_time))
     if table.storage.put_if_absent(layout.timeline(done.file_name), metadata.to_bytes()) is None:
         raise TransactionError(f"somebody else takes a savepoint of {commit.requested}", hint="run again")
     reached(Step.SAVEPOINT_TAKEN)

@@ -154,9 +154,7 @@ CLEANER_PLAN = _top(
     "HoodieCleanerPlan",
     _maybe(
         "earliestInstantToRetain",
-        _record(
-            "HoodieActionInstant", _field("timestamp", _STRING), _field("action", _STRING), _field("state", _STRING)
-        ),
+        _record("HoodieActionInstant", _field("timestamp", _STRING), _field("action", _STRING), _field("state", _STRING)),
     ),
     _field("lastCompletedCommitTimestamp", _STRING, default=""),
     _field("policy", _STRING),

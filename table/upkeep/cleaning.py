@@ -57,9 +57,7 @@ class CleanPlan:
             "filesToBeDeletedPerPartition": {},
             "version": _VERSION,
             "filePathsToBeDeletedPerPartition": {
-                partition: [
-                    {"filePath": _absolute(self.root, partition, name), "isBootstrapBaseFile": False} for name in names
-                ]
+                partition: [{"filePath": _absolute(self.root, partition, name), "isBootstrapBaseFile": False} for name in names]
                 for partition, names in self.files.items()
             },
             "partitionsToBeDeleted": list(self.partitions_to_remove),

@@ -131,7 +131,9 @@ def read_manifest(storage: Storage, version: int) -> tuple[HistoryFile, ...]:
 def parse_manifest(data: bytes, source: str = "a manifest of the history") -> tuple[HistoryFile, ...]:
     """The files that a manifest lists; `CorruptTableError` for anything that is none."""
     try:
-        entries = [(each.text("fileName"), each.whole("fileLen", at_least=0)) for each in JsonObject.parse(data).children("files")]
+        entries = [
+            (each.text("fileName"), each.whole("fileLen", at_least=0)) for each in JsonObject.parse(data).children("files")
+        ]
         files = [HistoryFile.parse(name, size) for name, size in entries]
     except ValueError as error:
         raise CorruptTableError(f"{source} is not readable: {error}", hint=_HINT, file=source) from error

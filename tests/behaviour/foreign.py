@@ -132,7 +132,9 @@ class Peer:
 
     def plan_cleaning(self, *partitions: str) -> str:
         """Plan to remove the folders of these partitions."""
-        return self.begin(Action.CLEAN, plan=CleanPlan("KEEP_LATEST_COMMITS", "", "", "", {}, partitions_to_remove=partitions).to_bytes())
+        return self.begin(
+            Action.CLEAN, plan=CleanPlan("KEEP_LATEST_COMMITS", "", "", "", {}, partitions_to_remove=partitions).to_bytes()
+        )
 
     def clean(self, instant: str) -> None:
         """Say that a planned cleaning is done."""

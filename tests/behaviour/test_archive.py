@@ -214,7 +214,7 @@ def test_a_plan_to_cluster_holds_the_archive() -> None:
     table.write_many(2)
     plan = Peer(table.storage).plan_clustering(FileGroupId(PARTITION, "a"))
     table.write_many(8, "b")
-    assert plan in table.coordinator().archive().held_by and active(table)[0] > plan or plan < active(table)[0]
+    assert (plan in table.coordinator().archive().held_by and active(table)[0] > plan) or plan < active(table)[0]
 
 
 def test_a_dry_run_says_what_would_move_and_touches_nothing() -> None:

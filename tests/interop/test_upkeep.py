@@ -37,7 +37,9 @@ def rewrite(table: Shared, times: int, *, start: int = 1) -> list[str]:
 
 
 def data_files(table: Shared) -> list[str]:
-    return sorted(str(file.relative_to(table.path)) for file in Path(table.path).rglob("*.parquet") if ".hoodie" not in str(file))
+    return sorted(
+        str(file.relative_to(table.path)) for file in Path(table.path).rglob("*.parquet") if ".hoodie" not in str(file)
+    )
 
 
 def over(table: Shared, storage: Storage, **options: object) -> Coordinator:
@@ -150,7 +152,12 @@ def test_savepoints_of_either_side_are_respected_by_both_cleaners(share: Share) 
 
 
 ARCHIVING = {**SOON, "archive.min_commits": 3, "archive.max_commits": 3, "archive.min_age_s": 0, "archive.merge_files": 2}
-JAVA_ARCHIVING = {**EAGERLY, "hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.timeline.compaction.batch.size": "2"}
+JAVA_ARCHIVING = {
+    **EAGERLY,
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.timeline.compaction.batch.size": "2",
+}
 
 
 def test_java_reads_the_history_that_lakelock_made_and_both_archive_on(share: Share) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.errors import CorruptTableError, InputError
+from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
