@@ -46,6 +46,7 @@ from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remo
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
+from lakelock.occ.upkeep.run import upkeep_when_due
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_files
@@ -250,6 +251,7 @@ class Transaction:
         under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
+        upkeep_when_due(self._table, decision.number)
         return result
 
     def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
