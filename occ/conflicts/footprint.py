@@ -31,6 +31,11 @@ TAG = "lakelock.tag"
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 """Hudi's names of the operations that replace the whole content of partitions."""
 
+CLUSTER = "CLUSTER"
+"""What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
+SERVICES = frozenset({CLUSTER})
+"""Operations that change no row. They yield to every write of the same file groups, also when they came first."""
+
 
 @dataclass(frozen=True)
 class AppTransaction:

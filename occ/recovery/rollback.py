@@ -18,6 +18,7 @@ from lakelock.events import EventKind
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
+from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.decisions import Decision, DecisionKind, Resolution, decided_for, resolve
 from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target
 from lakelock.occ.open_table import OpenTable
@@ -65,6 +66,12 @@ def roll_back(table: OpenTable, victim: RollbackTarget, *, yields: bool = False)
             reached(Step.ROLLBACK_DECIDED)
             clean_up(table, victim)
     return outcome
+
+
+def decide_rollback(table: OpenTable, victim: RollbackTarget) -> RollbackOutcome:
+    """Only decide: `victim` is alive, finds the decision when it wants to commit, and removes its files itself."""
+    with table.locked(victim.instant, "ROLLBACK"):
+        return _decide(table, victim, yields=False)
 
 
 def _decide(table: OpenTable, victim: RollbackTarget, *, yields: bool) -> RollbackOutcome:
@@ -129,7 +136,9 @@ def clean_up(table: OpenTable, victim: RollbackTarget, *, everywhere: bool = Fal
     left = find_leftovers(table.storage, victim.instant, table.runtime, everywhere=everywhere, parallel=table.parallel_requests)
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
-    table.storage.delete([*left.markers, *left.claims])
+    # A service that was made to yield may find claims that look like its own, and are being taken over: those are swept later.
+    claims = () if victim.operation in SERVICES else left.claims
+    table.storage.delete([*left.markers, *claims])
     reached(Step.ROLLBACK_MARKERS_DELETED)
     table.storage.delete([inflight_key(victim.instant, victim.action)])
     reached(Step.ROLLBACK_INFLIGHT_DELETED)
