@@ -18,7 +18,7 @@ from lakelock.clock import Runtime
 from lakelock.data_locks import Resource
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain
-from lakelock.engine.upkeep import chosen_partitions, write_joins
+from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
@@ -27,6 +27,7 @@ from lakelock.occ.retrying import with_retries
 from lakelock.occ.targets import Targets, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.optimize import Optimized, optimize
+from lakelock.occ.upkeep.restore import restore
 from lakelock.occ.write_context import WriteContext
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import Storage
@@ -176,6 +177,10 @@ class ArrowEngine:
         chosen = chosen_partitions(self._coordinator, where, partition)
         write = partial(write_joins, self._coordinator, self._kernels, tuple(sort_by))
         return optimize(self._coordinator, write, partitions=chosen, sort_by=sort_by, sizes=sizes, tag=tag)
+
+    def restore(self, as_of: str, *, tag: str = "") -> Committed:
+        """Make the table what it was as of an instant time: what came after is undone in a new commit."""
+        return restore(self._coordinator, as_of, partial(write_copies, self._coordinator, self._kernels), tag=tag)
 
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""

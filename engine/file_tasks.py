@@ -70,13 +70,14 @@ def rewrite_group(
     *,
     upserts: Keyed | None = None,
     doomed: DeleteMask | None = None,
+    content: DataFile | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> WriteStat:
     """Write the next slice of the file group of `base`: without the `doomed` rows, with the `upserts` (one row per key).
 
-    Columns that the `upserts` lack keep their stored values.
+    Columns that the `upserts` lack keep their stored values. `content`: an older slice, whose rows are taken instead.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     if base.instant >= context.instant:
@@ -88,9 +89,9 @@ def rewrite_group(
     began_s = runtime.monotonic_s()
     with _announced_file(context, file, storage, runtime, base=base) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-        source, ordering = storage.open_input(base.key), context.properties.ordering_field
+        source, ordering = (content or base).key, context.properties.ordering_field
         counts = kernels.rewrite(
-            source, base.key, writer, context.schema, upserts=upserts, doomed=doomed, ordering_field=ordering
+            storage.open_input(source), source, writer, context.schema, upserts=upserts, doomed=doomed, ordering_field=ordering
         )
         writer.close()
         size_bytes = output.tell()

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.engine.file_tasks import move_rows
+from lakelock.engine.file_tasks import move_rows, rewrite_group
 from lakelock.errors import InputError
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.optimize import Join
+from lakelock.occ.upkeep.restore import Copy
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.kernels import Kernels
 from lakelock.table.partitions import partition_values
@@ -57,4 +58,25 @@ def write_joins(
             context, join.partition, batches, TaskToken(number, 0, 0), file_rows=file_rows,
             storage=table.storage, runtime=table.runtime, kernels=kernels,
         )  # fmt: skip
+    return stats
+
+
+def write_copies(coordinator: Coordinator, kernels: Kernels, tx: Transaction, copies: Sequence[Copy]) -> list[WriteStat]:
+    """Write the rows of old slices again, one after the other."""
+    table, context, stats = coordinator.table, tx.write_context(), list[WriteStat]()
+    for number, copy in enumerate(copies):
+        tx.check_alive()
+        task = TaskToken(number, 0, 0)
+        if copy.base is not None:
+            stats.append(
+                rewrite_group(
+                    context, copy.base, task, content=copy.source,
+                    storage=table.storage, runtime=table.runtime, kernels=kernels,
+                )
+            )  # fmt: skip
+            continue
+        rows = kernels.stored([copy.source], tx.schema, table.storage)
+        stats += move_rows(
+            context, copy.source.partition, rows, task, storage=table.storage, runtime=table.runtime, kernels=kernels
+        )
     return stats

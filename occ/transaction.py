@@ -93,6 +93,8 @@ class Transaction:
         self._began_s = table.runtime.monotonic_s()
         self._inflight = False
         self._decision = own or OwnDecision()
+        self.extra: dict[str, str] = {}
+        """What else the commit's extra metadata says, for people."""
         self.reconciled = False
         """Whether the commit has looked at the markers: files that are announced later are not counted."""
 
@@ -274,6 +276,7 @@ class Transaction:
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
                 keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)}),
+                **self.extra,
             },
         )
         return Commit(

@@ -24,12 +24,13 @@ from lakelock.spark_plugin.locking import LockedReads
 from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.table_writes import TableWrites
+from lakelock.spark_plugin.upkeep import TableUpkeep
 from lakelock.storage.location import StorageLocation
 from lakelock.table.changes import read_changes
 from lakelock.table.schema import COMMIT_TIME
 
 
-class LakeTable(TableWrites, LockedReads):
+class LakeTable(TableWrites, TableUpkeep, LockedReads):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is sound. Values of `options` and of the file `config`

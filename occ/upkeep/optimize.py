@@ -97,7 +97,7 @@ def _packed(files: Iterable[DataFile], most_bytes: int) -> Iterable[tuple[DataFi
         yield tuple(pack)
 
 
-@dataclass
+@dataclass(repr=False)
 class Optimized:
     """What was joined. `yielded` are the file groups that were left to other writers: the next run takes them up."""
 
@@ -108,6 +108,11 @@ class Optimized:
     yielded: int = 0
     reasons: list[str] = field(default_factory=list)
     """For each commit that had to yield, to whom."""
+
+    def __repr__(self) -> str:
+        left = f"; {self.yielded} left to other writers" if self.yielded else ""
+        size = f"{self.size_bytes / 1e6:,.1f} MB" if self.size_bytes >= 100_000 else f"{self.size_bytes:,} B"
+        return f"OPTIMIZE: {self.files_before:,} files became {self.files_after:,} ({size}){left}"
 
 
 Writing = Callable[[Transaction, Sequence[Join], Callable[[], None]], Sequence[WriteStat]]
