@@ -88,6 +88,11 @@ class Engine:
     def optimize(self, tag: str, sort_by: Sequence[str] = ()) -> Optimized:
         return self._engine.optimize(sort_by=sort_by, tag=tag)
 
+    def restore(self, back: int, tag: str) -> Committed | None:
+        """To what the table was that many commits ago; None if there was nothing then."""
+        commits = self.coordinator.table.timeline().commits
+        return self._engine.restore(commits[-1 - back].requested, tag=tag) if len(commits) > back else None
+
     def read(self) -> list[Row]:
         return self._format.rows(self._engine.read())
 

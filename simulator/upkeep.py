@@ -32,6 +32,20 @@ class Optimize(Operation):
         """Nothing happens to the rows."""
 
 
+@dataclass(frozen=True)
+class Restore(Operation):
+    """Make the table what it was a few commits ago. What that was, the checker knows: the commit says of which moment."""
+
+    back: int = 1
+
+    @property
+    def undoes(self) -> bool:
+        return True
+
+    def run(self, engine: Engine) -> Committed | None:
+        return engine.restore(self.back, self.tag)
+
+
 def kept_up(scenario: Scenario, random: Random) -> Scenario:
     """One or two who join files all the time, beside those who write them; every other time nobody loses a claim."""
     optimizers = tuple(
@@ -47,6 +61,9 @@ def kept_up(scenario: Scenario, random: Random) -> Scenario:
         for actor in range(random.randint(0, 2))
     )
     scenario = replace(scenario, actors=(*scenario.actors, *optimizers, *writers))
+    if random.random() < 0.4:
+        undoing = tuple(Restore(_OWN + 400 + one, random.randint(1, 5)) for one in range(random.randint(1, 4)))
+        scenario = replace(scenario, actors=(*scenario.actors, ActorPlan("undoer", undoing, think_s=0.5)))
     if random.random() < 0.5:
         rates = {kind: 10 ** random.uniform(-3.0, -2.0) for kind in sorted(_CALM) if random.random() < 0.5}
         weather = Weather(rates, latency_s=random.choice([0.002, 0.01, 0.03]), longest_pause_s=1.0, crashes_at_most=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -15,12 +16,15 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.optimize import Join, Optimized, optimize
-from lakelock.spark_plugin.arguments import names
+from lakelock.occ.upkeep.restore import Copy, restore
+from lakelock.spark_plugin.arguments import instant_of, names
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
+from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.joining import join_files
+from lakelock.spark_plugin.writing.restoring import copy_slices
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import partition_values
 
@@ -29,7 +33,7 @@ LOOK_EACH = 10
 
 
 class TableUpkeep:
-    """Joining small files."""
+    """Joining small files, and undoing what came after a moment."""
 
     _spark: SparkSession
     _coordinator: Coordinator
@@ -69,6 +73,23 @@ class TableUpkeep:
 
         chosen = self._chosen_partitions(where, partition)
         return optimize(self._coordinator, write, partitions=chosen, sort_by=columns, sizes=sizes, tag=tag)
+
+    @needs_spark
+    def restore(self, as_of: str | datetime, *, tag: str = "") -> WriteResult:
+        """Make the table what it was: what was committed after `as_of` (an instant or a time) is undone in a new commit.
+
+        The undone state stays readable by `read(as_of=...)`, and `restore` brings it back, until it is cleaned. Columns that
+        were added since stay, and are null in the old rows. Whoever commits a change meanwhile makes it start over, and is
+        undone, too. `StorageError` if files of that time are cleaned, `InputError` if the table had no commit then.
+        """
+        require_running(self._spark)
+
+        def write(tx: Transaction, copies: Sequence[Copy]) -> Sequence[WriteStat]:
+            told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
+            with told, closing(self._attempt(tx)) as attempt:
+                return copy_slices(attempt, copies)
+
+        return WriteResult.of(restore(self._coordinator, instant_of(as_of), write, tag=tag))
 
     def _chosen_partitions(self, where: str | Column | None, partition: Targets) -> Callable[[str], bool]:
         coordinator = self._coordinator

@@ -59,12 +59,21 @@ class Expected:
     slices: dict[FileGroupId, str] = field(default_factory=dict)
     """The instant of the group's slice as of the moment; `""` where only that there was one is known."""
     made_since: set[FileGroupId] = field(default_factory=set)
+    instants: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
+    """Keys of the data files of these commits."""
+
+    def counts(self, file: DataFile) -> bool:
+        """False for the file of a task that was killed late, which a listing shows until it is swept."""
+        return file.instant not in self.instants or file.key in self.named
 
     @classmethod
     def of(cls, commits: Iterable[tuple[str, CommitMetadata]], as_of: str) -> Expected:
         """From commits by their instants."""
         found, replaced = cls(), set[FileGroupId]()
         for instant, metadata in sorted(commits, key=lambda commit: commit[0]):
+            found.instants.add(instant)
+            found.named |= {stat.path for stat in metadata.stats if stat.path}
             if instant <= as_of:
                 found.slices.update({stat.group: instant for stat in metadata.stats if stat.path})
                 replaced |= metadata.replaced_groups
@@ -81,13 +90,15 @@ class Expected:
 
 def plan_restore(now: Snapshot, then: Snapshot, expected: Expected, as_of: str) -> RestorePlan:
     """What to copy and what to remove. `StorageError` if a slice that the table had is not there any more."""
+    current = [file for file in now.files if expected.counts(file)]
     gone = [
         (group, instant)
         for group, instant in sorted(expected.slices.items())
         if (file := then.group(group)) is None or (instant and file.instant != instant)
     ]
-    unknown = [file.group for file in now.files if then.group(file.group) is None]
-    gone += [(group, "") for group in unknown if group not in expected.made_since and group not in expected.slices]
+    removed = [file for file in current if then.group(file.group) is None]
+    unknown = [file.group for file in removed if file.group not in expected.made_since]
+    gone += [(group, "") for group in unknown if group not in expected.slices]
     if gone:
         group, instant = gone[0]
         raise StorageError(
@@ -99,9 +110,9 @@ def plan_restore(now: Snapshot, then: Snapshot, expected: Expected, as_of: str) 
     copies = []
     for file in then.files:
         base = now.group(file.group)
-        if base is None or base.instant != file.instant:
+        if expected.counts(file) and (base is None or base.instant != file.instant):
             copies.append(Copy(file, base))
-    return RestorePlan(tuple(copies), tuple(file for file in now.files if then.group(file.group) is None))
+    return RestorePlan(tuple(copies), tuple(removed))
 
 
 Copying = Callable[[Transaction, Sequence[Copy]], Sequence[WriteStat]]

@@ -101,3 +101,20 @@ def test_an_upsert_during_an_optimize_commits_at_its_first_attempt(spark: SparkS
     assert (done.commits, done.yielded) == ([], 12)
     assert table.read().where("v = 'new'").count() == 20
     assert table.optimize().files_before == 12
+
+
+def test_a_restore_undoes_what_came_after_and_can_be_undone(spark: SparkSession, table: LakeTable) -> None:
+    before, good = stored(table), table.history(1).first()["instant"]
+    table.upsert(rows(spark, 10, 60).withColumn("v", F.lit("wrong")))
+    table.delete("id % 3 = 0")
+    bad = table.overwrite_partitions(rows(spark, 0, 1))
+    wrong = stored(table)
+    done = table.restore(good)
+    assert stored(table) == before
+    assert repr(done).startswith(f"RESTORE {done.instant}: no rows changed (")
+    assert table.history(1).first()["operation"] == "RESTORE"
+    assert table.read(as_of=bad.instant).count() == len(wrong)
+    table.restore(bad.instant)
+    assert stored(table) == wrong
+    with pytest.raises(InputError, match="it had no commit then"):
+        table.restore("2020-01-01")
