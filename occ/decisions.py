@@ -83,10 +83,10 @@ class Decision:
         head, _, payload = data.partition(b"\n")
         try:
             header = JsonObject.parse(head)
-            number, version, kind = header.whole("number"), header.whole("format"), header.text("kind")
+            number, version, kind = header.integer("number"), header.integer("format"), header.text("kind")
             fields = {key: header.text(key) for key in ("instant", "action", "completion", "write_id", "operation")}
             writer = WriterIdentity.from_dict(header.child("writer").fields)
-            size, digest = header.whole("payload_bytes"), header.text("payload_sha256")
+            size, digest = header.integer("payload_bytes"), header.text("payload_sha256")
         except ValueError as error:
             raise CorruptTableError(f"decision {name} is not readable: {error}", hint=_RESTORE, file=name) from error
         if version > FORMAT or kind not in {k.value for k in DecisionKind}:
@@ -251,7 +251,7 @@ def decided_for(instant: str, decisions: Sequence[Decision]) -> Decision | None:
 def _parse_boundary(data: bytes) -> tuple[int, str]:
     try:
         header = JsonObject.parse(data)
-        version, boundary = header.whole("format"), header.whole("boundary", at_least=0)
+        version, boundary = header.integer("format"), header.integer("boundary", at_least=0)
         lock = header.text("lock", "")
     except ValueError as error:
         raise CorruptTableError(

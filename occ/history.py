@@ -15,7 +15,7 @@ from lakelock.table.instants import Instant
 
 
 class Outcome(str, Enum):
-    """COMMITTED: visible. REJECTED: it never will be. PENDING: its writer is at it, or will be judged dead."""
+    """COMMITTED: visible. REJECTED: it never will be. PENDING: its writer is at work, or will be judged dead."""
 
     COMMITTED = "committed"
     REJECTED = "rejected"
@@ -76,7 +76,7 @@ def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
 def outcome_of(table: OpenTable, instant: str) -> Outcome:
     """What became of an instant; a decided commit that is not visible yet is published on the way.
 
-    REJECTED also for instants that never existed. Of those that are older than the timeline the archive tells;
+    REJECTED also for instants that never existed. Instants older than the timeline are looked up in the archive;
     `CorruptTableError` when it cannot be read.
     """
     fate = fate_of(table, instant, table.timeline())
