@@ -13,6 +13,7 @@ import typer
 from lakelock.cli import commits, config, locks, markers
 from lakelock.cli.audit import audit_table
 from lakelock.cli.doctor import doctor
+from lakelock.cli.optimize import optimize_table, restore_table
 from lakelock.cli.simulate import simulate
 
 app = typer.Typer(
@@ -25,6 +26,8 @@ app = typer.Typer(
 )
 app.command("doctor")(doctor)
 app.command("audit")(audit_table)
+app.command("optimize")(optimize_table)
+app.command("restore")(restore_table)
 app.command("simulate")(simulate)
 app.add_typer(commits.app, name="commits")
 app.add_typer(config.app, name="config")

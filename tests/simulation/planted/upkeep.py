@@ -12,6 +12,7 @@ BUGS_OF_UPKEEP = (
         "        or window_conflict(table, baseline, mine)\n",
         "",
         within=2000,
+        seed=155,
     ),
     Planted(
         "a service that does not see its own rollback",
@@ -20,6 +21,7 @@ BUGS_OF_UPKEEP = (
         "if mine is not None:",
         "if False:",
         within=2000,
+        seed=43,
     ),
     Planted(
         "a claim taken over without a word",
@@ -28,6 +30,7 @@ BUGS_OF_UPKEEP = (
         "if decide_rollback(table, victim) is not RollbackOutcome.COMMITTED:",
         "if True:",
         within=2000,
+        seed=43,
     ),
     Planted(
         "stray rows made permanent",
@@ -45,5 +48,6 @@ BUGS_OF_UPKEEP = (
         "tx.reads(WholeTable())",
         "pass",
         within=2000,
+        seed=939,
     ),
 )
