@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -10,13 +12,14 @@ import pytest
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.settings import OptimizeSettings
+from lakelock.settings import OptimizeSettings, RetrySettings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.kernels import ArrowKernels
-from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path"]
 
@@ -166,11 +169,6 @@ def test_a_reader_of_everything_is_not_disturbed_by_an_optimize_that_commits_fir
 
 @pytest.mark.parametrize("attempts", [1, 5])
 def test_an_upsert_makes_a_running_optimize_yield_and_is_not_run_again(engine, storage, attempts):
-    from dataclasses import replace
-
-    from lakelock.settings import RetrySettings
-    from tests.behaviour.tables import QUICK
-
     quick, done = replace(QUICK, retry=RetrySettings(attempts=attempts)), []
     before = content(engine.read())
 
@@ -188,11 +186,6 @@ def test_an_upsert_makes_a_running_optimize_yield_and_is_not_run_again(engine, s
 
 
 def test_an_upsert_that_finds_its_groups_joined_since_it_began_looks_again_at_no_cost(engine, storage):
-    from dataclasses import replace
-
-    from lakelock.settings import RetrySettings
-    from tests.behaviour.tables import QUICK
-
     begun = []
 
     class Slow(ArrowKernels):
@@ -230,3 +223,22 @@ def test_an_upsert_of_a_key_finds_it_in_the_joined_file(engine):
     changed = engine.upsert(rows(("a2", 50, "1"), ("d", 1, "1")))
     assert (changed.rows_updated, changed.rows_inserted) == (1, 1)
     assert ("a2", 50, "1") in content(engine.read())
+
+
+def test_a_file_that_no_commit_names_is_not_made_permanent(engine, storage):
+    (file, *_) = engine.coordinator.snapshot().in_partition("month=1")
+    stray = file._replace(file_id="stray", token="9-9-9")
+    storage.put(stray.key, storage.get(file.key).data)
+    assert engine.optimize().files_before == 8
+    storage.delete([stray.key])
+    assert content(engine.read()) == sorted(
+        [(f"{p}{n}", n, m) for n in range(4) for p, m in (("a", "1"), ("b", "2"))] + [("c", 9, "3")]
+    )
+
+
+def test_file_groups_in_a_clustering_plan_of_java_are_left_to_it(engine, storage):
+    planned = engine.coordinator.snapshot().in_partition("month=2")[0]
+    Peer(storage).plan_clustering(planned.group)
+    done = engine.optimize()
+    assert (done.files_before, done.yielded) == (7, 1)
+    assert engine.coordinator.snapshot().group(planned.group) == planned

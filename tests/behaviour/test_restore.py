@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, StorageError
+from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.kernels import ArrowKernels
-from tests.behaviour.tables import leftovers, new_table, writer
+from tests.behaviour.tables import QUICK, leftovers, new_table, writer
 from tests.behaviour.test_optimize import content, rows, stored
 
 
@@ -97,11 +100,6 @@ def test_it_is_refused_where_an_older_slice_would_stand_for_the_one_that_is_gone
 def test_columns_that_came_since_stay_and_are_null_in_the_old_rows(engine):
     good = engine.coordinator.history(1)[0].instant
     with_more = rows(("a", 10, "1")).append_column("more", pa.array(["m"]))
-    from dataclasses import replace
-
-    from lakelock.settings import WriteSettings
-    from tests.behaviour.tables import QUICK
-
     merging = replace(QUICK, write=WriteSettings(merge_schema=True))
     ArrowEngine(writer(engine.coordinator.table.storage, merging)).upsert(with_more)
     engine.restore(good)
