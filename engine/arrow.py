@@ -18,6 +18,7 @@ from lakelock.clock import Runtime
 from lakelock.data_locks import Resource
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain
+from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
@@ -25,8 +26,10 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.targets import Targets, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.upkeep.optimize import Optimized, optimize
+from lakelock.occ.upkeep.restore import restore
 from lakelock.occ.write_context import WriteContext
-from lakelock.settings import MissingColumns
+from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import Storage
 from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.commit_metadata import WriteStat
@@ -169,6 +172,27 @@ class ArrowEngine:
             return tx.commit(batch.new_files(place), schema=batch.schema, replaced=replaced)
 
         return with_retries(self._coordinator, "INSERT_OVERWRITE", work, application=application, tag=tag, partition=partition)
+
+    def optimize(
+        self,
+        where: pc.Expression | None = None,
+        *,
+        partition: Targets = None,
+        sort_by: Sequence[str] = (),
+        sizes: OptimizeSettings | None = None,
+        tag: str = "",
+    ) -> Optimized:
+        """Join small files of the partitions that are named, or that satisfy a condition on the partition columns.
+
+        Rows of one new file are in memory only where they are sorted.
+        """
+        chosen = chosen_partitions(self._coordinator, where, partition)
+        write = partial(write_joins, self._coordinator, self._kernels, tuple(sort_by))
+        return optimize(self._coordinator, write, partitions=chosen, sort_by=sort_by, sizes=sizes, tag=tag)
+
+    def restore(self, as_of: str, *, tag: str = "") -> Committed:
+        """Make the table what it was as of an instant time: what came after is undone in a new commit."""
+        return restore(self._coordinator, as_of, partial(write_copies, self._coordinator, self._kernels), tag=tag)
 
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""

@@ -24,7 +24,7 @@ from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.buckets import new_file_id
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
-from lakelock.table.kernels import ARROW, Kernels, KeyedRows
+from lakelock.table.kernels import ARROW, Kernels, KeyedRows, StoredRows
 from lakelock.table.keyed import Keyed
 from lakelock.table.merge import Counts, DeleteMask
 from lakelock.table.partitions import partition_metadata
@@ -33,7 +33,7 @@ from lakelock.table.snapshot import DataFile
 SLOW_S = 0.5
 """After this time a task checks whether it is still wanted: one request, for a file that took longer anyway."""
 
-__all__ = ["TaskToken", "WriteContext", "rewrite_group", "write_new_files"]
+__all__ = ["TaskToken", "WriteContext", "move_rows", "rewrite_group", "write_new_files"]
 
 
 def write_new_files(
@@ -77,15 +77,15 @@ def rewrite_group(
     upserts: Keyed | None = None,
     delete_mask: DeleteMask | None = None,
     added: Keyed | None = None,
+    content: DataFile | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> WriteStat:
     """Write the next slice of the file group of `base`, without the rows of `delete_mask` and with `upserts` (one per key).
 
-    The `added` rows come last, whatever their keys.
-
-    Columns that the `upserts` lack keep their stored values.
+    The `added` rows come last, whatever their keys. Columns that the `upserts` lack keep their stored values. `content`: an
+    older slice, whose rows are taken instead.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     if base.instant >= context.instant:
@@ -97,20 +97,74 @@ def rewrite_group(
     began_s = runtime.monotonic_s()
     with _announced_file(context, file, storage, runtime, base=base) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-        source, ordering = storage.open_input(base.key, size_bytes=base.size_bytes), context.properties.ordering_field
+        source, ordering = content or base, context.properties.ordering_field
         counts = kernels.rewrite(
-            source,
-            base.key,
-            writer,
-            context.schema,
-            upserts=upserts,
-            delete_mask=delete_mask,
-            added=added,
-            ordering_field=ordering,
-        )
+            storage.open_input(source.key, size_bytes=source.size_bytes), source.key, writer, context.schema,
+            upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering,
+        )  # fmt: skip
         writer.close()
         size_bytes = output.tell()
     return _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
+
+
+def move_rows(
+    context: WriteContext,
+    partition: str,
+    batches: Iterable[StoredRows],
+    task: TaskToken,
+    *,
+    file_rows: int | None = None,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+    kernels: Kernels = ARROW,
+) -> list[WriteStat]:
+    """Write stored rows, in their order and with all that their meta columns say of them, into new file groups of a partition.
+
+    A file is closed at `file_rows`, if given. No rows make no file. On an error none of the files of this call remains, if
+    storage lets them go.
+    """
+    storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
+    uuid, stats = runtime.uuid(), list[WriteStat]()
+    pieces = _Pieces(batches)
+    try:
+        while pieces.more():
+            file = DataFile(partition, f"{uuid}-{len(stats)}", str(task), context.instant)
+            if not stats:
+                _announce_partition(storage, context.instant, partition)
+            began_s = runtime.monotonic_s()
+            with _announced_file(context, file, storage, runtime) as output:
+                writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
+                while (piece := pieces.take(None if file_rows is None else file_rows - writer.rows)) is not None:
+                    writer.add_stored(piece)
+                count, size_bytes = writer.close().rows, output.tell()
+            stats.append(_created(file, count, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=0))
+    except BaseException:
+        _remove(storage, [stat.path for stat in stats if stat.path])
+        raise
+    return stats
+
+
+class _Pieces:
+    """Batches of stored rows as a stream that can be cut at any row."""
+
+    def __init__(self, batches: Iterable[StoredRows]) -> None:
+        self._batches = (batch for batch in batches if batch.num_rows)
+        self._next: StoredRows | None = None
+
+    def more(self) -> bool:
+        if self._next is None:
+            self._next = next(self._batches, None)
+        return self._next is not None
+
+    def take(self, most: int | None) -> StoredRows | None:
+        """The next rows, at most `most`; None at the end, and where no more may be taken."""
+        if most == 0 or not self.more():
+            return None
+        current: StoredRows = self._next
+        self._next = None
+        if most is not None and current.num_rows > most:
+            current, self._next = current.slice(0, most), current.slice(most, current.num_rows - most)
+        return current
 
 
 class _Rows:
@@ -145,15 +199,19 @@ def _write_new_file(
         while writer.rows < most_rows and (part := rows.take(most_rows - writer.rows)) is not None:
             writer.add_new(part.rows, part.keys)
         count, size_bytes = writer.close().rows, output.tell()
+    return _created(file, count, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=count)
+
+
+def _created(file: DataFile, count: int, size_bytes: int, took_ms: int, *, inserts: int) -> WriteStat:
     return WriteStat(
         file_id=file.file_id,
         path=file.key,
         partition_path=file.partition,
         num_writes=count,
-        num_inserts=count,
+        num_inserts=inserts,
         total_write_bytes=size_bytes,
         file_size_bytes=size_bytes,
-        runtime=RuntimeStats(create_ms=round((runtime.monotonic_s() - began_s) * 1000)),
+        runtime=RuntimeStats(create_ms=took_ms),
     )
 
 

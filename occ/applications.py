@@ -92,3 +92,7 @@ class AppliedVersions:
             detail="the application has already applied this version",
         )
         raise ConflictError(replace(conflict, retry_helps=False))
+
+
+def _application(other: CommitSummary) -> tuple[AppTransaction, Party] | None:
+    return None if other.application is None else (other.application, other.party)

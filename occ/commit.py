@@ -35,7 +35,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.publish import Publication, finish_head, publish
 from lakelock.occ.recorded_index import current_properties
-from lakelock.occ.recovery.ending import outcome_unknown
+from lakelock.occ.recovery.ending import outcome_unknown, rolled_back
 from lakelock.occ.schemas import schema_after
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
@@ -195,11 +195,7 @@ class Commit:
         """Raise unless this instant is pending and nobody has rolled it back."""
         instant = self._baseline.instant
         if mine is not None:
-            raise RolledBackError(
-                f"{instant} was rolled back by {mine.writer} in decision {mine.number}, because its heartbeat had stopped",
-                hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
-                decision=mine.number,
-            )
+            raise rolled_back(self._draft.footprint.party, mine)
         if is_withdrawn(self._table, timeline, instant):
             raise RolledBackError(
                 f"{instant} was rolled back by another Hudi writer",

@@ -95,6 +95,8 @@ class Transaction:
         self._began_s = table.runtime.monotonic_s()
         self._inflight = False
         self._decision = own or OwnDecision()
+        self.extra: dict[str, str] = {}
+        """What else the commit's extra metadata says, for people."""
         self.reconciled = False
         """Whether the commit has looked at the markers: files that are announced later are not counted."""
 
@@ -142,13 +144,16 @@ class Transaction:
             )
         self._overwritten.update(partitions)
 
-    def claim(self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = ()) -> None:
+    def claim(
+        self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *, leave_held: bool = False
+    ) -> None:
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
 
         So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.
+        With `leave_held` (a service) groups that others hold are left to them; `claimed` says what is left to do.
         """
         self._ensure_open()
         self.check_alive()
@@ -157,7 +162,7 @@ class Transaction:
         fresh = sorted({*groups, *made} - self._claimed)
         ensure_within((g.partition for g in fresh), self._targets, f"{self.operation} {self.instant}")
         table = self._table
-        if not fresh or not table.settings.concurrency.early_conflict_detection:
+        if not fresh or not (leave_held or table.settings.concurrency.early_conflict_detection):
             return
         claim = Claim(self.instant, table.writer, self.operation)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
@@ -165,12 +170,17 @@ class Transaction:
         claimed, refused = claim_groups(table, context, fresh)
         self._claimed.update(claimed)
         self._unanswered.difference_update(fresh)
-        conflict = early_conflict(table, self.baseline, self._work(), refused)
+        conflict = early_conflict(table, self.baseline, self._work(), () if leave_held else refused)
         if conflict is not None:
             self._tell(EventKind.EARLY_CONFLICT, conflict)
             raise EarlyConflictError(conflict)
         reached(Step.CLAIMED)
         self._emit(EventKind.CLAIMED, groups=len(fresh))
+
+    @property
+    def claimed(self) -> frozenset[FileGroupId]:
+        """The file groups that are announced as this transaction's."""
+        return frozenset(self._claimed)
 
     def write_context(self, schema: TableSchema | None = None) -> WriteContext:
         """What executors need to write files of this transaction; picklable. Marks the instant as inflight."""
@@ -277,6 +287,7 @@ class Transaction:
             {
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
+                **self.extra,
             },
         )
         return Commit(

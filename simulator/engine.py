@@ -19,6 +19,7 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.transaction import Detached, Transaction
+from lakelock.occ.upkeep.optimize import Optimized
 from lakelock.simulator.light_rows import Chosen, LightKernels, Lines
 from lakelock.simulator.rows import NOT_GIVEN, SCHEMA, TABLE_SCHEMA, Row, partition_of, row_of
 from lakelock.table.base_files.writer import Stamp
@@ -83,6 +84,14 @@ class Engine:
 
     def overwrite(self, rows: Sequence[Row], tag: str) -> Committed:
         return self._engine.overwrite_partitions(self._format.table(rows), tag=tag)
+
+    def optimize(self, tag: str, sort_by: Sequence[str] = ()) -> Optimized:
+        return self._engine.optimize(sort_by=sort_by, tag=tag)
+
+    def restore(self, back: int, tag: str) -> Committed | None:
+        """To what the table was that many commits ago; None if there was nothing then."""
+        commits = self.coordinator.table.timeline().commits
+        return self._engine.restore(commits[-1 - back].requested, tag=tag) if len(commits) > back else None
 
     def read(self) -> list[Row]:
         return self._format.rows(self._engine.read())

@@ -7,7 +7,7 @@ rows only by their kernels, so a history on these is the same as on Parquet (tes
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -41,6 +41,9 @@ class Lines(tuple[Row, ...]):
     def cut(self, count: int) -> tuple[Lines, Lines]:
         return Lines(self[:count]), Lines(self[count:])
 
+    def slice(self, start: int, count: int) -> Lines:
+        return Lines(self[start : start + count])
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -66,6 +69,9 @@ class NewLines:
 
     def add_new(self, rows: Lines, keys: object) -> None:
         self.content += (row.completed() for row in rows)
+
+    def add_stored(self, rows: Lines) -> None:
+        self.content += rows
 
     def close(self) -> Written:
         self._output.write(json.dumps([row[1:] for row in self.content]).encode())
@@ -133,6 +139,14 @@ class LightKernels:
     def read(self, files: Iterable[DataFile], schema: TableSchema, condition: Chosen | None, storage: Storage) -> Lines:
         found = [row for file in files for row in _stored(storage, file)]
         return Lines(found if condition is None else filter(condition.chooses, found))
+
+    def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[Lines]:
+        for file in files:
+            yield Lines(_stored(storage, file))
+
+    def in_order(self, batches: Iterable[Lines], columns: Sequence[str]) -> Lines:
+        assert tuple(columns) == ("id",)
+        return Lines(sorted((row for batch in batches for row in batch), key=lambda row: row.key))
 
     def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> NewLines:
         return NewLines(output)

@@ -6,7 +6,7 @@ them on rows that cost next to nothing to encode.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Protocol
 
 import numpy as np
@@ -22,7 +22,7 @@ from lakelock.table.buckets import BucketIndex
 from lakelock.table.fitting import conform
 from lakelock.table.index import tag
 from lakelock.table.keyed import Keyed, dedupe
-from lakelock.table.merge import Counts, DeleteMask, keys_among, rewrite
+from lakelock.table.merge import BATCH_BYTES, Counts, DeleteMask, keys_among, rewrite
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns
@@ -30,6 +30,9 @@ from lakelock.table.snapshot import DataFile
 
 Rows = Any
 """Rows in memory: to Arrow a `pyarrow.Table`."""
+
+StoredRows = Any
+"""Rows as a base file holds them, with the meta columns that they keep when they are moved: to Arrow a `pyarrow.Table`."""
 
 KeyedRows = Any
 """Rows with their record keys: to Arrow a `Keyed`."""
@@ -45,6 +48,8 @@ class NewFile(Protocol):
     def rows(self) -> int: ...
 
     def add_new(self, rows: Rows, keys: Any) -> None: ...
+
+    def add_stored(self, rows: StoredRows) -> None: ...
 
     def close(self) -> Written: ...
 
@@ -100,6 +105,14 @@ class Kernels(Protocol):
 
     def read(self, files: Iterable[DataFile], schema: TableSchema, condition: Condition | None, storage: Storage) -> Rows:
         """The rows of these files that satisfy the condition, in the table's columns."""
+        ...
+
+    def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[StoredRows]:
+        """All rows of these files, in batches, in the table's columns; columns that a file lacks are null."""
+        ...
+
+    def in_order(self, batches: Iterable[StoredRows], columns: Sequence[str]) -> StoredRows:
+        """The rows of all batches at once, sorted by these columns, nulls last."""
         ...
 
     def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> NewFile: ...
@@ -179,6 +192,15 @@ class ArrowKernels:
             with BaseFile(storage.open_input(file.key), file.key) as base:
                 found += [batch if condition is None else batch.filter(condition) for batch in base.batches(schema)]
         return pa.concat_tables(found)
+
+    def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[pa.Table]:
+        for file in files:
+            with BaseFile(storage.open_input(file.key), file.key) as base:
+                yield from base.stamped_batches(schema, base.batch_rows_within(BATCH_BYTES))
+
+    def in_order(self, batches: Iterable[pa.Table], columns: Sequence[str]) -> pa.Table:
+        rows = pa.concat_tables(batches)
+        return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns]))
 
     def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> BaseFileWriter:
         return BaseFileWriter(output, schema, stamp, settings)

@@ -15,6 +15,7 @@ from lakelock.settings.data_locks import DataLockSettings
 from lakelock.settings.dynamodb import DynamodbSettings
 from lakelock.settings.fields import Section, SettingRow, section_rows, setting
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.optimize import OptimizeSettings
 from lakelock.settings.redis import RedisSettings
 from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 from lakelock.settings.zookeeper import ZooKeeperSettings
@@ -214,6 +215,7 @@ SECTIONS: tuple[type[Section], ...] = (
     CleanSettings,
     ArchiveSettings,
     UpkeepSettings,
+    OptimizeSettings,
     DynamodbSettings,
     RedisSettings,
     ZooKeeperSettings,

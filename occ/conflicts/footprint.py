@@ -28,9 +28,16 @@ COMMIT_INFO = "lakelock.commit_info"
 SAW = "lakelock.saw"
 NEWEST_FOREIGN = "lakelock.beside"
 TAG = "lakelock.tag"
+RESTORED = "lakelock.restored"
+"""The instant time as of which a restore made the table what it was."""
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 """Hudi's names of the operations that replace the whole content of partitions."""
+
+CLUSTER = "CLUSTER"
+"""What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
+SERVICES = frozenset({CLUSTER})
+"""Operations that change no row. They yield to every write of the same file groups, also when they came first."""
 
 
 @dataclass(frozen=True)
