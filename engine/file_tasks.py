@@ -97,7 +97,7 @@ def rewrite_group(
     began_s = runtime.monotonic_s()
     with _announced_file(context, file, storage, runtime, base=base) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-        source, ordering = storage.open_input(base.key), context.properties.ordering_field
+        source, ordering = storage.open_input(base.key, size_bytes=base.size_bytes), context.properties.ordering_field
         counts = kernels.rewrite(
             source,
             base.key,

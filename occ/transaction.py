@@ -10,7 +10,6 @@ begin ──► open ──► commit ──► committed          visible to ev
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -28,7 +27,7 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Claim
+from lakelock.markers.claims import Claim, OwnClaims
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
@@ -47,6 +46,7 @@ from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remo
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
+from lakelock.occ.upkeep.run import upkeep_when_due
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_files
@@ -89,6 +89,7 @@ class Transaction:
         self._overwritten: set[str] = set()
         self._claimed: set[FileGroupId] = set()
         self._new_buckets: set[FileGroupId] = set()
+        self._unanswered: set[FileGroupId] = set()
         self._targets: tuple[Resource, ...] = ()
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
@@ -160,8 +161,10 @@ class Transaction:
             return
         claim = Claim(self.instant, table.writer, self.operation)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
+        self._unanswered.update(fresh)
         claimed, refused = claim_groups(table, context, fresh)
         self._claimed.update(claimed)
+        self._unanswered.difference_update(fresh)
         conflict = early_conflict(table, self.baseline, self._work(), refused)
         if conflict is not None:
             self._tell(EventKind.EARLY_CONFLICT, conflict)
@@ -244,9 +247,11 @@ class Transaction:
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
         tidy_up(self._table, self.instant, self.operation, markers, self._claimed)
-        result = Committed.of(decision, stats, lock_wait_s=commit.lock_wait_s, took_s=self._took_s())
-        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
+        result = Committed.of(decision, stats, lock=commit.lock, took_s=self._took_s())
+        under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
+        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
+        upkeep_when_due(self._table, decision.number)
         return result
 
     def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
@@ -272,7 +277,6 @@ class Transaction:
             {
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
-                keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)}),
             },
         )
         return Commit(
@@ -283,6 +287,7 @@ class Transaction:
             schema=self.schema,
             before=self._file_before,
             ensure_alive=self.check_alive,
+            took_s=self._took_s,
         )
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
@@ -303,7 +308,10 @@ class Transaction:
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
-        target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence)
+        # Whoever took this transaction for dead may have taken over its claims.
+        unsure = self._unanswered | (self._claimed if disturbed else set())
+        claims = OwnClaims(frozenset(self._claimed - unsure), frozenset(unsure))
+        target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence, claims)
         self.state = withdraw(self._table, target, self._decision, disturbed=disturbed)
 
     def __enter__(self) -> Transaction:

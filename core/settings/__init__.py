@@ -13,8 +13,11 @@ from lakelock.settings.sections import (
     WriteSettings,
     settings_reference,
 )
+from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 
 __all__ = [
+    "ArchiveSettings",
+    "CleanSettings",
     "ConcurrencySettings",
     "DecisionSettings",
     "HeartbeatSettings",
@@ -24,6 +27,7 @@ __all__ = [
     "RetrySettings",
     "SECTIONS",
     "Settings",
+    "UpkeepSettings",
     "WriteSettings",
     "settings_reference",
 ]

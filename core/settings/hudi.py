@@ -65,6 +65,13 @@ _DIRECT: Mapping[str, tuple[str, Convert]] = {
     "hoodie.index.bloom.num_entries": ("write.bloom_entries", str),
     "hoodie.bloom.index.filter.dynamic.max.entries": ("write.bloom_max_entries", str),
     "hoodie.index.bloom.fpp": ("write.bloom_fpp", str),
+    "hoodie.clean.policy": ("clean.policy", str),
+    "hoodie.clean.commits.retained": ("clean.keep_commits", str),
+    "hoodie.clean.hours.retained": ("clean.keep_hours", str),
+    "hoodie.clean.fileversions.retained": ("clean.keep_versions", str),
+    "hoodie.keep.min.commits": ("archive.min_commits", str),
+    "hoodie.keep.max.commits": ("archive.max_commits", str),
+    "hoodie.timeline.compaction.batch.size": ("archive.merge_files", str),
 }
 
 _LEASE_KEYS: Mapping[str, tuple[str, str]] = {
@@ -110,6 +117,9 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
             values[ours] = (convert(properties[key]), key)
             used.add(key)
     warnings += _mode(properties, values)
+    if "hoodie.clean.commits.retained" in properties and "clean.policy" not in values:
+        # Java's default policy, which the file means by saying how many commits it keeps.
+        values["clean.policy"] = ("KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained")
     scheme = _provider(properties, values)
     if scheme:
         used |= {_LOCK + name for name in _USED_IN_URI[scheme]}

@@ -16,6 +16,7 @@ from lakelock.settings.dynamodb import DynamodbSettings
 from lakelock.settings.fields import Section, SettingRow, section_rows, setting
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.settings.redis import RedisSettings
+from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 from lakelock.settings.zookeeper import ZooKeeperSettings
 
 PARALLEL_REQUESTS = 16
@@ -210,6 +211,9 @@ SECTIONS: tuple[type[Section], ...] = (
     DecisionSettings,
     ListingSettings,
     WriteSettings,
+    CleanSettings,
+    ArchiveSettings,
+    UpkeepSettings,
     DynamodbSettings,
     RedisSettings,
     ZooKeeperSettings,

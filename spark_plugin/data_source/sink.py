@@ -111,6 +111,8 @@ class Sink:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """In a task: write its rows under a heartbeat; the message is what the commit needs."""
         self.parsed.ensure_session_known()
+        if self.overwrite:
+            self.parsed.ensure_overwrite_known()
         if self.applied:
             return TaskDone((), None, None)
         begun = self.begun

@@ -26,6 +26,8 @@ from lakelock.storage import Storage
 from lakelock.table.buckets import bucket_of_group
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.properties import TableProperties
+from lakelock.table.pruning.files import Pruning
+from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.schema import TableSchema, check_write, require_columns
 from lakelock.table.snapshot import DataFile
 
@@ -109,10 +111,16 @@ class Attempt:
             with suppress(Py4JError, OSError, AttributeError):
                 self.kept.pop().unpersist()
 
-    def read(self, files: Sequence[DataFile], *, meta: bool = False) -> DataFrame:
-        """The rows of these files, with the table's columns, or with Hudi's five before them."""
+    def read(self, files: Sequence[DataFile], *, meta: bool = False, pruned: bool = False) -> DataFrame:
+        """The rows of these files, with the table's columns, or with Hudi's five before them. There is a column `_metadata`,
+        unless the frame is to be `pruned` by Spark when it is filtered further."""
         columns = self.schema.file_schema if meta else self.schema.arrow
-        return read_files(self.spark, self.root, files, spark_schema(columns))
+        by = PartitionValues.of(self.properties, columns) if pruned else None
+        return read_files(self.spark, self.root, files, spark_schema(columns), by)
+
+    def pruning(self, condition: Condition) -> Pruning:
+        """Which files a condition rules out."""
+        return Pruning(condition.predicate, PartitionValues.of(self.properties, self.schema.arrow))
 
     def condition(self, given: str | Column) -> Condition:
         """A condition on the table's rows, at this moment."""

@@ -26,8 +26,9 @@ from lakelock.table.snapshot import DataFile
 
 def delete_where(attempt: Attempt, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition. Nobody may add such a row meanwhile."""
-    attempt.tx.reads(RowsRead(condition, attempt.read))
-    files = attempt.tx.snapshot().files
+    pruning = attempt.pruning(condition)
+    attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+    files = pruning.kept(attempt.tx.snapshot().files)
     selection = select_rows(attempt, files, condition)
     attempt.tx.claim(files[number].group for number in sorted(selection.counts))
     return Written(remove_rows(attempt, files, selection))

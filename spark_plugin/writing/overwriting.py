@@ -36,8 +36,9 @@ def overwrite_table(attempt: Attempt, df: DataFrame) -> Written:
 
 def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition and insert `df`, whose rows must all satisfy it too."""
-    attempt.tx.reads(RowsRead(condition, attempt.read))
-    files = attempt.tx.snapshot().files
+    pruning = attempt.pruning(condition)
+    attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+    files = pruning.kept(attempt.tx.snapshot().files)
     selection = select_rows(attempt, files, condition)
     attempt.tx.claim(files[number].group for number in sorted(selection.counts))
     frame, schema = prepared(attempt, df)
