@@ -57,7 +57,7 @@ def write_new_files(
     stats: list[WriteStat] = []
     try:
         while rows.more():
-            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, uuid)
+            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
             file = DataFile(partition, file_id, str(task), context.instant)
             if not stats:
                 _announce_partition(storage, context.instant, partition)

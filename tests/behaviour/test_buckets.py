@@ -13,7 +13,9 @@ import pytest
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
+from lakelock.engine.file_tasks import write_new_files
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, StorageError, TableError
+from lakelock.markers.task_token import TaskToken
 from lakelock.occ.create import check_definition, create_table
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings, WriteSettings
@@ -302,6 +304,18 @@ def test_the_record_of_a_later_version_is_not_misread(storage: LocalStorage) -> 
         with pytest.raises(StorageError, match="a later version wrote it"):
             coordinator.begin("INSERT")
         assert ArrowEngine(coordinator).read().num_rows == 0
+
+
+def test_a_late_attempt_of_a_task_makes_no_second_file_group(storage: LocalStorage) -> None:
+    with writer(storage) as coordinator, coordinator.begin("INSERT") as tx:
+        mine, context = rows((in_one_bucket(1)[0], 1, "m1")), tx.write_context()
+        counted = write_new_files(context, "month=m1", [mine], TaskToken(0, 0, 0), storage=storage, bucket=0)
+        tx.commit(counted)
+        write_new_files(context, "month=m1", [mine], TaskToken(0, 0, 1), storage=storage, bucket=0)
+        engine = ArrowEngine(coordinator)
+        assert len(stored(engine)) == 1
+        engine.upsert(many(10))
+    ensure_placed(storage)
 
 
 def test_a_big_bucket_stays_one_file(storage: LocalStorage) -> None:
