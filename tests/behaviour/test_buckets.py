@@ -203,7 +203,7 @@ def test_a_delete_of_a_key_conflicts_with_whoever_brings_it_into_a_new_bucket(st
         def work(tx: Transaction) -> object:
             tx.snapshot()
             ArrowEngine(quick).insert(rows((key, 1, "m1")))
-            return ArrowEngine(slow)._delete_keys(tx, rows((key, 0, "m1")))
+            return ArrowEngine(slow).delete_keys_in(tx, rows((key, 0, "m1")))
 
         with slow.begin("DELETE") as tx, pytest.raises(ConflictError) as caught:
             work(tx)
