@@ -24,8 +24,10 @@ from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
 from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.table_upkeep import TableUpkeep
 from lakelock.spark_plugin.table_writes import TableWrites
 from lakelock.storage.location import StorageLocation
+from lakelock.table.archive import archived_write
 from lakelock.table.changes import read_changes
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
@@ -33,7 +35,7 @@ from lakelock.table.schema import COMMIT_TIME
 from lakelock.table.snapshot import DataFile
 
 
-class LakeTable(TableWrites, LockedReads):
+class LakeTable(TableWrites, TableUpkeep, LockedReads):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is sound. Values of `options` and of the file `config`
@@ -59,6 +61,7 @@ class LakeTable(TableWrites, LockedReads):
         order_by: str | None = None,
         name: str | None = None,
         hive_style: bool = True,
+        index: str | None = None,
         if_not_exists: bool = False,
         config: str | Path | None = None,
         options: Mapping[str, object] | None = None,
@@ -69,6 +72,8 @@ class LakeTable(TableWrites, LockedReads):
 
         `key`: the columns that identify a row within its partition. `order_by`: of two versions of a row the one with the
         greater value wins; without it the later write does. `hive_style`: partition folders read `column=value`.
+        `index="bucket:16"`: the rows of each partition lie in 16 buckets by their keys' hash, as Hudi's simple bucket index has
+        them, so that an upsert looks up nothing; `"bucket:16:customer"` hashes only these key columns. It stays as it is.
         `if_not_exists`: a table that is there already is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)
@@ -83,6 +88,7 @@ class LakeTable(TableWrites, LockedReads):
             order_by=order_by,
             name=name,
             hive_style=hive_style,
+            index=index,
         )
         made = definition.make(location, SystemRuntime(), if_not_exists=if_not_exists)
         table = cls._open(spark, root, location, settings, application, listeners)
@@ -158,7 +164,9 @@ class LakeTable(TableWrites, LockedReads):
         table = self._coordinator.table
         timeline = table.timeline_of_one_moment()
         begin, end = (None if moment is None else instant_of(moment) for moment in (since, until))
-        started = timeline.write_at(begin or "")
+        started = timeline.write_at(begin or "") or (
+            archived_write(table.storage, begin or "") if timeline.has_archive else None
+        )
         changes = read_changes(table.storage, timeline, (started.completion if started else None) or begin or "", end)
         frame = self._rows(changes.files, where, include_meta=True)
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))

@@ -141,6 +141,8 @@ class LakeTransaction:
         attempt = self._open()
         if self._applied is not None:
             return
+        # In buckets two writes may meet in one file group, whatever they look up.
+        looks_up = looks_up or attempt.properties.bucket_index is not None
         earlier = {stat.partition_path or "" for stat in attempt.earlier.stats}
         if anywhere and earlier:
             raise TransactionStateError(
