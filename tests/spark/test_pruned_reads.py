@@ -210,7 +210,9 @@ def test_partition_values_of_every_type_are_those_in_the_files(spark: SparkSessi
     expected = frame.orderBy("id").collect()
     found = table.read()
     assert found.orderBy("id").collect() == unpruned(table).orderBy("id").collect() == expected
-    same = [found.where(F.col("p").eqNullSafe(F.lit(row.p).cast(kind))) for row in expected]
+    # PySpark takes a time without a zone for one of this machine's zone.
+    literals = [F.lit(str(row.p) if row.p and kind == "timestamp_ntz" else row.p).cast(kind) for row in expected]
+    same = [found.where(F.col("p").eqNullSafe(literal)) for literal in literals]
     assert "PartitionFilters: [" in explained(same[0]) and "PartitionFilters: []" not in explained(same[0])
     assert reduce(DataFrame.union, same).orderBy("id").collect() == expected
 
