@@ -115,7 +115,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.TransactionError: Advice(
         "Others were faster in each of many attempts (to begin, to take a decision number, to look at what changed).",
-        "Run again when it is quieter. If it persists, `lakelock doctor PATH` checks the lock and the clock.",
+        "Run again when fewer writers commit. If it persists, `lakelock doctor PATH` checks the lock and the clock.",
     ),
     e.ConflictError: Advice(
         "After this transaction had begun, somebody committed a change that it conflicts with. `error.conflict` has the rule, "
@@ -221,7 +221,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.LEASE_LOST: "a held lock was lost; says why",
     EventKind.DECIDED: "the decision is made: the transaction is committed, and will be visible",
     EventKind.PUBLISHED: "the transaction is visible to every reader",
-    EventKind.COMMITTED: "done; says rows, files, decision",
+    EventKind.COMMITTED: "done; says rows, files, decision, and how long and for how many requests the lock was held",
     EventKind.REJECTED: "the transaction is withdrawn; says why",
     EventKind.OUTCOME_UNKNOWN: "storage does not say whether the transaction is committed",
     EventKind.RETRY: "a rejected operation is run again",

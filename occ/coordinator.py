@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
-from lakelock.errors import RolledBackError
+from lakelock.errors import RolledBackError, StorageError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
@@ -20,6 +21,7 @@ from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
@@ -33,12 +35,14 @@ from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_sav
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
+from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
-from lakelock.table.eligibility import check_readable
+from lakelock.table.eligibility import check_files, check_readable
 from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
+from lakelock.table.timeline import Timeline
 
 
 class Coordinator:
@@ -78,7 +82,11 @@ class Coordinator:
         events = Events(tuple(listeners))
         single = settings.concurrency.mode == "SINGLE_WRITER"
         provider = None if single else open_provider(settings, storage, runtime, writer, events)
-        table = OpenTable(location, storage, runtime, settings, provider, writer, events, DecisionLog(storage))
+        counted = CountedStorage(storage)
+        log = DecisionLog(counted, runtime, parallel=settings.listing.parallel_requests)
+        table = OpenTable(location, counted, runtime, settings, provider, writer, events, log)
+        with suppress(StorageError):  # a reader needs no index, and a writer asks again
+            properties = with_index(table, properties)
         return cls(table, properties)
 
     def begin(
@@ -94,11 +102,12 @@ class Coordinator:
 
         `overwrites` lets it replace whole partitions (default: by the operation's name). `tag` is kept in the commit.
         `ConflictError` (rule application-transaction) if the `application` has committed this version, or a later one.
-        Without `records_lock` the table's first writer does not record its lock yet, nor removes anything under it: for a job
+        Without `records_lock` the table's first writer does not record its lock yet, and removes nothing under it: for a job
         that cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
         self.ensure_same_provider(record=records_lock)
+        settle_index(self.table)
         replaces = operation in OVERWRITES if overwrites is None else overwrites
         action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
         baseline, heartbeat = begin(self.table, operation, action)
@@ -106,6 +115,9 @@ class Coordinator:
             mine = Party(baseline.instant, operation, self.table.writer)
             self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
+            if self.table.observed.foreign_buckets and baseline.properties.bucket_index is None:
+                # An append looks at no file, and would put its rows beside the buckets.
+                check_files(baseline.properties, self._read_snapshot(baseline.timeline))
             if self.table.provider is None or self.table.observed.same_lock:
                 self._sweep(baseline)
             if self.table.provider is None:
@@ -116,10 +128,10 @@ class Coordinator:
         return Transaction(self.table, baseline, heartbeat, schema, application, tag)
 
     def adopt(self, detached: Detached) -> Transaction:
-        """Go on with a transaction that another process of the same job began. `RolledBackError` when it is lost.
+        """Continue a transaction that another process of the same job began. `RolledBackError` when it is lost.
 
-        It may bring an application that `begin` was not told: `ConflictError`, and the transaction is withdrawn, if that had
-        applied this version by then.
+        It may name an application that `begin` was not given. If that has applied this version already, the transaction is
+        withdrawn and this raises `ConflictError`.
         """
         heartbeat = Heartbeat.resume(self.table.storage, detached.heartbeat, self.table.runtime)
         if heartbeat is None:
@@ -164,7 +176,11 @@ class Coordinator:
         timeline = self.table.timeline_of_one_moment()
         if as_of is not None:
             ensure_readable(self.table, timeline, as_of)
-        return read_snapshot(self.table.storage, timeline, as_of=as_of)
+        return self._read_snapshot(timeline, as_of)
+
+    def _read_snapshot(self, timeline: Timeline, as_of: str | None = None) -> Snapshot:
+        table = self.table
+        return read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
 
     def schema(self) -> TableSchema:
         """The table's schema now."""
@@ -235,7 +251,7 @@ class Coordinator:
             table.observed.same_lock = True
 
     def close(self) -> None:
-        """Let go of the lock service. Never raises."""
+        """Close the connection to the lock service. Never raises."""
         self.data.close()
         if self.table.provider is not None:
             self.table.provider.close()

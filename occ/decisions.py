@@ -21,10 +21,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
+from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
+from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Created, Storage, create
 from lakelock.table import layout
 
@@ -34,6 +37,14 @@ FORMAT = 1
 class DecisionKind(str, Enum):
     COMMIT = "commit"
     ROLLBACK = "rollback"
+
+
+class Resolution(Enum):
+    """What a decision means for its instant. UNDECIDED: nobody has decided about it yet."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
@@ -75,10 +86,10 @@ class Decision:
         head, _, payload = data.partition(b"\n")
         try:
             header = JsonObject.parse(head)
-            number, version, kind = header.whole("number"), header.whole("format"), header.text("kind")
+            number, version, kind = header.integer("number"), header.integer("format"), header.text("kind")
             fields = {key: header.text(key) for key in ("instant", "action", "completion", "write_id", "operation")}
             writer = WriterIdentity.from_dict(header.child("writer").fields)
-            size, digest = header.whole("payload_bytes"), header.text("payload_sha256")
+            size, digest = header.integer("payload_bytes"), header.text("payload_sha256")
         except ValueError as error:
             raise CorruptTableError(f"decision {name} is not readable: {error}", hint=_RESTORE, file=name) from error
         if version > FORMAT or kind not in {k.value for k in DecisionKind}:
@@ -89,6 +100,13 @@ class Decision:
         if len(payload) != size or hashlib.sha256(payload).hexdigest() != digest:
             raise CorruptTableError(f"decision {name} is torn: {len(payload)} of {size} bytes", hint=_RESTORE, file=name)
         return cls(number=number, kind=DecisionKind(kind), writer=writer, payload=payload, **fields)
+
+
+def resolve(decision: Decision | None) -> Resolution:
+    """What a decision means for its instant; without a decision it is undecided. Whoever acts on a decision asks here."""
+    if decision is None:
+        return Resolution.UNDECIDED
+    return Resolution.COMMITTED if decision.kind is DecisionKind.COMMIT else Resolution.ROLLED_BACK
 
 
 REMEMBERED = 64
@@ -119,14 +137,19 @@ class LogView:
 class DecisionLog:
     """Reads and extends the log of one table. Records are immutable, so what was read once is kept."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, runtime: Runtime | None = None, *, parallel: int = PARALLEL_REQUESTS) -> None:
+        """With a `runtime` several records are read at a time, at most `parallel`."""
+        self._storage, self._runtime, self._parallel = storage, runtime, parallel
         self._known: dict[int, Decision] = {}
         self.known_boundary = 0
 
-    def look(self, *, after: int = 0, newest: int | None = 1) -> LogView:
-        """List the numbers above `after`, read the `newest` records (None: all), then the boundary, in this order."""
-        listed = self._numbers(after)
+    def look(self, *, after: int = 0, newest: int | None = 1, listed: Sequence[int] | None = None) -> LogView:
+        """List the numbers above `after`, read the `newest` records (None: all), then the boundary, in this order.
+
+        With `listed`, what `ahead` gave for the same `after`, nothing is listed: the view is that of then, judged by the
+        boundary of now. Newer decisions are missing in it; whoever puts the next number finds it taken.
+        """
+        listed = self._numbers(after) if listed is None else listed
         records = self._records(listed, newest)
         boundary, lock = self._read_boundary()
         numbers = tuple(n for n in listed if n > boundary)
@@ -144,6 +167,12 @@ class DecisionLog:
         decisions = tuple(d for n, d in records.items() if d is not None and n > boundary)
         return LogView(boundary, floor, numbers, decisions, lock)
 
+    def ahead(self, *, after: int) -> tuple[int, ...]:
+        """The numbers above `after`; their records are read now, so that a later look finds them read."""
+        listed = self._numbers(after)
+        self._records(listed, None)
+        return tuple(listed)
+
     def _numbers(self, after: int) -> list[int]:
         """The numbers above `after`, sorted. One listing."""
         listed = self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
@@ -151,12 +180,18 @@ class DecisionLog:
 
     def _records(self, numbers: Sequence[int], newest: int | None) -> dict[int, Decision | None]:
         wanted = [n for n in numbers if n > self.known_boundary]
-        return {n: self.read(n) for n in (wanted if newest is None else wanted[max(0, len(wanted) - newest) :])}
+        wanted = wanted if newest is None else wanted[max(0, len(wanted) - newest) :]
+        return dict(zip(wanted, self._read_all(wanted), strict=True))
 
     def peek(self, *, after: int) -> tuple[Decision, ...]:
         """The decisions above `after` that are there now: one listing, and a read for each. For advice, never for a commit."""
-        found = [self.read(number) for number in self._numbers(after)]
-        return tuple(d for d in found if d is not None)
+        return tuple(d for d in self._read_all(self._numbers(after)) if d is not None)
+
+    def _read_all(self, numbers: Sequence[int]) -> list[Decision | None]:
+        reads = [partial(self.read, number) for number in numbers]
+        if self._runtime is None or all(number in self._known for number in numbers):
+            return [read() for read in reads]
+        return self._runtime.gather(reads, limit=self._parallel)
 
     def boundary(self) -> int:
         """The number up to which decisions may have been deleted; 0 when none ever was."""
@@ -172,7 +207,7 @@ class DecisionLog:
 
     def known(self, instant: str) -> Decision | None:
         """The commit decision about an instant, if this process has read it; no request."""
-        return next((d for d in self._known.values() if d.instant == instant and d.kind is DecisionKind.COMMIT), None)
+        return next((d for d in self._known.values() if d.instant == instant and resolve(d) is Resolution.COMMITTED), None)
 
     def read(self, number: int) -> Decision | None:
         """The record, or None if it is not there (any more). Only a boundary read afterwards tells whether it counts."""
@@ -236,7 +271,7 @@ def decided_for(instant: str, decisions: Sequence[Decision]) -> Decision | None:
 def _parse_boundary(data: bytes) -> tuple[int, str]:
     try:
         header = JsonObject.parse(data)
-        version, boundary = header.whole("format"), header.whole("boundary", at_least=0)
+        version, boundary = header.integer("format"), header.integer("boundary", at_least=0)
         lock = header.text("lock", "")
     except ValueError as error:
         raise CorruptTableError(

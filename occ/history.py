@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_commit
-from lakelock.occ.decisions import DecisionKind, decided_for
+from lakelock.occ.decisions import Resolution, decided_for, resolve
 from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head
@@ -17,7 +17,7 @@ from lakelock.table.instants import Instant, State
 
 
 class Outcome(str, Enum):
-    """COMMITTED: visible. REJECTED: it never will be. PENDING: its writer is at it, or will be judged dead."""
+    """COMMITTED: visible. REJECTED: it never will be. PENDING: its writer is at work, or will be judged dead."""
 
     COMMITTED = "committed"
     REJECTED = "rejected"
@@ -26,7 +26,11 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One commit: who, when, what, how much. `decision` is None for commits that lakelock did not make."""
+    """One commit: who, when, what, how much. `decision` is None for commits that lakelock did not make.
+
+    What it cost is told as of its decision: seconds in all, seconds until it had the lock, and, of the time under the lock,
+    seconds and requests. The publication, some two requests, came after that.
+    """
 
     instant: str
     completion: str
@@ -43,6 +47,9 @@ class HistoryEntry:
     rows_deleted: int
     size_bytes: int
     took_s: float | None
+    lock_wait_s: float | None
+    lock_s: float | None
+    lock_requests: int | None
 
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
@@ -86,23 +93,22 @@ def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
         rows_updated=rows.updated,
         rows_deleted=rows.deleted,
         size_bytes=rows.size_bytes,
-        took_s=other.took_s,
+        **asdict(other.cost),
     )
 
 
 def outcome_of(table: OpenTable, instant: str) -> Outcome:
     """What became of an instant; a decided commit that is not visible yet is published on the way.
 
-    REJECTED also for instants that never existed. Of those that are older than the timeline the archive tells;
+    REJECTED also for instants that never existed. Instants older than the timeline are looked up in the archive;
     `CorruptTableError` when it cannot be read.
     """
     fate = fate_of(table, instant, table.timeline())
     if fate is InstantFate.PENDING:
         decided = decided_for(instant, table.log.look(newest=None).decisions)
-        if decided is None:
-            return Outcome.PENDING
-        if decided.kind is DecisionKind.ROLLBACK:
-            return Outcome.REJECTED
+        resolution = resolve(decided)
+        if resolution is not Resolution.COMMITTED:
+            return Outcome.PENDING if resolution is Resolution.UNDECIDED else Outcome.REJECTED
         with table.locked(instant, "publish"):
             finish_head(table, table.log.look(), table.timeline())
         fate = fate_of(table, instant, table.timeline())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lakelock.table.buckets import BucketIndex
+
 
 @dataclass
 class Observations:
-    """Shared by all transactions on one open table, also by those of other threads: what is observed only spares requests
-    or adds caution, so a reader that gets a value from a moment ago goes on rightly.
+    """Shared by all transactions on one open table, also by those of other threads: observations only save requests or add
+    caution, so a value that is a moment old does no harm.
     """
 
     newest_time: str = ""
@@ -16,11 +18,18 @@ class Observations:
     same_lock: bool = False
     """Whether the lock that the table has on record was found to be this process's."""
     foreign_writers: bool = False
-    """Whether another engine was met; then a few more looks are taken."""
+    """Whether another engine writes the table; then a few more checks are made."""
     newest_foreign: str = ""
-    """The newest known commit of another engine, empty as long as only pending instants were met."""
+    """The newest known commit of another engine, empty as long as only pending instants were seen."""
     known_ours: frozenset[str] = frozenset()
-    """Instants that lakelock was writing when this process last looked who is still alive."""
+    """Instants of lakelock's writers, as of the last time that this process looked for dead writers."""
+    index: BucketIndex | None = None
+    """The buckets that the table has on record, once `index_known`: such a record never changes."""
+    index_known: bool = False
+    index_checked: bool = False
+    """Whether this process has made sure that Java keeps no buckets of another kind."""
+    foreign_buckets: bool = False
+    """Whether a commit of another engine was met whose files look like buckets."""
     timeline_files: int = 0
     """How many files the newest listing of the timeline showed."""
     rollback_targets: dict[str, str] = field(default_factory=dict)

@@ -28,6 +28,8 @@ CLAIMS = f"{LAKELOCK}/claims"
 LOCK_IDENTITY = f"{LAKELOCK}/lock.json"
 PROBES = f"{LAKELOCK}/probe"
 AUDIT = f"{LAKELOCK}/audit"
+INDEX = f"{LAKELOCK}/index.json"
+HUDI_BUCKETS = f"{HOODIE}/.bucket_index"
 PARTITION_METADATA = f"{HOODIE}_partition_metadata"
 
 DECISION_DIGITS = 20
@@ -114,5 +116,5 @@ def checked_partition(partition: str, source: str) -> str:
 def checked_file_name(name: str, source: str) -> str:
     """`name` if it is one plain path segment, else `CorruptTableError` that names `source`, where it was read."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise CorruptTableError(f"{source} names the file or file id {name!r}, which is no plain name", file=source)
+        raise CorruptTableError(f"{source} names the file or file id {name!r}, which is not a plain name", file=source)
     return name

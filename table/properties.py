@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
 from lakelock.storage import Storage
+from lakelock.table.buckets import BUCKET_KEYS, BucketIndex
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
 
 NAME = "hoodie.table.name"
@@ -82,6 +83,22 @@ class TableProperties:
         values[CHECKSUM] = str(table_checksum(name, database))
         return cls(values)
 
+    def indexed(self, index: BucketIndex | None) -> TableProperties:
+        """These properties of a table whose rows lie in buckets, which Java keeps in the options of its writers only."""
+        if index is None:
+            return self
+        return TableProperties({**self.values, **index.hashing(self.record_keys).as_values()})
+
+    def unindexed(self) -> TableProperties:
+        """These properties as they are written to the file."""
+        none = {key: value for key, value in self.values.items() if not key.startswith(BUCKET_KEYS)}
+        return TableProperties(none)
+
+    @cached_property
+    def bucket_index(self) -> BucketIndex | None:
+        """The buckets that the table's rows lie in, None where keys are looked up in the files."""
+        return BucketIndex.stated(self.values, self.record_keys)
+
     def serialize(self, now_ms: int) -> bytes:
         """The file's content, saved at `now_ms`."""
         return format_java_properties(self.values, (f"Properties saved on {iso_date(now_ms)}", java_date(now_ms)))
@@ -110,7 +127,7 @@ class TableProperties:
 
     @property
     def type(self) -> str:
-        """COPY_ON_WRITE (which Hudi assumes where it is not said) or MERGE_ON_READ."""
+        """COPY_ON_WRITE (Hudi's default where it is not written) or MERGE_ON_READ."""
         return self.text("hoodie.table.type", "COPY_ON_WRITE").upper()
 
     @property
@@ -172,7 +189,7 @@ class TableProperties:
 
     @property
     def timezone(self) -> str:
-        """The zone of the instant times: UTC, or LOCAL (which Hudi assumes where it is not said)."""
+        """The zone of the instant times: UTC, or LOCAL (Hudi's default where it is not written)."""
         return self.text("hoodie.table.timeline.timezone", "LOCAL").upper()
 
     @cached_property
@@ -186,7 +203,7 @@ class TableProperties:
         return self.values.get("hoodie.table.create.schema") or None
 
     def differences(self, other: TableProperties) -> frozenset[str]:
-        """The Hudi keys that `other` has otherwise; an empty value is the same as none, and foreign keys do not count."""
+        """The Hudi keys whose values differ in `other`; an empty value equals a missing one, and foreign keys do not count."""
         if self.values == other.values:
             return frozenset()
         keys = {key for key in (*self.values, *other.values) if key.startswith("hoodie.")}
@@ -232,7 +249,7 @@ def _key_generator(record_keys: Sequence[str], partition_fields: Sequence[str]) 
 def _parsed(data: bytes, source: str) -> TableProperties:
     values = parse_java_properties(data, source)
     if not values.get(NAME):
-        raise CorruptTableError(f"{source} has no {NAME}: it is damaged or no table's properties file", file=source)
+        raise CorruptTableError(f"{source} has no {NAME}: it is damaged, or it is not a table's properties file", file=source)
     properties = TableProperties(values)
     stated = values.get(CHECKSUM)
     if stated is not None and stated != str(properties.expected_checksum):

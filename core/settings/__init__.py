@@ -1,5 +1,6 @@
 """Settings: what a user can tune, where each value came from, and how other engines' keys are read."""
 
+from lakelock.settings.optimize import OptimizeSettings
 from lakelock.settings.resolver import Settings
 from lakelock.settings.sections import (
     SECTIONS,
@@ -24,6 +25,7 @@ __all__ = [
     "ListingSettings",
     "LockSettings",
     "MissingColumns",
+    "OptimizeSettings",
     "RetrySettings",
     "SECTIONS",
     "Settings",

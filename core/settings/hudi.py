@@ -12,6 +12,7 @@ from urllib.parse import quote
 from lakelock.settings.fields import did_you_mean
 from lakelock.settings.given import FileSettings, Refused
 from lakelock.settings.hive import HIVE_KEYS
+from lakelock.settings.hudi_index import INDEX_KEYS, index_of
 
 _LOCK = "hoodie.write.lock."
 _PROVIDER = "hoodie.write.lock.provider"
@@ -129,6 +130,10 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
         # Java's default. Another region would be another lock.
         values["dynamodb.region"] = (os.environ.get("AWS_REGION") or "us-east-1", f"{_REGION} as Java has it")
     values |= {key: (properties[key], key) for key in HIVE_KEYS if key in properties}
+    index = index_of(properties)
+    if index is not None:
+        values["write.index"] = index
+        used |= {key for key in INDEX_KEYS if key in properties}
     return FileSettings(path, values, (*warnings, *_left_out(path, properties, used, scheme)))
 
 

@@ -14,6 +14,7 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.reads import Read, ReadKind
 from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.table.buckets import bucket_of_group
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 
@@ -74,9 +75,19 @@ def application_transaction(mine: Footprint, other: CommitSummary, isolation: Is
 
 
 def file_group(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
-    """The other rewrote or replaced a file group that I rewrite or replace."""
+    """The other rewrote or replaced a file group that I rewrite or replace, or made the file group of a bucket that I make.
+
+    A bucket has one file group, so two writers who find none must not both make one. Java compares buckets, too
+    (`BucketIndexConcurrentFileWritesConflictResolutionStrategy`).
+    """
     both = mine.touched & other.touched
-    return Conflict.over(ConflictRule.FILE_GROUP, mine.party, other.party, map(str, both)) if both else None
+    if both:
+        return Conflict.over(ConflictRule.FILE_GROUP, mine.party, other.party, map(str, both))
+    made = mine.new_buckets.intersection(bucket_of_group(group) for group in other.files if group not in other.touched)
+    if not made:
+        return None
+    detail = "both make the first file group of a bucket"
+    return Conflict.over(ConflictRule.FILE_GROUP, mine.party, other.party, map(str, made), detail=detail)
 
 
 def partition_overwrite(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
@@ -113,7 +124,7 @@ def key(mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[Fil
 
 
 def _at_stake(mine: Footprint, other: CommitSummary, kind: ReadKind) -> list[Read]:
-    """My reads of a kind, none beside what only moved rows."""
+    """My reads of a kind; none if the other only moved rows."""
     return [] if other.changes_no_row else [read for read in mine.reads if read.kind is kind]
 
 
@@ -123,8 +134,8 @@ def _added(rule: ConflictRule, read: Read, other: CommitSummary) -> list[FileChe
 
 
 def _changed(rule: ConflictRule, read: Read, mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[FileCheck]:
-    """Of a rewritten file group both its files matter: the old one tells what I may have read, the new one what I would read
-    now. File groups that I rewrite myself need no look: the file-group rule has judged them.
+    """Both files of a rewritten file group matter: the old one shows what I may have read, the new one what I would read now.
+    File groups that I rewrite myself are left out: the file-group rule has judged them.
     """
     changed: list[DataFile] = []
     for group in sorted(other.touched - mine.touched):  # so that the same run asks the same requests

@@ -7,11 +7,13 @@ decision log (which also holds a commit that is decided and not yet visible).
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from functools import partial
 
 from lakelock.errors import CorruptTableError
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.decisions import Decision, DecisionKind
+from lakelock.occ.decisions import Decision, Resolution, resolve
+from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.archive import archived_write, covered_by_archive
@@ -20,7 +22,7 @@ from lakelock.table.timeline import Timeline
 
 
 def commits_since(
-    storage: Storage,
+    table: OpenTable,
     baseline: Baseline,
     timeline: Timeline,
     decisions: Sequence[Decision],
@@ -30,19 +32,19 @@ def commits_since(
 
     `known` keeps what was read before: a commit's bytes never change.
     """
-    decided = {d.instant: d for d in decisions if d.kind is DecisionKind.COMMIT}
+    decided = {d.instant: d for d in decisions if resolve(d) is Resolution.COMMITTED}
     fresh: list[str] = [i for i in decided if not baseline.saw(i) and i != baseline.instant]
     for instant, decision in decided.items():
         if instant in fresh and instant not in known:
             metadata = CommitMetadata.from_bytes(decision.payload, f"decision {decision.number}")
             known[instant] = CommitSummary.of(instant, decision.completion, metadata, decision.number)
-    for foreign in timeline.commits:
-        instant = foreign.requested
-        if baseline.saw(instant) or instant in decided or instant == baseline.instant:
-            continue
-        fresh.append(instant)
-        if instant not in known:
-            known[instant] = read_commit(storage, foreign.file_name, instant, foreign.completion or "")
+    beside = [i for i in timeline.commits if not baseline.saw(i.requested) and i.requested not in decided]
+    beside = [i for i in beside if i.requested != baseline.instant]
+    unread = [i for i in beside if i.requested not in known]
+    reads = [partial(read_commit, table.storage, i.file_name, i.requested, i.completion or "") for i in unread]
+    read = table.runtime.gather(reads, limit=table.parallel_requests)
+    known.update(zip((i.requested for i in unread), read, strict=True))
+    fresh += [i.requested for i in beside]
     return sorted((known[i] for i in fresh), key=lambda o: (o.decision is None, o.decision or 0, o.party.completion or ""))
 
 

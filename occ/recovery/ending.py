@@ -1,15 +1,18 @@
-"""How a transaction ends: what becomes of the files that it wrote, and what it may say of itself."""
+"""How a transaction ends: what becomes of the files that it wrote, and which outcome it may report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
 
-from lakelock.errors import CommitOutcomeUnknown, LakelockError
+from lakelock.conflict import Party
+from lakelock.errors import CommitOutcomeUnknown, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import markers_of
 from lakelock.occ.certainty import OwnDecision
+from lakelock.occ.conflicts.footprint import SERVICES
+from lakelock.occ.decisions import Decision
 from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, roll_back
@@ -28,10 +31,10 @@ class TransactionState(Enum):
 
 
 def remove_uncounted(storage: Storage, markers: MarkerSet, files: tuple[str, ...]) -> None:
-    """Remove the files of failed and doubled tasks, of which one may still be at work.
+    """Remove the files of failed and speculative task attempts, of which some may still be running.
 
-    Such a task looks for its marker once its file is complete: the file is there before the last removal, or the
-    marker was gone before that look.
+    Such an attempt checks its marker once its file is complete. Either the file exists before the last removal, or the
+    marker is gone before that check.
     """
     storage.delete(files)
     if files:
@@ -42,8 +45,8 @@ def remove_uncounted(storage: Storage, markers: MarkerSet, files: tuple[str, ...
 def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool) -> TransactionState:
     """Remove what a transaction wrote. Never raises for storage: what is left, the next writer removes.
 
-    Where it may be committed, for all that its `own` process knows, the log tells, and nobody before it. `disturbed`: others
-    may have removed markers before the files that they announce were written.
+    Where it may be committed, for all that its `own` process knows, only the log decides what it was. `disturbed`: others may
+    have removed markers before the files that they announce were written.
     """
     certain = not own.may_be_committed
     if certain:
@@ -64,7 +67,7 @@ def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, distur
 
 
 def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, claimed: Iterable[FileGroupId]) -> None:
-    """After the commit: heartbeat, markers and claims go in one request; what stays is swept by the next writer."""
+    """After the commit: remove heartbeat, markers and claims in one request. The next writer sweeps what remains."""
     leftovers = [layout.heartbeat(instant), *markers.keys, *map(layout.claim, sorted(claimed))]
     try:
         table.storage.delete(leftovers)
@@ -74,8 +77,20 @@ def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, 
     reached(Step.CLEANED)
 
 
+def rolled_back(mine: Party, decision: Decision) -> RolledBackError:
+    """What to raise for a transaction that finds itself rolled back by somebody's decision."""
+    why, hint = "because its heartbeat had stopped", "if the process was paused, raise heartbeat.interval_s"
+    if mine.operation in SERVICES:
+        why, hint = "which writes the same file groups", "what was left out is taken up by the next run"
+    return RolledBackError(
+        f"{mine.instant} was rolled back by {decision.writer} in decision {decision.number}, {why}",
+        hint=f"run the operation again; {hint}",
+        decision=decision.number,
+    )
+
+
 def outcome_unknown(table: OpenTable, instant: str, operation: str, cause: Exception) -> CommitOutcomeUnknown:
-    """The answer that is always true: the log will tell. Whoever comes next publishes the commit if it was decided."""
+    """The answer that is true in any case: the log will tell. The next writer publishes the commit if it was decided."""
     reason = cause.message if isinstance(cause, LakelockError) else f"{type(cause).__name__}: {cause}"
     table.emit(EventKind.OUTCOME_UNKNOWN, instant, operation, cause=reason)
     return CommitOutcomeUnknown(

@@ -1,1 +1,1 @@
-"""Upkeep beside live writers: cleaning old files, archiving old instants, savepoints. Nothing here changes a row."""
+"""Upkeep beside live writers: what keeps the cost of a table from growing with its history."""

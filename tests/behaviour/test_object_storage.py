@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
+import obstore
 import pytest
 
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
@@ -25,14 +27,14 @@ def test_a_table_listing_skips_a_big_metadata_folder_without_paging_through_it(
     for number in range(250):
         storage.put(f".hoodie/timeline/{number:05}", b"")
     seen: list[str] = []
-    listed = ObjectStorage._list_all
+    listed = obstore.list
 
-    def recording(self: ObjectStorage, folder: str, start_after: str):  # type: ignore[no-untyped-def]
-        for found in listed(self, folder, start_after):
-            seen.append(found.key)
-            yield found
+    def recording(*which: Any, **how: Any) -> Iterator[Any]:
+        for page in listed(*which, **how):
+            seen.extend(meta["path"] for meta in page)
+            yield page
 
-    monkeypatch.setattr(ObjectStorage, "_list_all", recording)
+    monkeypatch.setattr(obstore, "list", recording)
     assert [found.key for found in storage.list("")] == ["!first", "-1/f", "_late/f", "month=1/f"]
     assert len(seen) < 110
     assert len(list(storage.list(".hoodie/timeline"))) == 250
@@ -63,6 +65,31 @@ def test_a_file_whose_writing_failed_or_was_forgotten_does_not_appear(s3_table: 
     forgotten = storage.open_output("p/forgotten")
     forgotten.write(b"half")
     del forgotten
+    assert list(storage.list("p")) == []
+
+
+def unfinished_uploads(storage: ObjectStorage) -> list[str]:
+    import boto3
+
+    options = storage._options
+    names = {"aws_access_key_id": "access_key_id", "aws_secret_access_key": "secret_access_key", "endpoint_url": "endpoint"}
+    client = boto3.client("s3", region_name="us-east-1", **{name: options[ours] for name, ours in names.items()})
+    return [upload["Key"] for upload in client.list_multipart_uploads(Bucket="lake").get("Uploads", [])]
+
+
+def test_an_upload_that_is_given_up_leaves_no_parts_behind(s3_table: Callable[[], ObjectStorage]) -> None:
+    storage = s3_table()
+    before = unfinished_uploads(storage)
+    with suppress(RuntimeError), storage.open_output("p/failed") as out:
+        for _ in range(3):
+            out.write(bytes(PART_BYTES))
+        assert len(unfinished_uploads(storage)) == len(before) + 1
+        raise RuntimeError
+    forgotten = storage.open_output("p/forgotten")
+    for _ in range(3):
+        forgotten.write(bytes(PART_BYTES))
+    del forgotten
+    assert unfinished_uploads(storage) == before
     assert list(storage.list("p")) == []
 
 
@@ -127,7 +154,7 @@ def test_storage_that_lists_out_of_order_is_refused(
     storage = s3_table()
     for key in ("a", "b"):
         storage.put(key, b"")
-    listed = ObjectStorage._list_all
-    monkeypatch.setattr(ObjectStorage, "_list_all", lambda *a: reversed(list(listed(*a))))
+    listed = obstore.list
+    monkeypatch.setattr(obstore, "list", lambda *which, **how: [page[::-1] for page in listed(*which, **how)])
     with pytest.raises(StorageUnsafe, match="order"):
         list(storage.list(""))

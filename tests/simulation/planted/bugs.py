@@ -6,6 +6,7 @@ from lakelock.simulator.run import run
 from lakelock.simulator.swarm import scenario_of
 from tests.simulation.planted.commits import BUGS_OF_COMMITS
 from tests.simulation.planted.planting import Edit, Planted
+from tests.simulation.planted.upkeep import BUGS_OF_UPKEEP
 
 
 def first_seed(planted: Planted) -> int | None:
@@ -22,7 +23,7 @@ _OTHERS = (
         "rollback without a decision",
         "whoever finds a dead writer deletes its files without deciding",
         "occ.recovery.rollback:roll_back",
-        "outcome = _decide(table, victim, yields=yields)",
+        "outcome = _decide(table, target, yields=yields)",
         "outcome = RollbackOutcome.ROLLED_BACK",
         seed=0,
     ),
@@ -30,7 +31,7 @@ _OTHERS = (
         "rollback ignores the commit",
         "a rollback is decided although the instant's commit is",
         "occ.recovery.rollback:_decide",
-        "if decided is not None and decided.kind is DecisionKind.COMMIT:",
+        "if decided is not None and resolve(decided) is Resolution.COMMITTED:",
         "if False:",
         seed=7,
     ),
@@ -266,22 +267,22 @@ _OTHERS = (
         "stray files forgotten",
         "a sweep forgets the marker of a file that its commit does not name, and leaves the file",
         "occ.recovery.reaper:remove_leftovers",
-        "remove_strays(table, instant) if committed and left.markers else frozenset()",
+        "remove_strays(table, timeline, left.announced) if committed else frozenset()",
         "frozenset()",
         seed=18,
     ),
     Planted(
         "stray files forgotten too soon",
         "a sweep forgets the marker of a stray file that is still to come",
-        "occ.strays:_settled",
-        "frozenset(item.key for item in placed if item.modified_ms >= oldest_ms)",
+        "occ.recovery.strays:_settled",
+        "frozenset(item.key for item in markers.objects if item.modified_ms >= oldest_ms)",
         "frozenset()",
         seed=332,
     ),
     Planted(
         "files of the commit for strays",
         "a sweep that finds markers of a committed instant deletes all files that they announce",
-        "occ.strays:remove_strays",
+        "occ.recovery.strays:remove_strays",
         " - named)",
         ")",
         seed=7,
@@ -305,6 +306,6 @@ _OTHERS = (
 )
 """Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""
 
-PLANTED = (*BUGS_OF_COMMITS, *_OTHERS)
+PLANTED = (*BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_UPKEEP)
 
 __all__ = ["PLANTED", "Edit", "Planted", "first_seed"]

@@ -8,36 +8,17 @@ from dataclasses import replace
 import pytest
 
 from lakelock.errors import CommitOutcomeUnknown, LockTimeout, StorageUnavailable
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import Decision, DecisionKind
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, roll_back
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action, later_than
 from lakelock.table.timeline import read_timeline
-from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, new_table, put_file
+from tests.behaviour.simulated_time.writers import commit, writer
+from tests.behaviour.tables import put_file
 from tests.faulty_storage import Wrapped
-
-
-@pytest.fixture
-def runtime():
-    return ManualRuntime()
-
-
-@pytest.fixture
-def storage(runtime):
-    made = MemoryStorage(runtime.now_ms)
-    new_table(made)
-    return made
-
-
-def writer(storage, runtime, settings=QUICK) -> Coordinator:
-    return Coordinator.open(StorageLocation(storage.uri), settings, runtime=runtime, storage=storage)
 
 
 def roll_back_without_lock(storage, runtime, tx: Transaction) -> RollbackOutcome:
@@ -69,11 +50,6 @@ class NeverPublishes(Wrapped):
         return request()
 
 
-def commit(storage, runtime, name: str) -> str:
-    with writer(storage, runtime).begin("INSERT") as tx:
-        return tx.commit([put_file(tx, storage, "month=2", name)]).instant
-
-
 def test_a_rollback_publishes_what_was_decided_since_it_listed_the_timeline(storage, runtime):
     """It took a commit that had begun and was decided meanwhile for one that somebody had rolled back."""
     decided = []
@@ -84,17 +60,17 @@ def test_a_rollback_publishes_what_was_decided_since_it_listed_the_timeline(stor
         with pytest.raises(CommitOutcomeUnknown):
             tx.commit([put_file(tx, storage, "month=2", "a")])
 
-    victim = writer(storage, runtime).begin("INSERT")
-    outcome = roll_back_without_lock(Before(storage, "list", layout.DECISIONS, meanwhile), runtime, victim)
+    target = writer(storage, runtime).begin("INSERT")
+    outcome = roll_back_without_lock(Before(storage, "list", layout.DECISIONS, meanwhile), runtime, target)
     assert outcome is RollbackOutcome.ROLLED_BACK
-    assert [d.instant for d in writer(storage, runtime).table.log.peek(after=0)] == [*decided, victim.instant]
+    assert [d.instant for d in writer(storage, runtime).table.log.peek(after=0)] == [*decided, target.instant]
     assert read_timeline(storage).completed_instants == set(decided)
 
 
 def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runtime):
-    """It listed the number, which was collected, and then read the late commit of its victim there, whose files are gone."""
+    """It listed the number, which was collected, and then read the late commit of its target there, whose files are gone."""
     commit(storage, runtime, "a")
-    victim = writer(storage, runtime).begin("INSERT")
+    target = writer(storage, runtime).begin("INSERT")
     runtime.stop_repeating()
 
     def meanwhile() -> None:
@@ -107,19 +83,19 @@ def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runti
         late = Decision(
             number=1,
             kind=DecisionKind.COMMIT,
-            instant=victim.instant,
+            instant=target.instant,
             action="commit",
             write_id="late",
             writer=other.table.writer,
             operation="INSERT",
-            completion=later_than(0, victim.instant),
+            completion=later_than(0, target.instant),
             payload=CommitMetadata({}, "INSERT", {}, None).to_bytes(),
         )
         assert storage.put_if_absent(layout.decision(1), late.to_bytes()) is not None
 
-    outcome = roll_back_without_lock(Before(storage, "get", layout.decision(1), meanwhile), runtime, victim)
+    outcome = roll_back_without_lock(Before(storage, "get", layout.decision(1), meanwhile), runtime, target)
     assert outcome is RollbackOutcome.GONE
-    assert victim.instant not in read_timeline(storage).completed_instants
+    assert target.instant not in read_timeline(storage).completed_instants
 
 
 class Deletes(Wrapped):
