@@ -34,7 +34,8 @@ from lakelock.occ.lock_use import LockUse
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.publish import Publication, finish_head, publish
-from lakelock.occ.recovery.ending import outcome_unknown
+from lakelock.occ.recorded_index import current_properties
+from lakelock.occ.recovery.ending import outcome_unknown, rolled_back
 from lakelock.occ.schemas import schema_after
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
@@ -43,7 +44,6 @@ from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import later_than
 from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
@@ -142,7 +142,7 @@ class Commit:
                 self._own.learn(News.FOUND)
                 return self._publish(mine, timeline, lease)
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
-            check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
+            check_unchanged(baseline, current_properties(table), self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
             finish_head(table, view, timeline)
             others = commits_since(table, baseline, timeline, decisions, self._others)
@@ -195,11 +195,7 @@ class Commit:
         """Raise unless this instant is pending and nobody has rolled it back."""
         instant = self._baseline.instant
         if mine is not None:
-            raise RolledBackError(
-                f"{instant} was rolled back by {mine.writer} in decision {mine.number}, because its heartbeat had stopped",
-                hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
-                decision=mine.number,
-            )
+            raise rolled_back(self._draft.footprint.party, mine)
         if is_withdrawn(self._table, timeline, instant):
             raise RolledBackError(
                 f"{instant} was rolled back by another Hudi writer",

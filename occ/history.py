@@ -11,7 +11,9 @@ from lakelock.occ.decisions import Resolution, decided_for, resolve
 from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head
-from lakelock.table.instants import Instant
+from lakelock.table.archive import archived_writes
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Instant, State
 
 
 class Outcome(str, Enum):
@@ -51,11 +53,26 @@ class HistoryEntry:
 
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
-    """The newest commits by completion, newest first; one request each."""
+    """The newest commits by completion, newest first; one request each, and where they do not suffice, the archive's files."""
     newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested, reverse=True)[:limit]
     reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
     others = table.runtime.gather(reads, limit=table.parallel_requests)
-    return [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
+    entries = [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
+    return entries + _archived(table, limit - len(entries), {i.requested for i in newest})
+
+
+def _archived(table: OpenTable, limit: int, known: set[str]) -> list[HistoryEntry]:
+    """The newest archived commits, newest first, without the known ones."""
+    found: dict[str, HistoryEntry] = {}
+    if limit <= 0:
+        return []
+    for _, writes in archived_writes(table.storage):
+        for write in writes:
+            if write.requested not in known and write.requested not in found:
+                metadata = CommitMetadata.from_bytes(write.data, write.requested)
+                instant = Instant(write.requested, write.action, State.COMPLETED, write.completion)
+                found[write.requested] = entry_of(instant, CommitSummary.of(write.requested, write.completion, metadata, None))
+    return sorted(found.values(), key=lambda e: (e.completion, e.instant), reverse=True)[:limit]
 
 
 def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:

@@ -14,12 +14,15 @@ from lakelock.data_locks import Resource
 from lakelock.errors import ConflictError, EarlyConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.conflicts.footprint import SERVICES, AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.targets import Targets, resources_of
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.waiting import wait_for
 from lakelock.retry import Backoff
+
+MOST_MOVES = 20
+"""How many conflicts with services, which change no row, do not count as attempts."""
 
 
 def with_retries(
@@ -62,7 +65,8 @@ def _attempts(
     policy = table.settings.retry
     waits = Backoff(policy.attempts, policy.first_wait_s, policy.longest_wait_s).waits(table.runtime)
     conflicts: list[Conflict] = []
-    for attempt in range(1, policy.attempts + 1):
+    moved = 0
+    for attempt in range(1, policy.attempts + MOST_MOVES + 1):
         try:
             with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
                 tx.keep_within(targets)
@@ -74,10 +78,12 @@ def _attempts(
                 return replace(applied, attempts=attempt)
             if isinstance(error, ConflictError):
                 conflicts.append(error.conflict)
-            if attempt == policy.attempts or not _helps(error):
+            # A service that was faster has only moved the rows: what it costs is not this write's fault.
+            moved += moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
+            if attempt - moved == policy.attempts or not _helps(error):
                 _note(error, f"after {attempt} of {policy.attempts} attempts (retry.attempts)")
                 raise
-            wait_s = next(waits)
+            wait_s = next(waits, policy.longest_wait_s)
             cause = error.message.splitlines()[0]
             table.emit(
                 EventKind.RETRY, "", operation, attempt=attempt, of=policy.attempts, wait_s=round(wait_s, 2), cause=cause

@@ -46,9 +46,10 @@ from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remo
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
+from lakelock.occ.upkeep.run import upkeep_when_due
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.eligibility import check_no_buckets
+from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
@@ -87,12 +88,15 @@ class Transaction:
         self._reads: list[Read] = []
         self._overwritten: set[str] = set()
         self._claimed: set[FileGroupId] = set()
+        self._new_buckets: set[FileGroupId] = set()
         self._unanswered: set[FileGroupId] = set()
         self._targets: tuple[Resource, ...] = ()
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
         self._inflight = False
         self._decision = own or OwnDecision()
+        self.extra: dict[str, str] = {}
+        """What else the commit's extra metadata says, for people."""
         self.reconciled = False
         """Whether the commit has looked at the markers: files that are announced later are not counted."""
 
@@ -114,7 +118,7 @@ class Transaction:
             snapshot = read_snapshot(
                 self._table.storage, self.baseline.timeline, runtime=self._table.runtime, parallel=self._table.parallel_requests
             )
-            check_no_buckets(self.baseline.properties, snapshot)
+            check_files(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot
 
@@ -140,18 +144,25 @@ class Transaction:
             )
         self._overwritten.update(partitions)
 
-    def claim(self, groups: Iterable[FileGroupId]) -> None:
+    def claim(
+        self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *, leave_held: bool = False
+    ) -> None:
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
+
+        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.
+        With `leave_held` (a service) groups that others hold are left to them; `claimed` says what is left to do.
         """
         self._ensure_open()
         self.check_alive()
-        fresh = sorted(set(groups) - self._claimed)
+        made = set(new_buckets)
+        self._new_buckets |= made
+        fresh = sorted({*groups, *made} - self._claimed)
         ensure_within((g.partition for g in fresh), self._targets, f"{self.operation} {self.instant}")
         table = self._table
-        if not fresh or not table.settings.concurrency.early_conflict_detection:
+        if not fresh or not (leave_held or table.settings.concurrency.early_conflict_detection):
             return
         claim = Claim(self.instant, table.writer, self.operation)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
@@ -159,12 +170,17 @@ class Transaction:
         claimed, refused = claim_groups(table, context, fresh)
         self._claimed.update(claimed)
         self._unanswered.difference_update(fresh)
-        conflict = early_conflict(table, self.baseline, self._work(), refused)
+        conflict = early_conflict(table, self.baseline, self._work(), () if leave_held else refused)
         if conflict is not None:
             self._tell(EventKind.EARLY_CONFLICT, conflict)
             raise EarlyConflictError(conflict)
         reached(Step.CLAIMED)
         self._emit(EventKind.CLAIMED, groups=len(fresh))
+
+    @property
+    def claimed(self) -> frozenset[FileGroupId]:
+        """The file groups that are announced as this transaction's."""
+        return frozenset(self._claimed)
 
     def write_context(self, schema: TableSchema | None = None) -> WriteContext:
         """What executors need to write files of this transaction; picklable. Marks the instant as inflight."""
@@ -245,6 +261,7 @@ class Transaction:
         under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
+        upkeep_when_due(self._table, decision.number)
         return result
 
     def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
@@ -263,13 +280,14 @@ class Transaction:
         self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
     ) -> Commit:
         draft = PendingCommit.of(
-            self._work().wrote(stats, replaced),
+            self._work().wrote(stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
             stats,
             (replaced or {}) if self.baseline.action == Action.REPLACE_COMMIT.value else None,
             self.schema if schema is None or schema == self.schema else schema,
             {
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
+                **self.extra,
             },
         )
         return Commit(
@@ -325,7 +343,8 @@ class Transaction:
         """What is known so far of what this transaction touches."""
         return Footprint(
             party=self.party,
-            rewritten=frozenset(self._claimed),
+            rewritten=frozenset(self._claimed - self._new_buckets),
+            new_buckets=frozenset(self._new_buckets),
             overwritten_partitions=frozenset(self._overwritten),
             reads=tuple(self._reads),
             application=self._application,

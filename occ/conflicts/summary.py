@@ -15,15 +15,12 @@ from lakelock.conflict import Party
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
 from lakelock.occ.conflicts import footprint as keys
-from lakelock.occ.conflicts.footprint import OVERWRITES, AppTransaction
+from lakelock.occ.conflicts.footprint import CLUSTER, OVERWRITES, AppTransaction
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 
 T = TypeVar("T")
-
-CLUSTER = "CLUSTER"
-"""What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
 
 _NOTHING: Mapping[FileGroupId, str] = MappingProxyType({})
 

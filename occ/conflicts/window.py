@@ -16,7 +16,7 @@ from lakelock.occ.decisions import Decision, Resolution, resolve
 from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Storage
 from lakelock.table import layout
-from lakelock.table.archive import covered_by_archive
+from lakelock.table.archive import archived_write, covered_by_archive
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.timeline import Timeline
 
@@ -49,19 +49,22 @@ def commits_since(
 
 
 def read_commit(storage: Storage, file_name: str, instant: str, completion: str) -> CommitSummary:
-    """Read one completed instant from the timeline."""
+    """Read one completed instant that a listing of the timeline showed, from there, or from the archive if it went there."""
     stored = storage.get(layout.timeline(file_name))
-    if stored is None:
+    archived = archived_write(storage, instant) if stored is None else None
+    data = stored.data if stored is not None else archived.data if archived is not None else None
+    if data is None:
         raise CorruptTableError(f"the timeline lists {file_name} but it cannot be read", hint="run again", file=file_name)
-    return CommitSummary.of(instant, completion, CommitMetadata.from_bytes(stored.data, file_name), None)
+    return CommitSummary.of(instant, completion, CommitMetadata.from_bytes(data, file_name), None)
 
 
 def possibly_archived(storage: Storage, baseline: Baseline, timeline: Timeline) -> set[str]:
-    """Instants that were pending at the baseline and may have committed and been archived since.
+    """Instants that were pending at the baseline and have committed and been archived since.
 
-    Such a commit can no longer be judged. An instant that vanished otherwise was rolled back or given up. This is not the
-    question of `fate_of`: names of archive files answer it for many instants at once, and being wrong costs one retry.
+    Such a commit can no longer be judged. An instant that vanished otherwise was rolled back or given up. The names of the
+    archive's files rule out most; of those that they cover the archive itself tells.
     """
     then = baseline.timeline
     pending_then = {i.requested for i in (*then.pending, *then.pending_services)} - {baseline.instant}
-    return covered_by_archive(storage, {i for i in pending_then if timeline.state_of(i) is None})
+    covered = covered_by_archive(storage, {i for i in pending_then if timeline.state_of(i) is None})
+    return {instant for instant in covered if archived_write(storage, instant) is not None}

@@ -28,8 +28,8 @@ HINT = (
     "then compare the rows of these file groups as of both instants and write again what is missing"
 )
 
-_OURS = frozenset({Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK})
-"""What lakelock puts on a timeline. Cleaning, clustering or a savepoint are somebody else's."""
+_OURS = frozenset({Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.CLEAN, Action.SAVEPOINT})
+"""What lakelock puts on a timeline. Clustering is somebody else's."""
 
 
 @dataclass(frozen=True)

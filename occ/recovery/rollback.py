@@ -19,6 +19,7 @@ from lakelock.markers.claims import OwnClaims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
+from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.decisions import Decision, DecisionKind, Resolution, decided_for, resolve
 from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target
 from lakelock.occ.open_table import OpenTable
@@ -67,6 +68,12 @@ def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False)
             reached(Step.ROLLBACK_DECIDED)
             clean_up(table, target)
     return outcome
+
+
+def decide_rollback(table: OpenTable, target: RollbackTarget) -> RollbackOutcome:
+    """Only decide: whoever is rolled back is alive, finds the decision when it wants to commit, and removes its own files."""
+    with table.locked(target.instant, "ROLLBACK"):
+        return _decide(table, target, yields=False)
 
 
 def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> RollbackOutcome:
@@ -138,7 +145,9 @@ def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = Fal
     )
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
-    table.storage.delete([*left.markers, *left.claims])
+    # A service that was made to yield may find claims that look like its own, and are being taken over: those are swept later.
+    claims = () if target.operation in SERVICES else left.claims
+    table.storage.delete([*left.markers, *claims])
     reached(Step.ROLLBACK_MARKERS_DELETED)
     table.storage.delete([inflight_key(target.instant, target.action)])
     reached(Step.ROLLBACK_INFLIGHT_DELETED)

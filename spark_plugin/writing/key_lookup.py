@@ -15,10 +15,10 @@ from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.key_reads import LookedUp
+from lakelock.spark_plugin.writing.packing import pack_of
 from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, ROUTE
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, Batches, reporting
 from lakelock.spark_plugin.writing.routing import NEW_ROUTES, SLOTS, Routes, family_of, values_for
-from lakelock.spark_plugin.writing.shuffling import pack_of
 from lakelock.spark_plugin.writing.tagging import (
     FileKeys,
     KeysByPartition,

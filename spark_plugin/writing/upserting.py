@@ -13,13 +13,14 @@ from pyspark.sql import functions as F
 
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared, prepared_keys
+from lakelock.spark_plugin.writing.bucketing import write_buckets
 from lakelock.spark_plugin.writing.key_lookup import Tagged, look_up
 from lakelock.spark_plugin.writing.key_reads import KeysRead
+from lakelock.spark_plugin.writing.packing import pack_of
 from lakelock.spark_plugin.writing.parcels import ROUTE
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting
 from lakelock.spark_plugin.writing.rewriting import RewritePlan, rewrite_stage
 from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_routes
-from lakelock.spark_plugin.writing.shuffling import pack_of
 from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema, columns_of_upserts
@@ -33,6 +34,9 @@ def upsert(attempt: Attempt, df: DataFrame) -> Written:
     missing = attempt.settings.missing_columns
     frame, schema = prepared(attempt, df, missing=missing)
     columns = columns_of_upserts(schema, arrow_schema(frame.schema), missing)
+    if attempt.properties.bucket_index is not None:
+        # Whoever writes one of these keys writes one of these file groups, so the keys need not be watched.
+        return Written(write_buckets(attempt, frame, columns, schema, "upsert"), schema)
     return _by_key(attempt, frame, columns, schema, deletes=False)
 
 

@@ -1,4 +1,4 @@
-"""Which task gets which rows in a shuffle."""
+"""The shuffle between the two stages of a write: each row to the task that writes its file group."""
 
 from __future__ import annotations
 
