@@ -71,9 +71,8 @@ def test_a_file_whose_writing_failed_or_was_forgotten_does_not_appear(s3_table: 
 def unfinished_uploads(endpoint: str) -> list[str]:
     import boto3
 
-    options = {**S3_OPTIONS, "endpoint": endpoint}
-    names = {"aws_access_key_id": "access_key_id", "aws_secret_access_key": "secret_access_key", "endpoint_url": "endpoint"}
-    client = boto3.client("s3", region_name="us-east-1", **{name: options[ours] for name, ours in names.items()})
+    keys = {"aws_access_key_id": S3_OPTIONS["access_key_id"], "aws_secret_access_key": S3_OPTIONS["secret_access_key"]}
+    client = boto3.client("s3", region_name=S3_OPTIONS["region"], endpoint_url=endpoint, **keys)
     return [upload["Key"] for upload in client.list_multipart_uploads(Bucket="lake").get("Uploads", [])]
 
 
