@@ -33,6 +33,8 @@ class EventKind(str, Enum):
     COLLECTED = "collected"
     ALERT = "alert"
     DATA_LOCKED = "data-locked"
+    CLEANED = "cleaned"
+    ARCHIVED = "archived"
 
     def __str__(self) -> str:
         return self.value

@@ -6,6 +6,7 @@ A file that could not be finished is deleted if possible; its marker stays and s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
@@ -21,6 +22,7 @@ from lakelock.occ.steps import Step, reached
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
 from lakelock.table import layout
+from lakelock.table.buckets import new_file_id
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
 from lakelock.table.kernels import ARROW, Kernels, KeyedRows, StoredRows
 from lakelock.table.keyed import Keyed
@@ -43,20 +45,24 @@ def write_new_files(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
+    bucket: int | None = None,
 ) -> list[WriteStat]:
     """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows, no file.
 
-    A file is closed at `write.target_file_rows`. On an error the files of this call are deleted, if storage answers.
+    A file is closed at `write.target_file_rows`, unless all rows are those of one `bucket`, which has one file group.
+    On an error none of the files of this call remains, if storage lets them go.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     uuid, rows = runtime.uuid(), _Rows(context, tables, kernels)
     stats: list[WriteStat] = []
     try:
         while rows.more():
-            file = DataFile(partition, f"{uuid}-{len(stats)}", str(task), context.instant)
+            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, uuid)
+            file = DataFile(partition, file_id, str(task), context.instant)
             if not stats:
                 _announce_partition(storage, context.instant, partition)
-            stats.append(_write_new_file(context, file, rows, storage, runtime, kernels))
+            most_rows = context.settings.write.target_file_rows if bucket is None else sys.maxsize
+            stats.append(_write_new_file(context, file, rows, most_rows, storage, runtime, kernels))
     except BaseException:
         _remove(storage, [stat.path for stat in stats if stat.path])
         raise
@@ -70,6 +76,7 @@ def rewrite_group(
     *,
     upserts: Keyed | None = None,
     delete_mask: DeleteMask | None = None,
+    added: Keyed | None = None,
     content: DataFile | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
@@ -77,7 +84,8 @@ def rewrite_group(
 ) -> WriteStat:
     """Write the next slice of the file group of `base`, without the rows of `delete_mask` and with `upserts` (one per key).
 
-    Columns that the `upserts` lack keep their stored values. `content`: an older slice, whose rows are taken instead.
+    The `added` rows come last, whatever their keys. Columns that the `upserts` lack keep their stored values. `content`: an
+    older slice, whose rows are taken instead.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     if base.instant >= context.instant:
@@ -89,10 +97,10 @@ def rewrite_group(
     began_s = runtime.monotonic_s()
     with _announced_file(context, file, storage, runtime, base=base) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-        source, ordering = (content or base).key, context.properties.ordering_field
+        source, ordering = content or base, context.properties.ordering_field
         counts = kernels.rewrite(
-            storage.open_input(source), source, writer, context.schema,
-            upserts=upserts, delete_mask=delete_mask, ordering_field=ordering,
+            storage.open_input(source.key, size_bytes=source.size_bytes), source.key, writer, context.schema,
+            upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering,
         )  # fmt: skip
         writer.close()
         size_bytes = output.tell()
@@ -183,12 +191,12 @@ class _Rows:
 
 
 def _write_new_file(
-    context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime, kernels: Kernels
+    context: WriteContext, file: DataFile, rows: _Rows, most_rows: int, storage: Storage, runtime: Runtime, kernels: Kernels
 ) -> WriteStat:
-    began_s, target = runtime.monotonic_s(), context.settings.write.target_file_rows
+    began_s = runtime.monotonic_s()
     with _announced_file(context, file, storage, runtime) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-        while writer.rows < target and (part := rows.take(target - writer.rows)) is not None:
+        while writer.rows < most_rows and (part := rows.take(most_rows - writer.rows)) is not None:
             writer.add_new(part.rows, part.keys)
         count, size_bytes = writer.close().rows, output.tell()
     return _created(file, count, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=count)

@@ -18,8 +18,8 @@ from lakelock.occ.conflicts.footprint import SERVICES, AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.targets import Targets, resources_of
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.waiting import wait_for
 from lakelock.retry import Backoff
-from lakelock.table.instants import State
 
 MOST_MOVES = 20
 """How many conflicts with services, which change no row, do not count as attempts."""
@@ -90,7 +90,7 @@ def _attempts(
             )
             table.runtime.sleep(wait_s)
             if isinstance(error, EarlyConflictError):
-                _wait_for(coordinator, error.conflict.other.instant)
+                wait_for(table, error.conflict.other)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -120,20 +120,3 @@ def _helps(error: LakelockError) -> bool:
     if isinstance(error, ConflictError):
         return error.conflict.retry_helps or error.conflict.rule is ConflictRule.APPLICATION_TRANSACTION
     return True
-
-
-def _wait_for(coordinator: Coordinator, instant: str) -> None:
-    """Wait until the other transaction is finished or its writer is dead, at most `retry.holder_wait_s`."""
-    table = coordinator.table
-    policy = table.settings.retry
-    deadline_s = table.runtime.monotonic_s() + policy.holder_wait_s
-    pause_s = policy.first_wait_s
-    while table.runtime.monotonic_s() < deadline_s:
-        timeline = table.timeline()
-        state = timeline.state_of(instant)
-        if state is None or state is State.COMPLETED:
-            return
-        if any(r.instant == instant for r in coordinator.reap(patient=True)):
-            return
-        table.runtime.sleep(pause_s)
-        pause_s = min(pause_s * 2, policy.longest_wait_s)

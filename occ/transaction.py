@@ -10,7 +10,6 @@ begin ──► open ──► commit ──► committed          visible to ev
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -28,7 +27,7 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Claim
+from lakelock.markers.claims import Claim, OwnClaims
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
@@ -47,9 +46,10 @@ from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remo
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
+from lakelock.occ.upkeep.run import upkeep_when_due
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.eligibility import check_no_buckets
+from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
@@ -88,6 +88,8 @@ class Transaction:
         self._reads: list[Read] = []
         self._overwritten: set[str] = set()
         self._claimed: set[FileGroupId] = set()
+        self._new_buckets: set[FileGroupId] = set()
+        self._unanswered: set[FileGroupId] = set()
         self._targets: tuple[Resource, ...] = ()
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
@@ -116,7 +118,7 @@ class Transaction:
             snapshot = read_snapshot(
                 self._table.storage, self.baseline.timeline, runtime=self._table.runtime, parallel=self._table.parallel_requests
             )
-            check_no_buckets(self.baseline.properties, snapshot)
+            check_files(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot
 
@@ -142,8 +144,12 @@ class Transaction:
             )
         self._overwritten.update(partitions)
 
-    def claim(self, groups: Iterable[FileGroupId], *, leave_held: bool = False) -> None:
+    def claim(
+        self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *, leave_held: bool = False
+    ) -> None:
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
+
+        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.
@@ -151,15 +157,19 @@ class Transaction:
         """
         self._ensure_open()
         self.check_alive()
-        fresh = sorted(set(groups) - self._claimed)
+        made = set(new_buckets)
+        self._new_buckets |= made
+        fresh = sorted({*groups, *made} - self._claimed)
         ensure_within((g.partition for g in fresh), self._targets, f"{self.operation} {self.instant}")
         table = self._table
         if not fresh or not (leave_held or table.settings.concurrency.early_conflict_detection):
             return
         claim = Claim(self.instant, table.writer, self.operation)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
+        self._unanswered.update(fresh)
         claimed, refused = claim_groups(table, context, fresh)
         self._claimed.update(claimed)
+        self._unanswered.difference_update(fresh)
         conflict = early_conflict(table, self.baseline, self._work(), () if leave_held else refused)
         if conflict is not None:
             self._tell(EventKind.EARLY_CONFLICT, conflict)
@@ -247,9 +257,11 @@ class Transaction:
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
         tidy_up(self._table, self.instant, self.operation, markers, self._claimed)
-        result = Committed.of(decision, stats, lock_wait_s=commit.lock_wait_s, took_s=self._took_s())
-        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
+        result = Committed.of(decision, stats, lock=commit.lock, took_s=self._took_s())
+        under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
+        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
+        upkeep_when_due(self._table, decision.number)
         return result
 
     def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
@@ -268,14 +280,13 @@ class Transaction:
         self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
     ) -> Commit:
         draft = PendingCommit.of(
-            self._work().wrote(stats, replaced),
+            self._work().wrote(stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
             stats,
             (replaced or {}) if self.baseline.action == Action.REPLACE_COMMIT.value else None,
             self.schema if schema is None or schema == self.schema else schema,
             {
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
-                keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)}),
                 **self.extra,
             },
         )
@@ -287,6 +298,7 @@ class Transaction:
             schema=self.schema,
             before=self._file_before,
             ensure_alive=self.check_alive,
+            took_s=self._took_s,
         )
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
@@ -307,7 +319,10 @@ class Transaction:
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
-        target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence)
+        # Whoever took this transaction for dead may have taken over its claims.
+        unsure = self._unanswered | (self._claimed if disturbed else set())
+        claims = OwnClaims(frozenset(self._claimed - unsure), frozenset(unsure))
+        target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence, claims)
         self.state = withdraw(self._table, target, self._decision, disturbed=disturbed)
 
     def __enter__(self) -> Transaction:
@@ -328,7 +343,8 @@ class Transaction:
         """What is known so far of what this transaction touches."""
         return Footprint(
             party=self.party,
-            rewritten=frozenset(self._claimed),
+            rewritten=frozenset(self._claimed - self._new_buckets),
+            new_buckets=frozenset(self._new_buckets),
             overwritten_partitions=frozenset(self._overwritten),
             reads=tuple(self._reads),
             application=self._application,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.engine.arrow import ArrowEngine, Batch
+from lakelock.engine.arrow import ArrowEngine, Batch, Place
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
@@ -133,20 +133,23 @@ class _AttemptedTwice(Batch):
 
     follow: Follow | None = None
 
-    def new_files(self, parts: Mapping[str, Any]) -> list[WriteStat]:
-        stats = super().new_files(parts)
+    def new_files(self, place: Place) -> list[WriteStat]:
+        stats = super().new_files(place)
         # New rows of an upsert's straggler would be found by their keys and changed by others: then they would stay.
         if self.follow is not None and self.context.operation == "INSERT":
-            for partition, keyed in parts.items():
-                late = partial(write_new_files, self.context, partition, [keyed.rows], _LATE, kernels=self.kernels)
+            for partition, bucket, keyed in place.new_targets:
+                late = partial(
+                    write_new_files, self.context, partition, [keyed.rows], _LATE, bucket=bucket, kernels=self.kernels
+                )
                 self.follow(self.context.instant, late)
         return stats
 
-    def rewritten(self, file: DataFile, *, upserts: Any = None, delete_mask: Any = None) -> WriteStat:
+    def rewritten(self, file: DataFile, *, upserts: Any = None, delete_mask: Any = None, added: Any = None) -> WriteStat:
         task, attempt = self.task(), 0
         while True:
             stat = rewrite_group(
-                self.context, file, TaskToken(task.partition, 0, attempt), upserts=upserts, delete_mask=delete_mask,
+                self.context, file, TaskToken(task.partition, 0, attempt),
+                upserts=upserts, delete_mask=delete_mask, added=added,
                 storage=self.storage, runtime=self.runtime, kernels=self.kernels,
             )  # fmt: skip
             attempt += 1
@@ -154,7 +157,14 @@ class _AttemptedTwice(Batch):
                 break
         if self.follow is not None:
             late = partial(
-                rewrite_group, self.context, file, _LATE, upserts=upserts, delete_mask=delete_mask, kernels=self.kernels
+                rewrite_group,
+                self.context,
+                file,
+                _LATE,
+                upserts=upserts,
+                delete_mask=delete_mask,
+                added=added,
+                kernels=self.kernels,
             )
             self.follow(self.context.instant, late)
         return stat

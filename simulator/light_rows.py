@@ -15,6 +15,8 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.simulator.rows import Row, partition_of, rows_of
 from lakelock.storage import Storage
 from lakelock.table.base_files.writer import Stamp, Written
+from lakelock.table.bucket_hash import buckets_of_keys
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.merge import Counts
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -97,6 +99,12 @@ class LightKernels:
             found.setdefault(partition_of(row.part), []).append(row)
         return {partition: Lines(mine) for partition, mine in found.items()}
 
+    def by_bucket(self, keyed: Lines, index: BucketIndex, properties: TableProperties) -> Mapping[int, Lines]:
+        found: dict[int, list[Row]] = {}
+        for row, bucket in zip(keyed, buckets_of_keys(keyed.keys, index), strict=True):
+            found.setdefault(bucket, []).append(row)
+        return {bucket: Lines(found[bucket]) for bucket in sorted(found)}
+
     def dedupe(self, keyed: Lines, ordering_field: str | None, *, take_any: bool) -> Lines:
         assert len(set(keyed.keys)) == len(keyed)
         return keyed
@@ -145,7 +153,7 @@ class LightKernels:
 
     def rewrite(
         self, source: IO[bytes], name: str, file: NewLines, schema: TableSchema, *,
-        upserts: Lines | None, delete_mask: Callable[[Row], bool] | None, ordering_field: str | None,
+        upserts: Lines | None, delete_mask: Callable[[Row], bool] | None, added: Lines | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         stored = rows_of(name, source.read())
         kept = [row for row in stored if delete_mask is None or not delete_mask(row)]
@@ -155,8 +163,9 @@ class LightKernels:
             change = changes.get(row.key)
             file.content.append(row if change is None else change.completed(row.left, row.right))
         file.add_new(Lines(row for key, row in changes.items() if key not in keys), None)
-        updated = sum(row.key in changes for row in kept)
-        return Counts(file.rows, len(changes.keys() - keys), updated, len(stored) - len(kept))
+        file.add_new(added or Lines(), None)
+        inserted, updated = len(changes.keys() - keys) + len(added or ()), sum(row.key in changes for row in kept)
+        return Counts(file.rows, inserted, updated, len(stored) - len(kept))
 
 
 def _stored(storage: Storage, file: DataFile) -> tuple[Row, ...]:

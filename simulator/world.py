@@ -130,7 +130,7 @@ class World:
         writer = WriterIdentity.of_this_process(runtime, process.name)
         opening = Opening("simulated:", self.settings, storage, runtime, writer, events)
         provider = open_lock(self.scenario.lock, self.room, opening, process, self._overran)
-        log = DecisionLog(storage)
+        log = DecisionLog(storage, runtime)
         table = OpenTable(self.location, storage, runtime, self.settings, provider, writer, events, log)
         return Coordinator(table, self.properties)
 

@@ -17,6 +17,8 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written
+from lakelock.table.bucket_hash import by_bucket
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.fitting import conform
 from lakelock.table.index import tag
 from lakelock.table.keyed import Keyed, dedupe
@@ -71,6 +73,10 @@ class Kernels(Protocol):
         """The rows by partition path."""
         ...
 
+    def by_bucket(self, keyed: KeyedRows, index: BucketIndex, properties: TableProperties) -> Mapping[int, KeyedRows]:
+        """The rows of one partition by bucket."""
+        ...
+
     def dedupe(self, keyed: KeyedRows, ordering_field: str | None, *, take_any: bool) -> KeyedRows:
         """One row per key; see `lakelock.table.keyed.dedupe`."""
         ...
@@ -113,7 +119,7 @@ class Kernels(Protocol):
 
     def rewrite(
         self, source: IO[bytes], name: str, file: Any, schema: TableSchema, *,
-        upserts: KeyedRows | None, delete_mask: DeleteMask | None, ordering_field: str | None,
+        upserts: KeyedRows | None, delete_mask: DeleteMask | None, added: KeyedRows | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         """Fill a `new_file` with the rows of the base file `name`, changed; see `lakelock.table.merge.rewrite`."""
         ...
@@ -142,6 +148,9 @@ class ArrowKernels:
         paths = partition_paths(rows, properties)
         keyed, indices, names = Keyed.of(rows, properties), np.asarray(paths.indices), paths.dictionary.to_pylist()
         return {names[n]: keyed.pick(np.flatnonzero(indices == n)) for n in sorted(set(indices.tolist()))}
+
+    def by_bucket(self, keyed: Keyed, index: BucketIndex, properties: TableProperties) -> dict[int, Keyed]:
+        return by_bucket(keyed, index, properties.record_keys)
 
     def dedupe(self, keyed: Keyed, ordering_field: str | None, *, take_any: bool) -> Keyed:
         return dedupe(keyed, ordering_field, take_any=take_any)
@@ -198,10 +207,12 @@ class ArrowKernels:
 
     def rewrite(
         self, source: IO[bytes], name: str, file: BaseFileWriter, schema: TableSchema, *,
-        upserts: Keyed | None, delete_mask: DeleteMask | None, ordering_field: str | None,
+        upserts: Keyed | None, delete_mask: DeleteMask | None, added: Keyed | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         with BaseFile(source, name) as stored:
-            return rewrite(stored, file, schema, upserts=upserts, delete_mask=delete_mask, ordering_field=ordering_field)
+            return rewrite(
+                stored, file, schema, upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering_field
+            )
 
 
 ARROW = ArrowKernels()

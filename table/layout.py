@@ -28,6 +28,8 @@ CLAIMS = f"{LAKELOCK}/claims"
 LOCK_IDENTITY = f"{LAKELOCK}/lock.json"
 PROBES = f"{LAKELOCK}/probe"
 AUDIT = f"{LAKELOCK}/audit"
+INDEX = f"{LAKELOCK}/index.json"
+HUDI_BUCKETS = f"{HOODIE}/.bucket_index"
 PARTITION_METADATA = f"{HOODIE}_partition_metadata"
 
 DECISION_DIGITS = 20

@@ -43,9 +43,12 @@ def rewrite(
     *,
     upserts: Keyed | None = None,
     delete_mask: DeleteMask | None = None,
+    added: Keyed | None = None,
     ordering_field: str | None = None,
 ) -> Counts:
     """Write the rows of `base` that `delete_mask` does not select, with `upserts` (one per key) in place of those they match.
+
+    The `added` rows come last, whatever their keys.
 
     An upsert replaces every stored row of its key unless `ordering_field` says that the stored one is newer (null is the
     oldest, equal means replace); one that matches nothing is appended. Rows that stay keep their commit time and number.
@@ -63,6 +66,9 @@ def rewrite(
             kept = changes.applied(kept)
         writer.add_stored(kept)
     inserted = changes.append_rest() if changes is not None else 0
+    for part in added.slices(writer.batch_rows) if added is not None else ():
+        writer.add_new(part.rows, part.keys)
+        inserted += len(part)
     return Counts(writer.rows, inserted, changes.updated if changes is not None else 0, deleted)
 
 

@@ -14,8 +14,11 @@ from lakelock.settings.sections import (
     WriteSettings,
     settings_reference,
 )
+from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 
 __all__ = [
+    "ArchiveSettings",
+    "CleanSettings",
     "ConcurrencySettings",
     "DecisionSettings",
     "HeartbeatSettings",
@@ -26,6 +29,7 @@ __all__ = [
     "RetrySettings",
     "SECTIONS",
     "Settings",
+    "UpkeepSettings",
     "WriteSettings",
     "settings_reference",
 ]

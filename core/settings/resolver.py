@@ -30,6 +30,7 @@ from lakelock.settings.sections import (
     WriteSettings,
     settings_reference,
 )
+from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 from lakelock.settings.zookeeper import ZooKeeperSettings
 
 _log = logging.getLogger("lakelock")
@@ -71,6 +72,9 @@ class Settings:
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
     listing: ListingSettings = field(default_factory=ListingSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
+    clean: CleanSettings = field(default_factory=CleanSettings)
+    archive: ArchiveSettings = field(default_factory=ArchiveSettings)
+    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
     optimize: OptimizeSettings = field(default_factory=OptimizeSettings)
     dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
     redis: RedisSettings = field(default_factory=RedisSettings)

@@ -87,7 +87,7 @@ def early_conflict(table: OpenTable, baseline: Baseline, mine: Footprint, refuse
 def window_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> Conflict | None:
     """A conflict with a decision made since the baseline that needs no look into files. One listing if there is none."""
     decisions = table.log.peek(after=baseline.first)
-    others = commits_since(table.storage, baseline, baseline.timeline, decisions, {})
+    others = commits_since(table, baseline, baseline.timeline, decisions, {})
     conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation())
     return None if conflict is None else replace(conflict, early=True)
 
@@ -100,7 +100,7 @@ def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> C
     if not table.observed.foreign_writers:
         return None
     timeline = table.timeline()
-    others = commits_since(table.storage, baseline, timeline, table.log.peek(after=baseline.first), {})
+    others = commits_since(table, baseline, timeline, table.log.peek(after=baseline.first), {})
     conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation())
     if conflict is not None:
         return replace(conflict, early=True)

@@ -15,6 +15,7 @@ from enum import Enum
 
 from lakelock.errors import StorageUnavailable, TransactionError
 from lakelock.events import EventKind
+from lakelock.markers.claims import OwnClaims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
@@ -42,12 +43,13 @@ class RollbackOutcome(Enum):
 
 @dataclass(frozen=True)
 class RollbackTarget:
-    """An instant to roll back, and what is known of its writer."""
+    """An instant to roll back, and what is known of its writer. `claims`: its own, if the writer itself rolls it back."""
 
     instant: str
     action: Action
     operation: str = "write"
     evidence: str = ""
+    claims: OwnClaims | None = None
 
 
 def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False) -> RollbackOutcome:
@@ -133,7 +135,14 @@ def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = Fal
 
     `everywhere`: search the whole table for its data, because its markers may be incomplete.
     """
-    left = find_leftovers(table.storage, target.instant, table.runtime, everywhere=everywhere, parallel=table.parallel_requests)
+    left = find_leftovers(
+        table.storage,
+        target.instant,
+        table.runtime,
+        everywhere=everywhere,
+        own=target.claims,
+        parallel=table.parallel_requests,
+    )
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
     # A service that was made to yield may find claims that look like its own, and are being taken over: those are swept later.

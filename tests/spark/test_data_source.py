@@ -13,11 +13,13 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSourceReader
 
 from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakelockDataSource, LakeTable, register
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.sink import BatchSink
+from lakelock.spark_plugin.session_conf import OVERWRITE_MODE
 from lakelock.table import layout
 
 COLUMNS = "id long, p string, v long"
@@ -79,6 +81,8 @@ def test_sql_reaches_tables_through_temporary_views(spark: SparkSession, table: 
         ({}, "id long, p string, w long", "w: not a column of the table"),
         ({}, "id string, p string, v long", "id: string does not fit int64"),
         ({"overwrite": "everything"}, COLUMNS, "use table or partitions"),
+        ({"partitionOverwriteMode": "often"}, COLUMNS, "use static or dynamic"),
+        ({"partitionOverwriteMode": "dynamic", "overwrite": "table"}, COLUMNS, "contradict each other"),
     ],
 )
 def test_bad_options_and_columns_are_told_before_any_work(
@@ -223,3 +227,47 @@ def test_reads_need_the_confs_of_storage_only(session: SparkSession, table: Lake
     session.conf.set("spark.lakelock.storage.timeout", "30s")
     with pytest.raises(PySparkException, match=r"spark\.lakelock\.storage\.timeout"):
         session.read.format("lakelock").load(path).collect()
+
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="Spark before 4.1 offers no filters")
+def test_filters_rule_files_out_where_spark_offers_them(spark: SparkSession, table: LakeTable, path: str) -> None:
+    table.insert(rows(spark, (1, "a", 1), (2, "b", 2), (3, None, 3)))
+    read = spark.read.format("lakelock").load(path)
+    assert content(read.where("p = 'a'")) == [(1, "a", 1)]
+    for other in [*Path(path).glob("p=b/*.parquet"), *Path(path).glob("p=__*/*.parquet")]:
+        other.write_bytes(b"x" * other.stat().st_size)
+    with pytest.raises(PySparkException):
+        read.where("p = 'a'").collect()
+    spark.conf.set(PUSH_DOWN, "true")
+    try:
+        assert content(read.where("p = 'a' and v > 0")) == [(1, "a", 1)]
+        assert content(read.where("p = 'a' and v > 1")) == []
+        with pytest.raises(PySparkException):
+            read.collect()
+    finally:
+        spark.conf.unset(PUSH_DOWN)
+
+
+def test_sparks_own_option_overwrites_only_the_partitions_that_have_rows(
+    spark: SparkSession, table: LakeTable, path: str
+) -> None:
+    table.insert(rows(spark, (1, "a", 1), (2, "b", 2)))
+    writer = rows(spark, (3, "a", 3)).write.format("lakelock").mode("overwrite")
+    writer.option("partitionOverwriteMode", "dynamic").save(path)
+    assert content(table.read()) == [(2, "b", 2), (3, "a", 3)]
+    spark.conf.set(OVERWRITE_MODE, "dynamic")
+    try:
+        with pytest.raises(PySparkException, match="partitionOverwriteMode"):
+            rows(spark, (4, "a", 4)).write.format("lakelock").mode("overwrite").save(path)
+        assert content(table.read()) == [(2, "b", 2), (3, "a", 3)]
+        register(spark)
+        rows(spark, (4, "a", 4)).write.format("lakelock").mode("overwrite").save(path)
+        assert content(table.read()) == [(2, "b", 2), (4, "a", 4)]
+        rows(spark, (5, "c", 5)).write.format("lakelock").option("overwrite", "table").mode("overwrite").save(path)
+        assert content(table.read()) == [(5, "c", 5)]
+    finally:
+        spark.conf.unset(OVERWRITE_MODE)
+        spark.dataSource.register(LakelockDataSource)

@@ -1,4 +1,4 @@
-"""The part of a `LakeTable` that keeps it in shape beside its writers."""
+"""The upkeep of a `LakeTable`: old files go, small ones are joined, savepoints keep what must stay, mistakes are undone."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.upkeep.clean import Cleaned
 from lakelock.occ.upkeep.optimize import Join, Optimized, optimize
 from lakelock.occ.upkeep.restore import Copy, restore
+from lakelock.occ.upkeep.run import Upkept
+from lakelock.occ.upkeep.savepoints import Savepoint
 from lakelock.spark_plugin.arguments import instant_of, names
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
@@ -33,11 +36,41 @@ LOOK_EACH = 10
 
 
 class TableUpkeep:
-    """Joining small files, and undoing what came after a moment."""
+    """The part of a `LakeTable` that keeps it small and in shape. Live writers and readers are not disturbed."""
 
     _spark: SparkSession
     _coordinator: Coordinator
     _attempt: Callable[[Transaction], Attempt]
+
+    def upkeep(self, *, dry_run: bool = False) -> Upkept:
+        """Finish dead writers, delete old files, archive old instants and collect old decisions.
+
+        Begins new work for at most `upkeep.budget_s`; what is left, the next run does. With `dry_run` nothing is changed, and
+        the result says what would be done. What could not be done is in the result's `problems`.
+        """
+        return self._coordinator.upkeep(dry_run=dry_run)
+
+    def vacuum(self, *, dry_run: bool = False) -> Cleaned:
+        """Delete the old files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`.
+
+        What running transactions, readers (`clean.readers_s`) and savepoints need stays, whatever the settings say.
+        """
+        return self._coordinator.clean(dry_run=dry_run)
+
+    def savepoint(self, name: str, *, as_of: str | datetime | None = None) -> Savepoint:
+        """Keep the table as of its newest commit, or of the commit `as_of`, readable until the savepoint is deleted.
+
+        `InputError` when there is no such commit, its files were cleaned, or the name or the commit has a savepoint already.
+        """
+        return self._coordinator.savepoint(name, None if as_of is None else instant_of(as_of))
+
+    def savepoints(self) -> list[Savepoint]:
+        """The savepoints, oldest commit first."""
+        return self._coordinator.savepoints()
+
+    def delete_savepoint(self, name: str) -> Savepoint:
+        """Let cleaning have the files of a savepoint, named by its name or its instant; `InputError` when there is none."""
+        return self._coordinator.delete_savepoint(name)
 
     @needs_spark
     def optimize(
