@@ -13,8 +13,7 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArg
 from lakelock.cli.output import plain, reporting
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.targets import resources_of, within
-from lakelock.occ.upkeep.optimize import plan_joins
-from lakelock.table.eligibility import bucket_index_refusal
+from lakelock.occ.upkeep.optimize import has_buckets, plan_joins
 from lakelock.table.instants import as_of_time
 
 PartitionOption = Annotated[
@@ -38,7 +37,7 @@ def optimize_table(
         if dry_run:
             targets = resources_of(partition, coordinator.properties)
             snapshot = coordinator.snapshot()
-            files = [] if bucket_index_refusal(snapshot) else snapshot.files
+            files = [] if has_buckets(coordinator, snapshot) else snapshot.files
             chosen = [file for file in files if not targets or within(file.partition, targets)]
             joins = plan_joins(chosen, coordinator.table.settings.optimize)
             count = sum(len(join.sources) for join in joins)

@@ -178,7 +178,8 @@ def _row(table: OpenTable, instant: Instant) -> HistoryRow:
 def _remove(table: OpenTable, listed: list[Listed], gone: tuple[Instant, ...], budget: Budget) -> None:
     """Remove instants from the timeline: what they were before completion first, then the completed files, oldest first."""
     wanted = {(i.requested, i.action) for i in gone}
-    pending, completed = [], []
+    pending: list[str] = []
+    completed: list[str] = []
     for item in listed:
         instant = parse_file_name(item.key.rpartition("/")[2]) if item.key.rpartition("/")[0] == layout.TIMELINE else None
         if instant is not None and (instant.requested, completes_as(instant.action)) in wanted:

@@ -70,7 +70,7 @@ class _Draft:
 def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Cleaned:
     """Delete the files that nobody needs any more, at most until the budget is spent; what is left, the next run does."""
     check_writable(read_properties(table.storage))
-    finished = []
+    finished: list[str] = []
     for pending in [i for i in table.timeline().cleanings if not i.is_completed]:
         if dry_run:
             continue

@@ -24,11 +24,11 @@ from lakelock.occ.recovery.ending import rolled_back
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import OptimizeSettings
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.eligibility import bucket_index_refusal
+from lakelock.table.eligibility import look_like_buckets
 from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema, did_you_mean
-from lakelock.table.snapshot import DataFile
+from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.timeline import read_instant
 
 MOST_FILES = 5_000
@@ -119,6 +119,11 @@ Writing = Callable[[Transaction, Sequence[Join], Callable[[], None]], Sequence[W
 """Writes the files of some joins in a transaction, and asks now and then whether to go on, which raises if not."""
 
 
+def has_buckets(coordinator: Coordinator, snapshot: Snapshot) -> bool:
+    """Whether each file group is a bucket, which is never joined with another."""
+    return coordinator.properties.bucket_index is not None or look_like_buckets(file.file_id for file in snapshot.files)
+
+
 def optimize(
     coordinator: Coordinator,
     write: Writing,
@@ -135,7 +140,7 @@ def optimize(
     """
     check_columns(sort_by, coordinator.schema())
     result, snapshot = Optimized(), coordinator.snapshot()
-    if bucket_index_refusal(snapshot) is not None:
+    if has_buckets(coordinator, snapshot):
         return result
     sizes, in_order = sizes or coordinator.table.settings.optimize, bool(sort_by)
     joins = plan_joins((file for file in snapshot.files if partitions(file.partition)), sizes, in_order=in_order)

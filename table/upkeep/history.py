@@ -132,7 +132,7 @@ def parse_manifest(data: bytes, source: str = "a manifest of the history") -> tu
     """The files that a manifest lists; `CorruptTableError` for anything that is none."""
     try:
         entries = [
-            (each.text("fileName"), each.whole("fileLen", at_least=0)) for each in JsonObject.parse(data).children("files")
+            (each.text("fileName"), each.integer("fileLen", at_least=0)) for each in JsonObject.parse(data).children("files")
         ]
         files = [HistoryFile.parse(name, size) for name, size in entries]
     except ValueError as error:
