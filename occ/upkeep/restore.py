@@ -20,8 +20,10 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
+from lakelock.table.buckets import bucket_of, bucket_of_group
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
+from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline, read_instant
 
@@ -36,6 +38,10 @@ class Copy:
 
     source: DataFile
     base: DataFile | None = None
+
+    def bucket(self, properties: TableProperties) -> int | None:
+        """The bucket that a new group is for, None in a table without buckets."""
+        return None if properties.bucket_index is None else bucket_of(self.source.file_id)
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,8 @@ def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transact
     now = tx.snapshot()
     then = read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
     plan = plan_restore(now, then, Expected.of(_commits(table, timeline).items(), as_of), as_of)
-    tx.claim(plan.touched)
+    new = [copy.source.group for copy in plan.copies if copy.base is None and tx.baseline.properties.bucket_index is not None]
+    tx.claim(plan.touched, map(bucket_of_group, new))
     replaced: dict[str, list[str]] = {}
     for file in plan.removed:
         replaced.setdefault(file.partition, []).append(file.file_id)
