@@ -60,7 +60,7 @@ class CommitCost:
             took_s=_told(told.number, "took_s"),
             lock_wait_s=_told(told.number, "lock_wait_s"),
             lock_s=_told(told.number, "lock_s"),
-            lock_requests=_told(told.whole, "lock_requests"),
+            lock_requests=_told(told.integer, "lock_requests"),
         )
 
 
