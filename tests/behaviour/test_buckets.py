@@ -323,3 +323,23 @@ def test_a_big_bucket_stays_one_file(storage: LocalStorage) -> None:
     with writer(storage, small) as coordinator:
         ArrowEngine(coordinator).insert(many(40))
     assert len(ensure_placed(storage)) == 4
+
+
+def test_a_restore_brings_each_bucket_back_in_one_file_group_of_its_number(storage: LocalStorage) -> None:
+    engine = ArrowEngine(writer(storage))
+    good = engine.upsert(many(20))
+    before = stored(engine)
+    engine.overwrite_partitions(many(3, v=1))
+    engine.upsert(many(10, v=2))
+    engine.restore(good.instant)
+    assert stored(engine) == before
+    ensure_placed(storage)
+    engine.upsert(many(20, v=3))
+    assert len(stored(engine)) == 20
+    ensure_placed(storage)
+
+
+def test_buckets_are_never_joined(storage: LocalStorage) -> None:
+    engine = ArrowEngine(writer(storage))
+    engine.upsert(many(20))
+    assert engine.optimize().commits == []
