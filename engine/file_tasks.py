@@ -129,7 +129,7 @@ def move_rows(
     pieces = _Pieces(batches)
     try:
         while pieces.more():
-            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, uuid)
+            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
             file = DataFile(partition, file_id, str(task), context.instant)
             if not stats:
                 _announce_partition(storage, context.instant, partition)
