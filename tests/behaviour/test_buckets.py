@@ -116,9 +116,9 @@ class Opened(LocalStorage):
 
     opened: list[str]
 
-    def open_input(self, key: str):  # type: ignore[no-untyped-def]
+    def open_input(self, key: str, *, size_bytes: int = 0):  # type: ignore[no-untyped-def]
         self.opened.append(key)
-        return super().open_input(key)
+        return super().open_input(key, size_bytes=size_bytes)
 
 
 def test_an_upsert_opens_only_the_files_that_it_rewrites(storage: LocalStorage) -> None:
