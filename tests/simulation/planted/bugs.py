@@ -59,7 +59,7 @@ _OTHERS = (
         "if view.boundary != before:",
         "if False:",
         within=2000,
-        seed=1175,
+        seed=1463,
     ),
     Planted(
         "rollback out of order",

@@ -114,11 +114,11 @@ BUGS_OF_COMMITS = (
         "boundary before the listing",
         "the log's boundary is read before the listing",
         "occ.decisions:DecisionLog.look",
-        "    listed = self._numbers(after)\n"
+        "    listed = self._numbers(after) if listed is None else listed\n"
         "    records = self._records(listed, newest)\n"
         "    boundary, lock = self._read_boundary()\n",
         "    boundary, lock = self._read_boundary()\n"
-        "    listed = self._numbers(after)\n"
+        "    listed = self._numbers(after) if listed is None else listed\n"
         "    records = self._records(listed, newest)\n",
         seed=7,
     ),
