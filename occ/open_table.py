@@ -69,8 +69,8 @@ class OpenTable:
         return timeline
 
     def _is_whole(self, timeline: Timeline) -> bool:
-        """Whether nothing was archived while the timeline was listed."""
-        oldest = timeline.commits[0] if timeline.commits else None
+        """Whether nothing was archived while the timeline was listed: names of the archive come last in a listing."""
+        oldest = timeline.commits[0] if timeline.commits and timeline.has_archive else None
         return oldest is None or self.storage.get(layout.timeline(oldest.file_name)) is not None
 
     def timeline_of_one_moment(self) -> Timeline:

@@ -67,10 +67,9 @@ def _put_once(storage: Storage, key: str, data: bytes) -> bool:
 
 def merge_levels(table: OpenTable, budget: Budget) -> int:
     """Merge files of a level where there are `archive.merge_files` of them, and remove old versions; how many were merged."""
-    merged = 0
+    merged, history = 0, read_history(table.storage)
     for level in range(LEVELS):
         while not budget.is_spent:
-            history = read_history(table.storage)
             files = history.level(level)[: table.settings.archive.merge_files]
             if len(files) < table.settings.archive.merge_files or sum(f.size_bytes for f in files) > MERGED_BYTES:
                 break
@@ -82,6 +81,7 @@ def merge_levels(table: OpenTable, budget: Budget) -> int:
                 if not extend(table.storage, history, {one: data}, without=files):
                     break
             merged += len(files)
+            history = read_history(table.storage)
     if merged:
         _remove_old(table)
     return merged

@@ -7,7 +7,7 @@ import pytest
 from lakelock.errors import InputError
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
-from lakelock.table.upkeep.cleaning import SAVEPOINTS, CleanMetadata
+from lakelock.table.upkeep.cleaning import SAVEPOINTS, CleanMetadata, CleanPlan
 from lakelock.table.upkeep.savepoints import SavepointMetadata
 from tests.behaviour.tables import put_file
 from tests.behaviour.upkeep_tables import PARTITION, AgingTable
@@ -42,6 +42,9 @@ def test_a_savepoint_of_an_earlier_commit_keeps_the_table_as_of_that() -> None:
     clean = table.timeline().cleanings[0]
     stored = table.storage.get(layout.timeline(clean.file_name))
     assert stored is not None and CleanMetadata.from_bytes(stored.data).extra[SAVEPOINTS] == second
+    # Java carries out what a plan says without looking at savepoints.
+    planned = table.storage.get(layout.timeline(f"{clean.requested}.clean.requested"))
+    assert planned is not None and not any(second in key for key in CleanPlan.from_bytes(planned.data).keys)
 
 
 def test_a_savepoint_is_on_the_timeline_as_javas_are() -> None:

@@ -124,7 +124,7 @@ _OTHERS = (
     Planted(
         "collection of the head",
         "the collector takes the newest decision too",
-        "occ.recovery.reaper:collect",
+        "occ.recovery.reaper:collectable",
         "min([view.head - 1, *needed])",
         "min([view.head, *needed])",
         seed=48,
