@@ -9,6 +9,7 @@ files are hard links, committed as any others. Requests of lakelock are counted,
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
@@ -23,6 +24,7 @@ from lakelock.settings import Settings
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.scans import by_name
 from lakelock.storage.location import StorageLocation
+from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
 from tests.faulty_storage import CountingStorage
 
@@ -55,6 +57,8 @@ def grow(folder: str, files: int) -> None:
             for number in range(len(present), files):
                 original = originals[number % len(originals)]
                 link = original._replace(file_id=f"link{number:08}-0", instant=tx.instant)
+                marker = layout.marker(tx.instant, link.partition, link.name, "CREATE")
+                coordinator.table.storage.put_if_absent(marker, b"", durable=False)
                 os.link(f"{folder}/{original.key}", f"{folder}/{link.key}")
                 stat = WriteStat(link.file_id, link.key, partition_path=link.partition, num_writes=1, num_inserts=1)
                 stats.append(replace(stat, file_size_bytes=link.size_bytes, total_write_bytes=link.size_bytes))
@@ -100,6 +104,7 @@ def main() -> None:
             for files in (count for count in (1_000, 10_000, 100_000) if given.partitions < count <= given.most):
                 grow(table, files)
                 found |= {f"{style}_{files}_{name}": value for name, value in measure(spark, table, files).items()}
+                print(f"{style}, {files:,} files: {found[style + '_' + str(files) + '_plan_s']:.2f} s", file=sys.stderr)
     show(found, given.json)
 
 
