@@ -14,7 +14,7 @@ from lakelock.cli.output import plain, reporting
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.targets import resources_of, within
 from lakelock.occ.upkeep.optimize import has_buckets, plan_joins
-from lakelock.table.instants import as_of_time
+from lakelock.occ.upkeep.restore import moment_of
 
 PartitionOption = Annotated[
     list[str] | None,
@@ -59,7 +59,9 @@ def optimize_table(
 
 def restore_table(
     path: TableArgument,
-    as_of: Annotated[str, typer.Argument(metavar="AS_OF", help="An instant, or a time in UTC such as 2026-11-21 09:27.")],
+    as_of: Annotated[
+        str, typer.Argument(metavar="AS_OF", help="A savepoint, an instant, or a time in UTC such as 2026-11-21 09:27.")
+    ],
     tag: TagOption = "",
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -68,7 +70,7 @@ def restore_table(
     """Make the table what it was: what came after is undone in a new commit, which can be undone the same way."""
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         before = coordinator.table.timeline_of_one_moment().commits
-        done = ArrowEngine(coordinator).restore(as_of_time(as_of), tag=tag)
+        done = ArrowEngine(coordinator).restore(moment_of(coordinator, as_of), tag=tag)
         values = {"table": coordinator.table.storage.uri, "restored": plain(done)}
         undo = f"; to undo this: lakelock restore {path} {before[-1].requested}"
         out.show(values, lambda o: o.line(f"RESTORE {done.instant}: {done.files:,} files were written anew{undo}"))

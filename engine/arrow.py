@@ -136,7 +136,7 @@ class ArrowEngine:
         self, keys: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Delete the rows whose key and partition columns are in a table."""
-        work = partial(self._delete_keys, keys=keys)
+        work = partial(self.delete_keys_in, keys=keys)
         return with_retries(self._coordinator, "DELETE", work, application=application, tag=tag, partition=partition)
 
     def delete_where_in(self, tx: Transaction, condition: Condition) -> Committed:
@@ -149,7 +149,8 @@ class ArrowEngine:
         delete_mask = self._kernels.satisfying(condition)
         return tx.commit([batch.rewritten(file, delete_mask=delete_mask) for file in groups])
 
-    def _delete_keys(self, tx: Transaction, keys: pa.Table) -> Committed:
+    def delete_keys_in(self, tx: Transaction, keys: pa.Table) -> Committed:
+        """Delete the rows with these keys as the only write of a transaction that may have read before."""
         batch = self._batch_of(tx, tx.schema, keys)
         keyed = batch.by_partition()
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))

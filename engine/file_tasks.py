@@ -57,7 +57,7 @@ def write_new_files(
     stats: list[WriteStat] = []
     try:
         while rows.more():
-            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, uuid)
+            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
             file = DataFile(partition, file_id, str(task), context.instant)
             if not stats:
                 _announce_partition(storage, context.instant, partition)
@@ -114,21 +114,23 @@ def move_rows(
     task: TaskToken,
     *,
     file_rows: int | None = None,
+    bucket: int | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> list[WriteStat]:
     """Write stored rows, in their order and with all that their meta columns say of them, into new file groups of a partition.
 
-    A file is closed at `file_rows`, if given. No rows make no file. On an error none of the files of this call remains, if
-    storage lets them go.
+    A file is closed at `file_rows`, if given. Rows of one `bucket` make its one file group. No rows make no file. On an error
+    none of the files of this call remains, if storage lets them go.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     uuid, stats = runtime.uuid(), list[WriteStat]()
     pieces = _Pieces(batches)
     try:
         while pieces.more():
-            file = DataFile(partition, f"{uuid}-{len(stats)}", str(task), context.instant)
+            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
+            file = DataFile(partition, file_id, str(task), context.instant)
             if not stats:
                 _announce_partition(storage, context.instant, partition)
             began_s = runtime.monotonic_s()

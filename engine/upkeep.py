@@ -77,6 +77,7 @@ def write_copies(coordinator: Coordinator, kernels: Kernels, tx: Transaction, co
             continue
         rows = kernels.stored([copy.source], tx.schema, table.storage)
         stats += move_rows(
-            context, copy.source.partition, rows, task, storage=table.storage, runtime=table.runtime, kernels=kernels
-        )
+            context, copy.source.partition, rows, task, bucket=copy.bucket(context.properties),
+            storage=table.storage, runtime=table.runtime, kernels=kernels,
+        )  # fmt: skip
     return stats

@@ -17,7 +17,7 @@ from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.clean import Cleaned
 from lakelock.occ.upkeep.optimize import Join, Optimized, optimize
-from lakelock.occ.upkeep.restore import Copy, restore
+from lakelock.occ.upkeep.restore import Copy, moment_of, restore
 from lakelock.occ.upkeep.run import Upkept
 from lakelock.occ.upkeep.savepoints import Savepoint
 from lakelock.spark_plugin.arguments import instant_of, names
@@ -109,7 +109,7 @@ class TableUpkeep:
 
     @needs_spark
     def restore(self, as_of: str | datetime, *, tag: str = "") -> WriteResult:
-        """Make the table what it was: what was committed after `as_of` (an instant or a time) is undone in a new commit.
+        """Make the table what it was: what came after `as_of` (a savepoint, an instant or a time) is undone in a new commit.
 
         The undone state stays readable by `read(as_of=...)`, and `restore` brings it back, until it is cleaned. Columns that
         were added since stay, and are null in the old rows. Whoever commits a change meanwhile makes it start over, and is
@@ -122,7 +122,8 @@ class TableUpkeep:
             with told, closing(self._attempt(tx)) as attempt:
                 return copy_slices(attempt, copies)
 
-        return WriteResult.of(restore(self._coordinator, instant_of(as_of), write, tag=tag))
+        moment = moment_of(self._coordinator, as_of) if isinstance(as_of, str) else instant_of(as_of)
+        return WriteResult.of(restore(self._coordinator, moment, write, tag=tag))
 
     def _chosen_partitions(self, where: str | Column | None, partition: Targets) -> Callable[[str], bool]:
         coordinator = self._coordinator

@@ -6,6 +6,7 @@ the bucket's number (Hudi 1.2, `BucketIdentifier`). So an upsert looks up nothin
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -105,9 +106,14 @@ def bucket_name(bucket: int) -> str:
     return f"{bucket:0{_DIGITS}d}"
 
 
-def new_file_id(bucket: int, uuid: str) -> str:
-    """The file id of a new file group for a bucket, as Hudi makes it: the number in place of the first part of a UUID."""
-    return f"{bucket_name(bucket)}{uuid[_DIGITS:]}-0"
+def new_file_id(bucket: int, partition: str, instant: str) -> str:
+    """The file id of a new file group for a bucket, in Hudi's form: the number in place of the first part of a UUID.
+
+    All attempts of a task of one transaction give the same one, so that a file of an attempt that was given up is never a
+    second file group of the bucket. Another transaction gives another, for a file group that was replaced never comes back.
+    """
+    digits = hashlib.sha256(f"{instant}/{partition}/{bucket}".encode()).hexdigest()
+    return f"{bucket_name(bucket)}-{digits[:4]}-{digits[4:8]}-{digits[8:12]}-{digits[12:24]}-0"
 
 
 def bucket_of(file_id: str) -> int | None:

@@ -22,7 +22,7 @@ _TOLERATED_FALSE_POSITIVES = 2.0
 _PROBED_ROWS = 500_000
 """Stored keys that are compared at once: each comparison hashes all looked-up keys anew."""
 _FILES_TOGETHER = 64
-_SMALL_ROWS = 16_384
+SMALL_ROWS = 16_384
 """The keys of a file of up to so many rows are read together with its footer, those of a larger one batch by batch."""
 
 
@@ -115,7 +115,7 @@ def _look(keys: pa.Array, file: DataFile, storage: Storage) -> _Looked:
         base = BaseFile(source, file.key)
         if not _may_hold(keys, base):
             found = _Looked(base.rows)
-        elif base.rows > _SMALL_ROWS:
+        elif base.rows > SMALL_ROWS:
             return _Looked(base.rows, base=base)
         else:
             found = _Looked(base.rows, tuple(base.key_batches()))

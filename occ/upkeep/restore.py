@@ -20,8 +20,12 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.upkeep.savepoints import saved_at
+from lakelock.table.buckets import bucket_of, bucket_of_group
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
+from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline, read_instant
 
@@ -36,6 +40,10 @@ class Copy:
 
     source: DataFile
     base: DataFile | None = None
+
+    def bucket(self, properties: TableProperties) -> int | None:
+        """The bucket that a new group is for, None in a table without buckets."""
+        return None if properties.bucket_index is None else bucket_of(self.source.file_id)
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,8 @@ Copying = Callable[[Transaction, Sequence[Copy]], Sequence[WriteStat]]
 
 
 def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = "") -> Committed:
-    """Make the table what it was as of an instant time. `InputError` if it had no commit then, or history that is archived.
+    """Make the table what it was as of an instant time. `InputError` if it had no commit then, or if what followed is archived
+    and no savepoint keeps that moment.
 
     It reads the whole table: whoever commits a change meanwhile makes it start over, and is undone, too.
     """
@@ -129,18 +138,34 @@ def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = 
 
 
 def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transaction) -> Committed:
-    table, timeline = coordinator.table, tx.baseline.timeline
-    check_moment(timeline, as_of)
     tx.reads(WholeTable())
-    now = tx.snapshot()
-    then = read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
-    plan = plan_restore(now, then, Expected.of(_commits(table, timeline).items(), as_of), as_of)
-    tx.claim(plan.touched)
+    plan = plan_restore(tx.snapshot(), *_as_it_was(coordinator.table, tx, as_of), as_of)
+    new = [copy.source.group for copy in plan.copies if copy.base is None and tx.baseline.properties.bucket_index is not None]
+    tx.claim(plan.touched, map(bucket_of_group, new))
     replaced: dict[str, list[str]] = {}
     for file in plan.removed:
         replaced.setdefault(file.partition, []).append(file.file_id)
     tx.extra.update({keys.OPERATION: RESTORE, keys.RESTORED: as_of})
     return tx.commit(write(tx, plan.copies), replaced=replaced)
+
+
+def _as_it_was(table: OpenTable, tx: Transaction, as_of: str) -> tuple[Snapshot, Expected]:
+    """The file slices as of a moment, and what commits say of them; from before the active timeline only by a savepoint."""
+    timeline = tx.baseline.timeline
+    saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else None
+    if saved is None:
+        check_moment(timeline, as_of)
+        then = read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
+        return then, Expected.of(_commits(table, timeline).items(), as_of)
+    then = Snapshot(tuple(sorted(filter(None, map(DataFile.parse, saved)))))
+    # The savepoint names every slice of then, so whatever else there is has come since.
+    since = {file.group for file in tx.snapshot().files if then.group(file.group) is None}
+    return then, Expected({file.group: file.instant for file in then.files}, since)
+
+
+def moment_of(coordinator: Coordinator, as_of: str) -> str:
+    """The instant time that somebody means by the name of a savepoint, an instant or a time."""
+    return next((each.instant for each in coordinator.savepoints() if each.name == as_of), None) or as_of_time(as_of)
 
 
 def check_moment(timeline: Timeline, as_of: str) -> None:
@@ -149,7 +174,7 @@ def check_moment(timeline: Timeline, as_of: str) -> None:
     if timeline.first_active and as_of < timeline.first_active:
         raise InputError(
             f"the table cannot be restored to {as_of}: what was committed before {timeline.first_active} is archived",
-            hint=f"restore to {timeline.first_active} or later, or read the old rows with as_of and write them back",
+            hint=f"restore to {timeline.first_active} or later, or to a savepoint: lakelock savepoint",
         )
     if not first or as_of < first:
         raise InputError(

@@ -58,6 +58,13 @@ def _metadata(table: OpenTable, savepoint: Instant) -> SavepointMetadata | None:
     return SavepointMetadata.from_bytes(stored.data, key) if stored is not None else None
 
 
+def saved_at(table: OpenTable, timeline: Timeline, commit: str) -> frozenset[str] | None:
+    """The keys of the files that made up the table as of a commit, if a completed savepoint keeps it."""
+    saved = next((each for each in timeline.savepoints if each.is_completed and each.requested == commit), None)
+    metadata = _metadata(table, saved) if saved is not None else None
+    return metadata.keys if metadata is not None else None
+
+
 def list_savepoints(table: OpenTable) -> list[Savepoint]:
     """The completed savepoints, oldest commit first."""
     found = []

@@ -13,15 +13,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakelock.spark_plugin.data_source.options import SourceOptions
-from lakelock.spark_plugin.data_source.pushed_filters import TakesFilters
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.session_conf import OF_READS
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.instants import as_of_time
-from lakelock.table.pruning.files import Pruning
-from lakelock.table.pruning.partition_values import PartitionValues
-from lakelock.table.pruning.predicates import Predicate
 from lakelock.table.schema import TableSchema, check_write
 from lakelock.table.snapshot import DataFile
 
@@ -51,17 +47,7 @@ class LakelockReader(DataSourceReader):
             self._columns = arrow_schema(schema)
             check_write(TableSchema(whole), self._columns)
             self._files = table.snapshot(None if parsed.as_of is None else as_of_time(parsed.as_of)).files
-            self._values = PartitionValues.of(table.properties, whole)
         self._location = StorageLocation.of(parsed.path, parsed.settings.storage)
-        if hasattr(DataSourceReader, "pushFilters"):
-            self.pushFilters = TakesFilters(self._prune)  # type: ignore[assignment,method-assign]
-
-    def _prune(self, predicate: Predicate) -> None:
-        self._files = Pruning(predicate, self._values).kept(self._files)
-
-    def __getstate__(self) -> dict[str, object]:
-        """What the tasks need."""
-        return {"_parsed": self._parsed, "_columns": self._columns, "_location": self._location}
 
     def partitions(self) -> Sequence[InputPartition]:
         return [FilePartition(file) for file in self._files]

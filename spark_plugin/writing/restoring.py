@@ -52,4 +52,5 @@ def _copied(plan: CopyPlan, numbers: Sequence[int]) -> Iterator[WriteStat]:
             yield rewrite_group(plan.context, copy.base, task, content=copy.source)
         else:
             rows = ARROW.stored([copy.source], plan.context.schema, storage)
-            yield from move_rows(plan.context, copy.source.partition, rows, task)
+            bucket = copy.bucket(plan.context.properties)
+            yield from move_rows(plan.context, copy.source.partition, rows, task, bucket=bucket)

@@ -13,7 +13,9 @@ import pytest
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
+from lakelock.engine.file_tasks import write_new_files
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, StorageError, TableError
+from lakelock.markers.task_token import TaskToken
 from lakelock.occ.create import check_definition, create_table
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings, WriteSettings
@@ -114,9 +116,9 @@ class Opened(LocalStorage):
 
     opened: list[str]
 
-    def open_input(self, key: str):  # type: ignore[no-untyped-def]
+    def open_input(self, key: str, *, size_bytes: int = 0):  # type: ignore[no-untyped-def]
         self.opened.append(key)
-        return super().open_input(key)
+        return super().open_input(key, size_bytes=size_bytes)
 
 
 def test_an_upsert_opens_only_the_files_that_it_rewrites(storage: LocalStorage) -> None:
@@ -201,7 +203,7 @@ def test_a_delete_of_a_key_conflicts_with_whoever_brings_it_into_a_new_bucket(st
         def work(tx: Transaction) -> object:
             tx.snapshot()
             ArrowEngine(quick).insert(rows((key, 1, "m1")))
-            return ArrowEngine(slow)._delete_keys(tx, rows((key, 0, "m1")))
+            return ArrowEngine(slow).delete_keys_in(tx, rows((key, 0, "m1")))
 
         with slow.begin("DELETE") as tx, pytest.raises(ConflictError) as caught:
             work(tx)
@@ -304,8 +306,40 @@ def test_the_record_of_a_later_version_is_not_misread(storage: LocalStorage) -> 
         assert ArrowEngine(coordinator).read().num_rows == 0
 
 
+def test_a_late_attempt_of_a_task_makes_no_second_file_group(storage: LocalStorage) -> None:
+    with writer(storage) as coordinator, coordinator.begin("INSERT") as tx:
+        mine, context = rows((in_one_bucket(1)[0], 1, "m1")), tx.write_context()
+        counted = write_new_files(context, "month=m1", [mine], TaskToken(0, 0, 0), storage=storage, bucket=0)
+        tx.commit(counted)
+        write_new_files(context, "month=m1", [mine], TaskToken(0, 0, 1), storage=storage, bucket=0)
+        engine = ArrowEngine(coordinator)
+        assert len(stored(engine)) == 1
+        engine.upsert(many(10))
+    ensure_placed(storage)
+
+
 def test_a_big_bucket_stays_one_file(storage: LocalStorage) -> None:
     small = Settings(lock=QUICK.lock, heartbeat=QUICK.heartbeat, write=WriteSettings(target_file_rows=3))
     with writer(storage, small) as coordinator:
         ArrowEngine(coordinator).insert(many(40))
     assert len(ensure_placed(storage)) == 4
+
+
+def test_a_restore_brings_each_bucket_back_in_one_file_group_of_its_number(storage: LocalStorage) -> None:
+    engine = ArrowEngine(writer(storage))
+    good = engine.upsert(many(20))
+    before = stored(engine)
+    engine.overwrite_partitions(many(3, v=1))
+    engine.upsert(many(10, v=2))
+    engine.restore(good.instant)
+    assert stored(engine) == before
+    ensure_placed(storage)
+    engine.upsert(many(20, v=3))
+    assert len(stored(engine)) == 20
+    ensure_placed(storage)
+
+
+def test_buckets_are_never_joined(storage: LocalStorage) -> None:
+    engine = ArrowEngine(writer(storage))
+    engine.upsert(many(20))
+    assert engine.optimize().commits == []

@@ -242,3 +242,18 @@ def test_file_groups_in_a_clustering_plan_of_java_are_left_to_it(engine, storage
     done = engine.optimize()
     assert (done.files_before, done.yielded) == (7, 1)
     assert engine.coordinator.snapshot().group(planned.group) == planned
+
+
+def test_an_optimize_whose_claim_was_taken_over_does_not_commit_although_nobody_else_has(engine, storage):
+    group = engine.coordinator.snapshot().in_partition("month=1")[0].group
+    other, begun = ArrowEngine(writer(storage)), []
+
+    def take_over():
+        begun.append(other.coordinator.begin("UPSERT"))
+        begun[0].claim([group])
+
+    done = ArrowEngine(writer(storage), Meanwhile(take_over)).optimize(partition="month=1")
+    assert (done.commits, done.yielded) == ([], 4)
+    with begun[0] as tx:
+        other.upsert_in(tx, rows(("a0", 100, "1")))
+    assert ("a0", 100, "1") in content(engine.read())

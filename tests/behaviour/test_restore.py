@@ -10,11 +10,14 @@ import pytest
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, StorageError
+from lakelock.occ.upkeep.restore import moment_of
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.kernels import ArrowKernels
+from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import QUICK, leftovers, new_table, writer
 from tests.behaviour.test_optimize import content, rows, stored
+from tests.behaviour.upkeep_tables import KEEPING_TWO
 
 
 @pytest.fixture
@@ -139,3 +142,26 @@ def test_an_upsert_that_began_before_a_restore_is_run_again_on_what_was_restored
     done = ArrowEngine(writer(storage), Slow()).upsert(rows(("a", 11, "1")))
     assert done.attempts == 2
     assert content(engine.read()) == [("a", 11, "1"), ("b", 2, "2"), ("c", 3, "3"), ("d", 4, "1")]
+
+
+def test_a_savepoint_is_restored_by_its_name_also_when_it_is_older_than_the_rest_of_the_timeline():
+    runtime = ManualRuntime()
+    storage = MemoryStorage(runtime.now_ms)
+    new_table(storage)
+    coordinator = writer(storage, KEEPING_TWO, runtime=runtime)
+    engine = ArrowEngine(coordinator)
+    engine.insert(rows(("a", 1, "1"), ("b", 2, "2")))
+    engine.upsert(rows(("a", 10, "1")))
+    before = stored(engine)
+    coordinator.savepoint("good")
+    good = moment_of(coordinator, "good")
+    for number in range(12):
+        runtime.advance(5)
+        engine.upsert(rows(("a", 100 + number, "1"), (f"new{number}", 1, "9")))
+    engine.overwrite_partitions(rows(("x", 0, "2")))
+    coordinator.clean()
+    assert coordinator.archive().instants > 0
+    assert coordinator.table.timeline().first_active > good
+    runtime.advance(5)
+    engine.restore(good)
+    assert stored(engine) == before

@@ -13,7 +13,6 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSourceReader
 
 from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakelockDataSource, LakeTable, register
@@ -232,21 +231,17 @@ def test_reads_need_the_confs_of_storage_only(session: SparkSession, table: Lake
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-@pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="Spark before 4.1 offers no filters")
-def test_filters_rule_files_out_where_spark_offers_them(spark: SparkSession, table: LakeTable, path: str) -> None:
+def test_queries_with_different_filters_over_one_frame_each_get_all_their_rows(
+    spark: SparkSession, table: LakeTable, path: str
+) -> None:
     table.insert(rows(spark, (1, "a", 1), (2, "b", 2), (3, None, 3)))
-    read = spark.read.format("lakelock").load(path)
-    assert content(read.where("p = 'a'")) == [(1, "a", 1)]
-    for other in [*Path(path).glob("p=b/*.parquet"), *Path(path).glob("p=__*/*.parquet")]:
-        other.write_bytes(b"x" * other.stat().st_size)
-    with pytest.raises(PySparkException):
-        read.where("p = 'a'").collect()
     spark.conf.set(PUSH_DOWN, "true")
     try:
-        assert content(read.where("p = 'a' and v > 0")) == [(1, "a", 1)]
-        assert content(read.where("p = 'a' and v > 1")) == []
-        with pytest.raises(PySparkException):
-            read.collect()
+        read = spark.read.format("lakelock").load(path)
+        assert content(read.where("p = 'a'")) == [(1, "a", 1)]
+        # Spark keeps one plan of the read for the frame: had the reader taken the filter, only its rows would be left.
+        assert read.count() == 3
+        assert content(read.where("p = 'a'").union(read.where("p = 'b'"))) == [(1, "a", 1), (2, "b", 2)]
     finally:
         spark.conf.unset(PUSH_DOWN)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -125,9 +127,12 @@ def test_texts_and_lists_hash_as_in_java() -> None:
     assert list_hash(["a", None]) == (31 + 97) * 31
 
 
-def test_a_new_file_id_is_the_number_and_the_rest_of_a_uuid() -> None:
-    found = new_file_id(5, "1af00c8f-fdd1-447c-b599-63b4c0871fc8")
-    assert found == "00000005-fdd1-447c-b599-63b4c0871fc8-0" and bucket_of(found) == 5
+def test_a_new_file_id_has_the_form_of_hudis_and_is_the_same_for_all_attempts_of_a_transaction() -> None:
+    found = new_file_id(5, "region=eu", "20261121092737397")
+    assert re.fullmatch(r"00000005-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-0", found) and bucket_of(found) == 5
+    assert found == new_file_id(5, "region=eu", "20261121092737397")
+    assert found != new_file_id(5, "region=eu", "20261121092737398")
+    assert found != new_file_id(5, "region=us", "20261121092737397")
     # Java's bulk insert leaves the last part out.
     assert bucket_of("00000012-1347-4187-8af3-1c83a1831000") == 12
     assert bucket_of("1af00c8f-1347-4187-8af3-1c83a1831000-0") is None

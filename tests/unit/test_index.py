@@ -88,7 +88,7 @@ def test_each_file_is_opened_once_with_its_known_size_and_footers_are_read_toget
 
 
 def test_the_keys_of_large_files_are_read_one_file_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "_SMALL_ROWS", 10)
+    monkeypatch.setattr(index, "SMALL_ROWS", 10)
     storage = MemoryStorage()
     files = [stored(storage, f"f{number}", numbered(number * 100, number * 100 + 100)) for number in range(3)]
     tags = tag(pa.array(numbered(50, 250)), files, storage)
