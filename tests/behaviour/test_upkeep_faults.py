@@ -168,3 +168,25 @@ def test_of_two_archivers_at_once_neither_forgets_what_the_other_archived(number
         table.coordinator(FaultyStorage(table.storage, plan)).archive()
     check_known(table, written)
     check_archiver_goes_on(table, written)
+
+
+@pytest.mark.parametrize("number", range(15, 25))
+def test_an_archiver_that_stood_still_does_not_take_the_history_back_to_what_it_had_read(number: int) -> None:
+    """Meanwhile others broke its lock, wrote on, and archived more than it is about to."""
+    table, written = long_table()
+
+    def meanwhile() -> None:
+        provider = table.coordinator().table.provider
+        held = provider.inspect() if provider is not None else None
+        if provider is not None and held is not None:
+            provider.break_lock(held.token, force=True)
+        written.extend(table.write_many(4))
+        table.coordinator().archive()
+
+    def plan(call: Call) -> Rule | None:
+        return Rule(fault=None, meanwhile=meanwhile) if call.number == number else None
+
+    with contextlib.suppress(LakelockError):
+        table.coordinator(FaultyStorage(table.storage, plan)).archive()
+    check_known(table, written)
+    check_archiver_goes_on(table, written)
