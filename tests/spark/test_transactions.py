@@ -16,7 +16,7 @@ from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, EarlyConflictError, TransactionStateError, WriteFailed
 from lakelock.occ.transaction import Transaction
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.writing import key_reads
+from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.reports import REPORTS_ONLY
 from lakelock.table.commit_metadata import WriteStat
@@ -99,7 +99,7 @@ def test_a_read_of_everything_is_broken_by_any_row(spark: SparkSession, table: L
 def test_two_upserts_of_one_new_key_do_not_both_insert_it(
     spark: SparkSession, table: LakeTable, other: LakeTable, monkeypatch: pytest.MonkeyPatch, few_keys: int
 ) -> None:
-    monkeypatch.setattr(key_reads, "FEW_KEYS", few_keys)
+    monkeypatch.setattr(tagging, "FEW_KEYS", few_keys)
     with pytest.raises(ConflictError) as caught, table.transaction() as tx:
         tx.upsert(rows(spark, (50, "new", 1)))
         other.upsert(rows(spark, (50, "new", 2)))

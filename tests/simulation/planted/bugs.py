@@ -235,8 +235,8 @@ _OTHERS = (
         "file group rule",
         "two rewrites of one file group do not conflict",
         "occ.conflicts.rules:file_group",
-        "if both else None",
-        "if False else None",
+        "    if both:",
+        "    if False:",
         seed=5,
     ),
     Planted(
