@@ -33,6 +33,7 @@ class EventKind(str, Enum):
     COLLECTED = "collected"
     ALERT = "alert"
     DATA_LOCKED = "data-locked"
+    CHECKPOINTED = "checkpointed"
 
     def __str__(self) -> str:
         return self.value

@@ -155,7 +155,12 @@ class Coordinator:
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant."""
-        return read_snapshot(self.table.storage, self.table.timeline_of_one_moment(), as_of=as_of)
+        timeline = self.table.timeline_of_one_moment()
+        if as_of is not None:
+            return read_snapshot(
+                self.table.storage, timeline, as_of, runtime=self.table.runtime, parallel=self.table.parallel_requests
+            )
+        return self.table.index.snapshot_at(timeline)
 
     def schema(self) -> TableSchema:
         """The table's schema now."""
@@ -173,6 +178,10 @@ class Coordinator:
     def collect(self) -> int:
         """Delete decisions that nobody needs any more; how many."""
         return collect(self.table)
+
+    def checkpoint(self) -> int | None:
+        """Write a checkpoint of the file index now; its number, None if the newest one has every commit."""
+        return self.table.checkpoint(at_once=True)
 
     def history(self, limit: int = 1000) -> list[HistoryEntry]:
         """The newest commits, newest first."""

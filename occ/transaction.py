@@ -53,7 +53,7 @@ from lakelock.table.eligibility import check_no_buckets
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
+from lakelock.table.snapshot import DataFile, Snapshot
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,9 @@ class Transaction:
         return Party(self.instant, self.operation, self._table.writer)
 
     def snapshot(self) -> Snapshot:
-        """The file slices that this transaction sees. The files are listed once, at the first call."""
+        """The file slices that this transaction sees, read at the first call, and partition by partition as they are needed."""
         if self._snapshot is None:
-            snapshot = read_snapshot(
-                self._table.storage, self.baseline.timeline, runtime=self._table.runtime, parallel=self._table.parallel_requests
-            )
+            snapshot = self._table.index.snapshot_at(self.baseline.timeline)
             check_no_buckets(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot
@@ -242,7 +240,18 @@ class Transaction:
         result = Committed.of(decision, stats, lock_wait_s=commit.lock_wait_s, took_s=self._took_s())
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
+        self._checkpoint(decision.number)
         return result
+
+    def _checkpoint(self, decision: int) -> None:
+        """Make a checkpoint of the file index if it is this commit's turn. Whatever goes wrong: the commit stands."""
+        table = self._table
+        if not table.index.checkpoint_is_due(decision):
+            return
+        try:
+            table.checkpoint()
+        except Exception as error:  # noqa: BLE001  an error would contradict the table
+            table.emit(EventKind.ALERT, problem=f"no checkpoint of the file index could be written: {error}")
 
     def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
         """Compare what was announced with what is committed, and remove what is not; the markers."""

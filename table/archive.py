@@ -7,8 +7,9 @@ what a listing of the timeline does not show any more is in the archive, if it w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -65,6 +66,27 @@ def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:
     raise AssertionError("the last look returns or raises")
 
 
+def archive_names(storage: Storage) -> list[str]:
+    """The names of the archive's files. One listing."""
+    return [key.rpartition("/")[2] for key, _, _ in _ranges(storage)]
+
+
+def instants_in(storage: Storage, name: str) -> frozenset[str]:
+    """The requested times of the completed writes in one file of the archive.
+
+    `StorageError` if it is not there any more, `CorruptTableError` if it cannot be read.
+    """
+    table = _rows(storage, f"{layout.HISTORY}/{name}", ["instantTime", "action"])
+    times, actions = (table.column(column).to_pylist() for column in table.column_names)
+    return frozenset(str(time) for time, action in zip(times, actions, strict=True) if action in WRITES)
+
+
+def writes_in(storage: Storage, name: str, wanted: Collection[str]) -> list[CompletedWrite]:
+    """Those of the wanted writes that one file of the archive has; errors as for `instants_in`."""
+    filters = [("instantTime", "in", sorted(wanted))]
+    return list(_writes(_rows(storage, f"{layout.HISTORY}/{name}", _COLUMNS, filters)))
+
+
 def archive_files(storage: Storage, requested: str) -> list[str]:
     """Keys of the archive's files that cover this time; what there is of it is in one of them."""
     return [key for key, first, last in _ranges(storage) if first <= requested <= last]
@@ -86,13 +108,22 @@ def _ranges(storage: Storage) -> Iterator[tuple[str, str, str]]:
 
 
 def _find(storage: Storage, key: str, requested: str) -> CompletedWrite | None:
+    return next(_writes(_rows(storage, key, _COLUMNS, [("instantTime", "==", requested)])), None)
+
+
+def _writes(table: pa.Table) -> Iterator[CompletedWrite]:
+    for row in table.to_pylist():
+        if row["action"] in WRITES and row["metadata"]:
+            yield CompletedWrite(row["instantTime"], str(row["completionTime"] or ""), row["action"], bytes(row["metadata"]))
+
+
+def _rows(storage: Storage, key: str, columns: list[str], filters: list[tuple[str, str, Any]] | None = None) -> pa.Table:
     with storage.open_input(key) as source:
         try:
-            rows = pq.read_table(source, columns=_COLUMNS, filters=[("instantTime", "==", requested)]).to_pylist()
-            for row in rows:
-                if row["action"] in WRITES and row["metadata"]:
-                    return CompletedWrite(requested, str(row["completionTime"] or ""), row["action"], bytes(row["metadata"]))
+            found = pq.read_table(source, columns=columns, filters=filters)
+            if found.column_names != columns:
+                raise KeyError(*set(columns).difference(found.column_names))
+            return found
         except (pa.ArrowException, OSError, KeyError, TypeError) as error:
             hint = "restore the file from a backup; until then nobody can tell what became of the instants in it"
             raise CorruptTableError(f"{key} cannot be read: {error}", hint=hint, file=key) from error
-    return None

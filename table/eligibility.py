@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from lakelock.errors import TableError
 from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TableProperties
-from lakelock.table.snapshot import Snapshot
+from lakelock.table.snapshot import DataFile, Snapshot
 
 READABLE_VERSIONS = (8, 9)
 WRITABLE_VERSION = 9
@@ -77,10 +77,16 @@ def next_step(properties: TableProperties, refusals: Sequence[Refusal]) -> str:
 
 def bucket_index_refusal(snapshot: Snapshot) -> Refusal | None:
     """Why not to write a table whose file ids are bucket numbers: hoodie.properties does not tell, the files do."""
-    prefixes = {file.file_id[:8] for file in snapshot.files}
-    if not prefixes or not all(len(p) == 8 and p.isascii() and p.isdigit() and p.startswith("000") for p in prefixes):
+    # One partition tells, unless its few file ids look like buckets by chance.
+    sample = snapshot.in_partition(snapshot.partitions[0]) if snapshot.partitions else ()
+    if not sample or not _are_buckets(sample) or not _are_buckets(snapshot.files):
         return None
     return _BUCKETS
+
+
+def _are_buckets(files: Iterable[DataFile]) -> bool:
+    prefixes = {file.file_id[:8] for file in files}
+    return all(len(p) == 8 and p.isascii() and p.isdigit() and p.startswith("000") for p in prefixes)
 
 
 def check_no_buckets(properties: TableProperties, snapshot: Snapshot) -> None:

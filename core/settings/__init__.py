@@ -3,6 +3,7 @@
 from lakelock.settings.resolver import Settings
 from lakelock.settings.sections import (
     SECTIONS,
+    CheckpointSettings,
     ConcurrencySettings,
     DecisionSettings,
     HeartbeatSettings,
@@ -15,6 +16,7 @@ from lakelock.settings.sections import (
 )
 
 __all__ = [
+    "CheckpointSettings",
     "ConcurrencySettings",
     "DecisionSettings",
     "HeartbeatSettings",

@@ -20,6 +20,7 @@ from lakelock.settings.redis import RedisSettings
 from lakelock.settings.secrets import masked
 from lakelock.settings.sections import (
     SECTIONS,
+    CheckpointSettings,
     ConcurrencySettings,
     DecisionSettings,
     HeartbeatSettings,
@@ -68,6 +69,7 @@ class Settings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     data_locks: DataLockSettings = field(default_factory=DataLockSettings)
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     listing: ListingSettings = field(default_factory=ListingSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
     dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)

@@ -137,6 +137,20 @@ class DecisionSettings(Section):
 
 
 @dataclass(frozen=True)
+class CheckpointSettings(Section):
+    """Checkpoints of the file index, from which a process learns the table's files without reading its history."""
+
+    section: ClassVar[str] = "checkpoint"
+    every_commits: int = setting(
+        25,
+        "A checkpoint is written after this many commits, outside the lock; 0 writes and reads none: files are listed instead",
+        unit="commits",
+        at_least=0,
+        at_most=10_000,
+    )
+
+
+@dataclass(frozen=True)
 class ListingSettings(Section):
     """Requests to storage."""
 
@@ -203,6 +217,7 @@ SECTIONS: tuple[type[Section], ...] = (
     RetrySettings,
     DataLockSettings,
     DecisionSettings,
+    CheckpointSettings,
     ListingSettings,
     WriteSettings,
     DynamodbSettings,
