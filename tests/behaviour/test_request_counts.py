@@ -9,6 +9,7 @@ from tests.behaviour.tables import insert, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage
 
 LIMIT = 24
+OF_A_TASK = 3  # inflight, marker, metadata of the partition
 
 
 def counted_insert(storage: CountingStorage, coordinator, file_id: str) -> int:
@@ -16,9 +17,12 @@ def counted_insert(storage: CountingStorage, coordinator, file_id: str) -> int:
     coordinator.table.runtime.sleep(1)
     storage.reset()
     with coordinator.begin("INSERT") as tx:
-        tx.commit([put_file(tx, storage, "month=1", file_id)])
-    # `put_file` lists the table's files, which an insert never does; a task writes the partition's metadata, which it does not.
-    return storage.total - 1 + 1
+        before = storage.total
+        stat = put_file(tx, storage, "month=1", file_id)
+        written = storage.total - before
+        tx.commit([stat])
+    # `put_file` asks for a snapshot, which an insert never does. A task marks the file and writes the partition's metadata.
+    return storage.total - written + OF_A_TASK
 
 
 def test_a_transaction_that_writes_one_file_needs_the_same_few_requests_at_10_and_at_200_earlier_commits():
