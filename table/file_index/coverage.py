@@ -49,9 +49,7 @@ class Coverage:
         """The coverage after the commits of the timeline, and those `archived` that it does not show, were added."""
         low = lowest_open(timeline)
         covered = self.instants | timeline.completed_instants | frozenset(archived)
-        return Coverage(
-            low, frozenset(i for i in covered if i >= low), frozenset(timeline.archive), restores_of(timeline)
-        )
+        return Coverage(low, frozenset(i for i in covered if i >= low), frozenset(timeline.archive), restores_of(timeline))
 
 
 def lowest_open(timeline: Timeline) -> str:

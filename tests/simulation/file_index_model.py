@@ -190,9 +190,7 @@ class Model:
             if number == len(world.checkpoints):
                 yield after, world._replace(checkpoints=(*world.checkpoints, made))
             elif not self.rules.put_if_absent:
-                yield after, world._replace(
-                    checkpoints=(*world.checkpoints[:number], made, *world.checkpoints[number + 1 :])
-                )
+                yield after, world._replace(checkpoints=(*world.checkpoints[:number], made, *world.checkpoints[number + 1 :]))
             else:
                 yield after, world
 

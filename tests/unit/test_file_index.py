@@ -36,11 +36,10 @@ def effects(draw: st.DrawFn) -> list[Effect]:
     for number in range(count):
         groups = draw(st.lists(st.tuples(st.sampled_from(PARTITIONS), st.sampled_from("abcd")), unique=True, max_size=4))
         gone = draw(st.lists(st.tuples(st.sampled_from(PARTITIONS), st.sampled_from("abcd")), max_size=1))
-        slices = tuple(
-            Slice(DataFile(p, f, "0-0-0", at(number), 10 + number), number, "k", None, None) for p, f in groups
-        )
-        applied = draw(st.none() | st.builds(Applied, st.just(at(completions[number])), st.just(at(number)),
-                                             st.sampled_from("xy"), st.integers(0, 9), st.just("UPSERT"), st.just("{}")))  # fmt: skip
+        slices = tuple(Slice(DataFile(p, f, "0-0-0", at(number), 10 + number), number, "k", None, None) for p, f in groups)
+        told = at(completions[number]), at(number)
+        version = draw(st.none() | st.tuples(st.sampled_from("xy"), st.integers(0, 9)))
+        applied = None if version is None else Applied(*told, *version, "UPSERT", "{}")
         found.append(
             Effect(
                 at(number), at(completions[number]), slices, frozenset(FileGroupId(*g) for g in gone),
@@ -82,7 +81,8 @@ def test_a_snapshot_has_the_newest_slice_of_every_group_that_was_not_replaced(so
 
 def many(count: int, per_partition: int) -> Checkpoint:
     slices = tuple(
-        Slice(DataFile(f"p={n // per_partition:05}", f"f{n:06}", "0-0-0", at(1), n + 1), n, f"k{n}", f"k{n}") for n in range(count)
+        Slice(DataFile(f"p={n // per_partition:05}", f"f{n:06}", "0-0-0", at(1), n + 1), n, f"k{n}", f"k{n}")
+        for n in range(count)
     )
     one = Effect(at(1), at(1), slices)
     return IndexState.after(Checkpoint(), [one]).checkpoint(timeline([one]))
@@ -149,7 +149,10 @@ def test_a_checkpoint_of_a_later_version_is_told_from_a_damaged_one(monkeypatch:
 
 
 def test_an_effect_has_the_files_that_a_commit_names_and_no_other() -> None:
-    stats = (WriteStat("f", "p/f_0-0-0_" + at(1) + ".parquet", partition_path="p", file_size_bytes=7, num_writes=3), WriteStat("g", None))
+    stats = (
+        WriteStat("f", "p/f_0-0-0_" + at(1) + ".parquet", partition_path="p", file_size_bytes=7, num_writes=3),
+        WriteStat("g", None),
+    )
     effect = Effect.of(at(1), at(2), CommitMetadata({"p": stats}, "UPSERT", {"schema": "s"}, {"q": ("h",)}))
     assert effect.slices == (Slice(DataFile("p", "f", "0-0-0", at(1), 7), 3),)
     assert effect.replaced == {FileGroupId("q", "h")} and effect.schema_json == "s"
