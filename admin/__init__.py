@@ -1,1 +1,1 @@
-"""Administration of locks: who holds them, what people did to them, and moving a table to another lock."""
+"""Lock administration: who holds locks, what people did to them, and moving a table to another lock."""

@@ -1,6 +1,6 @@
 """What people did to a table's locks: one record before the act, one after it, and neither is ever changed.
 
-A record without its second half says that the act was begun and that nobody can tell how it ended.
+A record without its second half means that the act was begun, and that nobody knows how it ended.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def audited(
     forced: bool = False,
     reason: str = "",
 ) -> Iterator[AuditRecord]:
-    """Record the act that the block is, before it and after it. What cannot be recorded is not begun."""
+    """Record the act in the block, before and after it. An act that cannot be recorded is not begun."""
     now_ms = runtime.now_ms()
     name = f"{format_instant(now_ms)}-{runtime.uuid()[:8]}"
     record = AuditRecord(name, now_ms, action, by, lock, token, holder, forced, reason)
@@ -102,16 +102,16 @@ def _read(storage: Storage, key: str, name: str) -> AuditRecord:
         ended = fields.get("ended_ms")
         return AuditRecord(
             id=name,
-            at_ms=fields.whole("at_ms", at_least=0),
+            at_ms=fields.integer("at_ms", at_least=0),
             action=fields.text("action"),
             by=WriterIdentity.from_dict(fields.child("by").fields),
             lock=fields.text("lock"),
-            token=fields.whole("token"),
+            token=fields.integer("token"),
             holder=fields.text("holder"),
             forced=fields.get("forced") is True,
             reason=fields.text("reason"),
             outcome=fields.text("outcome"),
-            ended_ms=None if ended is None else fields.whole("ended_ms", at_least=0),
+            ended_ms=None if ended is None else fields.integer("ended_ms", at_least=0),
         )
     except ValueError:
         nobody = WriterIdentity("", "", "", 0, "")

@@ -1,7 +1,7 @@
 """Moving a table to another lock while nobody writes, so that no two writers ever rely on different ones.
 
-The old lock and the new one are held while the record changes, by compare-and-swap. A writer that had looked at the record
-before cannot slip through: the boundary of the decision log, which each commit reads under its lock, then names the new one.
+The old lock and the new one are held while compare-and-swap changes the record. A writer that had read the record before
+cannot slip through: the boundary of the decision log, which each commit reads under its lock, then names the new one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakelock.providers.base import Lease
 
 @dataclass(frozen=True)
 class Migration:
-    """What a migration does or would do: `live` are those who must end first, empty when the way is free."""
+    """What a migration does or would do. `live` names everybody who must end first; it is empty if nobody must."""
 
     table: str
     recorded: str | None
@@ -36,7 +36,7 @@ class Migration:
 
 
 def plan_migration(coordinator: Coordinator, new: LockProvider) -> Migration:
-    """What moving the table to the lock `new` would meet; changes nothing."""
+    """What moving the table to the lock `new` would do; changes nothing."""
     table = coordinator.table
     recorded = recorded_provider(table.storage)
     return Migration(table.storage.uri, recorded, new.identity, _live(coordinator, held_by_me=False))
@@ -79,7 +79,7 @@ def migrate(coordinator: Coordinator, new: LockProvider, *, reason: str = "") ->
 
 @contextmanager
 def _holding(table: OpenTable, new: LockProvider) -> Iterator[Lease]:
-    """Hold the new lock, too: whoever uses it already is waited for."""
+    """Hold the new lock, too, after waiting for whoever uses it already."""
     lease = new.acquire(wait_s=table.settings.lock.wait_s)
     try:
         with renewing(new, lease, table.runtime, table.settings.lock.renew_s, table.events):

@@ -84,7 +84,7 @@ def shown_locks(
 
 
 def _instants(coordinator: Coordinator) -> dict[str, str]:
-    """The running transactions by writer, as their heartbeats tell."""
+    """The running transactions by writer, from their heartbeats."""
     table = coordinator.table
     judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, (), parallel=table.parallel_requests)
     found: dict[str, list[str]] = {}

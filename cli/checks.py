@@ -16,7 +16,7 @@ from lakelock.errors import LakelockError, LockTimeout
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
-from lakelock.occ.decisions import DecisionKind, DecisionLog
+from lakelock.occ.decisions import DecisionLog, Resolution, resolve
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers import open_provider
 from lakelock.storage import probe
@@ -178,7 +178,7 @@ def check_decisions(context: DoctorContext) -> Iterator[Check]:
     if unreadable:
         return
     timeline = read_timeline(context.storage)
-    if last is not None and last.kind is DecisionKind.COMMIT and last.instant not in timeline.completed_instants:
+    if last is not None and resolve(last) is Resolution.COMMITTED and last.instant not in timeline.completed_instants:
         found = f"decision {last.number} commits {last.instant}, which is not visible yet"
         hint = f"its writer or the next one publishes it; to look: lakelock commits show {context.path} {last.instant}"
         yield Check("decisions", "warning", found, hint)

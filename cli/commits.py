@@ -13,7 +13,7 @@ from lakelock.errors import InputError
 from lakelock.markers.liveness import judge_all
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.decisions import DecisionKind, decided_for
+from lakelock.occ.decisions import Resolution, decided_for, resolve
 from lakelock.occ.history import HistoryEntry, Outcome, entry_of
 from lakelock.table.instants import Instant, is_instant_time
 
@@ -106,7 +106,7 @@ def _facts(coordinator: Coordinator, instant: str) -> dict[str, object]:
             }
     elif outcome is Outcome.REJECTED:
         decision = decided_for(instant, table.log.peek(after=table.log.boundary()))
-        if decision is not None and decision.kind is DecisionKind.ROLLBACK:
+        if decision is not None and resolve(decision) is Resolution.ROLLED_BACK:
             facts |= {"decision": decision.number, "rolled_back_by": str(decision.writer)}
         else:
             facts["detail"] = (

@@ -36,9 +36,10 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
     strays = []
     for key in there:
         file = DataFile.parse(key)
-        if file is not None and key not in named and timeline.is_visible(file.instant):
-            if file.instant >= newest.get(file.group, file.instant) and not state.is_replaced(file.group):
-                strays.append(key)
+        if file is None or key in named or not timeline.is_visible(file.instant) or state.is_replaced(file.group):
+            continue
+        if file.instant >= newest.get(file.group, file.instant):
+            strays.append(key)
     if gone:
         hint = f"if these files are not needed, remove {layout.CHECKPOINTS}: a checkpoint is made anew from the commits"
         yield Check("index", "failed", f"{len(gone)} of {len(told)} files are not there as named: {_some(gone)}", hint)

@@ -35,7 +35,7 @@ class JsonObject:
             raise ValueError(f"{name} is not a string")
         return value
 
-    def whole(self, name: str, *, at_least: int = -_LARGEST) -> int:
+    def integer(self, name: str, *, at_least: int = -_LARGEST) -> int:
         value = self._value(name)
         if type(value) is not int or not at_least <= value < _LARGEST:
             raise ValueError(f"{name} is not an integer in range")

@@ -111,7 +111,7 @@ class LockTable:
             fields = JsonObject.parse(data)
             if fields.get("format") != FORMAT:
                 raise ValueError(f"format {fields.get('format')!r} is not known to this version")
-            table = cls(fields.whole("latest", at_least=0), tuple(map(_entry, fields.children("entries"))))
+            table = cls(fields.integer("latest", at_least=0), tuple(map(_entry, fields.children("entries"))))
             numbers = [entry.number for entry in table.entries]
             if numbers != sorted(set(numbers)) or (numbers and numbers[-1] > table.latest):
                 raise ValueError("the numbers are out of order")
@@ -156,11 +156,11 @@ def _entry(fields: JsonObject) -> Entry:
         grant=fields.text("grant"),
         request=request_of(fields),
         writer=WriterIdentity.from_dict(fields.child("writer").fields),
-        lease_s=fields.whole("leaseMs", at_least=0) / 1000,
-        since_ms=fields.whole("since"),
-        number=fields.whole("number", at_least=1),
-        beat=fields.whole("beat", at_least=0),
-        acquired_ms=None if fields.get("acquired") is None else fields.whole("acquired"),
+        lease_s=fields.integer("leaseMs", at_least=0) / 1000,
+        since_ms=fields.integer("since"),
+        number=fields.integer("number", at_least=1),
+        beat=fields.integer("beat", at_least=0),
+        acquired_ms=None if fields.get("acquired") is None else fields.integer("acquired"),
     )
 
 

@@ -20,7 +20,7 @@ class Step:
     """False for steps that only a live view shows in passing."""
 
 
-Told = tuple[str, str, bool]
+Caption = tuple[str, str, bool]
 
 
 @dataclass
@@ -30,17 +30,17 @@ class Cast:
     began_ms: int
     pids: dict[int, str] = field(default_factory=dict)
     instants: dict[str, str] = field(default_factory=dict)
-    told: dict[str, Told] = field(default_factory=dict)
+    last: dict[str, Caption] = field(default_factory=dict)
 
     def step(self, line: Line) -> Step | None:
         """The sentence for a line; None for what is not worth telling, or repeats the writer's last sentence."""
         if line.kind == "began":
             self.instants[line.instant] = line.writer
-        told = _told(line, self)
-        if told is None or self.told.get(line.writer) == told:
+        caption = _caption(line, self)
+        if caption is None or self.last.get(line.writer) == caption:
             return None
-        self.told[line.writer] = told
-        return Step((line.at_ms - self.began_ms) / 1000, line.writer, *told)
+        self.last[line.writer] = caption
+        return Step((line.at_ms - self.began_ms) / 1000, line.writer, *caption)
 
     def of_pid(self, text: object) -> str:
         """The writer that a text form of an identity speaks of."""
@@ -51,7 +51,7 @@ class Cast:
         return self.instants.get(instant, "another writer")
 
 
-_PLAIN: Mapping[str, Told] = {
+_PLAIN: Mapping[str, Caption] = {
     "starting": ("start Spark", "wait", False),
     "ready": ("ready", "wait", False),
     "writing": ("write", "plain", True),
@@ -62,22 +62,22 @@ _PLAIN: Mapping[str, Told] = {
 }
 
 
-def _told(line: Line, cast: Cast) -> Told | None:
+def _caption(line: Line, cast: Cast) -> Caption | None:
     if line.kind in _PLAIN:
         return _PLAIN[line.kind]
     teller = _TELLERS.get(line.kind)
     return None if teller is None else teller(line, cast)
 
 
-def _began(line: Line, cast: Cast) -> Told:
+def _began(line: Line, cast: Cast) -> Caption:
     return f"begin {line.operation.lower()}", "plain", True
 
 
-def _claimed(line: Line, cast: Cast) -> Told:
+def _claimed(line: Line, cast: Cast) -> Caption:
     return f"claim {_count(line, 'groups', 'file group')}", "plain", True
 
 
-def _conflict(line: Line, cast: Cast) -> Told:
+def _conflict(line: Line, cast: Cast) -> Caption:
     """Both sides, the rule and one of the file groups, in one line."""
     over = line.facts.get("over")
     things = [str(thing) for thing in over] if isinstance(over, Sequence) and not isinstance(over, str) else []
@@ -86,7 +86,7 @@ def _conflict(line: Line, cast: Cast) -> Told:
     return f"{early} with {cast.of_pid(line.facts.get('other'))}{where} (rule {line.facts.get('rule')})", "bad", True
 
 
-def _retry(line: Line, cast: Cast) -> Told:
+def _retry(line: Line, cast: Cast) -> Caption:
     attempt = line.facts.get("attempt")
     return (
         f"retry {attempt}" if not isinstance(attempt, int) else f"attempt {attempt + 1} of {line.facts.get('of')}",
@@ -95,60 +95,60 @@ def _retry(line: Line, cast: Cast) -> Told:
     )
 
 
-def _waiting_for_lock(line: Line, cast: Cast) -> Told:
+def _waiting_for_lock(line: Line, cast: Cast) -> Caption:
     return f"wait for the lock of {cast.of_pid(line.facts.get('holder'))}", "wait", True
 
 
-def _committed(line: Line, cast: Cast) -> Told:
+def _committed(line: Line, cast: Cast) -> Caption:
     what = _count(line, "rows", "row") if line.facts.get("rows") else _count(line, "files", "file")
     return f"commit #{line.facts.get('decision')}, {what} written", "good", True
 
 
-def _rejected(line: Line, cast: Cast) -> Told:
+def _rejected(line: Line, cast: Cast) -> Caption:
     return "withdrawn", "plain", False
 
 
-def _finished(line: Line, cast: Cast) -> Told:
+def _finished(line: Line, cast: Cast) -> Caption:
     return f"publish #{line.facts.get('decision')} for {cast.of_instant(line.instant)}, which was killed", "odd", True
 
 
-def _rolled_back(line: Line, cast: Cast) -> Told:
+def _rolled_back(line: Line, cast: Cast) -> Caption:
     owner, files = cast.of_instant(line.instant), _count(line, "files", "file")
     if owner == line.writer:
         return f"remove {files} of its own attempt", "plain", False
     return f"roll back {owner}, which is dead: {files} removed", "odd", True
 
 
-def _alert(line: Line, cast: Cast) -> Told:
+def _alert(line: Line, cast: Cast) -> Caption:
     return f"alert: {line.facts.get('problem')}", "bad", True
 
 
-def _lease_lost(line: Line, cast: Cast) -> Told:
+def _lease_lost(line: Line, cast: Cast) -> Caption:
     return f"lease lost: {line.facts.get('reason')}", "bad", True
 
 
-def _waits(line: Line, cast: Cast) -> Told:
+def _waits(line: Line, cast: Cast) -> Caption:
     return f"wait for {line.facts.get('what')}", "wait", False
 
 
-def _batch(line: Line, cast: Cast) -> Told:
+def _batch(line: Line, cast: Cast) -> Caption:
     return f"batch {line.facts.get('number')}", "plain", True
 
 
-def _replayed(line: Line, cast: Cast) -> Told:
+def _replayed(line: Line, cast: Cast) -> Caption:
     return f"batch {line.facts.get('number')} again: was applied, nothing written", "good", True
 
 
-def _killed(line: Line, cast: Cast) -> Told:
+def _killed(line: Line, cast: Cast) -> Caption:
     when = {"decided": "between deciding and publishing", "reconciled": "between writing data and deciding"}
     return f"killed by SIGKILL {when.get(str(line.facts.get('step')), '')}", "bad", True
 
 
-def _failed(line: Line, cast: Cast) -> Told:
+def _failed(line: Line, cast: Cast) -> Caption:
     return f"FAILED: {line.facts.get('problem')}", "bad", True
 
 
-def _reading(line: Line, cast: Cast) -> Told:
+def _reading(line: Line, cast: Cast) -> Caption:
     return f"read with {line.facts.get('reader')}", "plain", True
 
 

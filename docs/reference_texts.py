@@ -115,7 +115,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.TransactionError: Advice(
         "Others were faster in each of many attempts (to begin, to take a decision number, to look at what changed).",
-        "Run again when it is quieter. If it persists, `lakelock doctor PATH` checks the lock and the clock.",
+        "Run again when fewer writers commit. If it persists, `lakelock doctor PATH` checks the lock and the clock.",
     ),
     e.ConflictError: Advice(
         "After this transaction had begun, somebody committed a change that it conflicts with. `error.conflict` has the rule, "

@@ -50,12 +50,13 @@ class ArrowEngine:
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Append the rows; keys are not looked up. Rows outside `partition`, if it is named, are an `InputError`."""
-
-        def work(tx: Transaction) -> Committed:
-            batch = self._batch(tx, rows)
-            return tx.commit(batch.new_files(batch.by_partition()), schema=batch.schema)
-
+        work = partial(self.insert_in, rows=rows)
         return with_retries(self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition)
+
+    def insert_in(self, tx: Transaction, rows: pa.Table) -> Committed:
+        """Append the rows as the only write of a transaction that may have read before."""
+        batch = self._batch(tx, rows)
+        return tx.commit(batch.new_files(batch.by_partition()), schema=batch.schema)
 
     def upsert(
         self,
@@ -132,8 +133,8 @@ class ArrowEngine:
         batch = self._batch_of(tx, tx.schema, None)
         groups = [file for file in tx.snapshot().files if read.matches([file]) is not None]
         tx.claim(file.group for file in groups)
-        doomed = self._kernels.satisfying(condition)
-        return tx.commit([batch.rewritten(file, doomed=doomed) for file in groups])
+        delete_mask = self._kernels.satisfying(condition)
+        return tx.commit([batch.rewritten(file, delete_mask=delete_mask) for file in groups])
 
     def _delete_keys(self, tx: Transaction, keys: pa.Table) -> Committed:
         batch = self._batch_of(tx, tx.schema, keys)
@@ -141,7 +142,7 @@ class ArrowEngine:
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
         known, _ = batch.tagged(keyed)
         tx.claim(file.group for file, _ in known)
-        return tx.commit([batch.rewritten(file, doomed=self._kernels.among(found)) for file, found in known])
+        return tx.commit([batch.rewritten(file, delete_mask=self._kernels.among(found)) for file, found in known])
 
     def overwrite_partitions(
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
@@ -245,8 +246,10 @@ class Batch:
             )  # fmt: skip
         return stats
 
-    def rewritten(self, file: DataFile, *, upserts: KeyedRows | None = None, doomed: DeleteMask | None = None) -> WriteStat:
+    def rewritten(
+        self, file: DataFile, *, upserts: KeyedRows | None = None, delete_mask: DeleteMask | None = None
+    ) -> WriteStat:
         return rewrite_group(
-            self.context, file, self.task(), upserts=upserts, doomed=doomed,
+            self.context, file, self.task(), upserts=upserts, delete_mask=delete_mask,
             storage=self.storage, runtime=self.runtime, kernels=self.kernels,
         )  # fmt: skip

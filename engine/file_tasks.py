@@ -1,7 +1,7 @@
 """What tasks do: write new base files, rewrite file groups. The same for Spark's executors and for the Arrow engine.
 
-Before a data file comes its marker, so that no file is ever anonymous; the driver has claimed the file groups to rewrite.
-A file that could not be finished is deleted as far as that is possible; its marker stays and tells what to clean up.
+A marker is placed before its data file, so that no file is ever anonymous; the driver has claimed the file groups to rewrite.
+A file that could not be finished is deleted if possible; its marker stays and says what to clean up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakelock.table.partitions import partition_metadata
 from lakelock.table.snapshot import DataFile
 
 SLOW_S = 0.5
-"""From this time on a task looks whether it is still wanted: one request, for a file that took longer anyway."""
+"""After this time a task checks whether it is still wanted: one request, for a file that took longer anyway."""
 
 __all__ = ["TaskToken", "WriteContext", "rewrite_group", "write_new_files"]
 
@@ -44,9 +44,9 @@ def write_new_files(
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> list[WriteStat]:
-    """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows make no file.
+    """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows, no file.
 
-    A file is closed at `write.target_file_rows`. On an error none of the files of this call remains, if storage lets them go.
+    A file is closed at `write.target_file_rows`. On an error the files of this call are deleted, if storage answers.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     uuid, rows = runtime.uuid(), _Rows(context, tables, kernels)
@@ -69,12 +69,12 @@ def rewrite_group(
     task: TaskToken,
     *,
     upserts: Keyed | None = None,
-    doomed: DeleteMask | None = None,
+    delete_mask: DeleteMask | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> WriteStat:
-    """Write the next slice of the file group of `base`: without the `doomed` rows, with the `upserts` (one row per key).
+    """Write the next slice of the file group of `base`, without the rows of `delete_mask` and with `upserts` (one per key).
 
     Columns that the `upserts` lack keep their stored values.
     """
@@ -90,7 +90,7 @@ def rewrite_group(
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
         source, ordering = storage.open_input(base.key), context.properties.ordering_field
         counts = kernels.rewrite(
-            source, base.key, writer, context.schema, upserts=upserts, doomed=doomed, ordering_field=ordering
+            source, base.key, writer, context.schema, upserts=upserts, delete_mask=delete_mask, ordering_field=ordering
         )
         writer.close()
         size_bytes = output.tell()
@@ -184,7 +184,7 @@ def _announced_file(
         slow = runtime.monotonic_s() - began_s > SLOW_S
         if slow and not is_announced(storage, file.instant, file, kind):
             raise WriteFailed(
-                f"{file.key} was written too late: its transaction has ended, or goes on with another attempt of this task",
+                f"{file.key} was written too late: its transaction has ended, or continues with another attempt of this task",
                 hint="nothing is to be done; if a whole write failed with this, run it again",
                 instant=file.instant,
             )

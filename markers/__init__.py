@@ -1,1 +1,1 @@
-"""Signs of work in progress: markers of data files, claims of file groups, heartbeats."""
+"""Signs of work in progress: markers of data files, claims on file groups, heartbeats."""

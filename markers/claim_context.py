@@ -1,4 +1,4 @@
-"""How a task finds out, without the driver, whether the owner of a claim is still in its way."""
+"""How a task learns, without the driver, whether the owner of a claim still blocks it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ClaimContext:
     def owner_state(self, storage: Storage, instant: str) -> OwnerState:
         """What became of the owner of a claim: at most two requests, whatever the number of writers.
 
-        The transaction's own heartbeat, a little old, stands for the storage's time now, so that no clock but the storage's
-        counts; so an owner is found dead a little late, and never too early.
+        The time stamp of the transaction's own heartbeat, a little old, stands for the storage's time now, so that only the
+        storage's clock counts. An owner is found dead a little late, never too early.
         """
         if instant in self.saw:
             return OwnerState(Fate.FINISHED)

@@ -48,7 +48,7 @@ class Claim:
 
 
 class Fate(str, Enum):
-    """What became of a claim's owner. FINISHED: committed before my baseline, or rolled back; neither is in my way."""
+    """What became of a claim's owner. FINISHED: committed before my baseline, or rolled back; neither conflicts with me."""
 
     FINISHED = "finished"
     DEAD = "dead"
@@ -115,7 +115,7 @@ def claim_group(storage: Storage, group: FileGroupId, claim: Claim, state_of: Ca
         return Claimed(group)
     found = storage.get(key)
     if found is None:
-        # Its owner let go a moment ago. Whoever is there after the second try has only just come, and is alive.
+        # Its owner released it a moment ago. Whoever owns it after the second try has only just come, and is alive.
         if _put(storage, key, data):
             return Claimed(group)
         return _as_left_by_others(storage, key, group, claim) or Claimed(group)
@@ -134,7 +134,7 @@ def claim_group(storage: Storage, group: FileGroupId, claim: Claim, state_of: Ca
 
 
 def conflict_of(refusals: Sequence[Refusal], mine: Party) -> Conflict:
-    """The early conflict that these refusals amount to: with the first owner, over all groups that it owns."""
+    """The early conflict that follows from these refusals: with the first owner, over all groups that it owns."""
     first = min(refusals, key=lambda refusal: refusal.group)
     seen_ago_s = first.seen_ago_s if isinstance(first, Held) else None
     completion = first.completion if isinstance(first, CommittedSince) else None
@@ -166,7 +166,7 @@ def _same(found: Claim, mine: Claim) -> bool:
 
 
 def _put(storage: Storage, key: str, data: bytes) -> bool:
-    """Create the claim; False when it is there or no answer came, which a read tells apart."""
+    """Create the claim; False when it exists or no answer came, which a read tells apart."""
     try:
         return storage.put_if_absent(key, data, durable=False) is not None
     except StorageUnavailable:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lakelock.markers.names import BATCH_TYPE_FILE, BATCHED, DIRECT, Marker, MarkerKind, is_batch_file, parse_all, parse_batch
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
 
@@ -28,14 +28,19 @@ class NamedFile(Protocol):
 class MarkerSet:
     """Every marker of one instant.
 
-    `keys` are all objects that hold them, for deletion. `unreadable` are entries that are not markers: where there are
-    any, the set must not be taken for complete.
+    `objects` are all the objects that hold them. `unreadable` are entries that are not markers: where there are any, the
+    set may be incomplete.
     """
 
     instant: str
     markers: frozenset[Marker]
-    keys: tuple[str, ...]
+    objects: tuple[Listed, ...]
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all objects that hold the markers, for deletion."""
+        return tuple(item.key for item in self.objects)
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -61,12 +66,12 @@ def is_announced(storage: Storage, instant: str, data_file: NamedFile, kind: Mar
 def listed(storage: Storage, instant: str) -> MarkerSet:
     """All markers of an instant: one listing, and a read for each batch file when Java's timeline server made them."""
     folder = layout.marker_folder(instant)
-    keys = tuple(entry.key for entry in storage.list(folder))
-    names = {key[len(folder) + 1 :]: key for key in keys}
+    objects = tuple(storage.list(folder))
+    names = {item.key[len(folder) + 1 :]: item.key for item in objects}
     type_key = names.pop(BATCH_TYPE_FILE, None)
     if type_key is None:
         markers, unreadable = parse_all(names, folder)
-        return MarkerSet(instant, frozenset(markers), keys, tuple(unreadable))
+        return MarkerSet(instant, frozenset(markers), objects, tuple(unreadable))
     stored = storage.get(type_key)
     style = stored.data.decode("utf-8", errors="replace").strip() if stored else DIRECT
     batches = [name for name in names if is_batch_file(name)]
@@ -78,4 +83,4 @@ def listed(storage: Storage, instant: str) -> MarkerSet:
         found, torn = parse_batch(batch.data, names[name]) if batch else ([], [])
         markers += found
         unreadable += torn
-    return MarkerSet(instant, frozenset(markers), keys, tuple(unreadable))
+    return MarkerSet(instant, frozenset(markers), objects, tuple(unreadable))

@@ -56,9 +56,9 @@ class HeartbeatRecord:
                 instant=found.text("instant"),
                 writer=WriterIdentity.from_dict(found.child("writer").fields),
                 operation=found.text("operation"),
-                first=found.whole("first", at_least=0),
+                first=found.integer("first", at_least=0),
                 interval_s=found.number("interval_s"),
-                tolerable_misses=found.whole("tolerable_misses"),
+                tolerable_misses=found.integer("tolerable_misses"),
                 write_id=found.text("write_id", ""),
             )
         except ValueError:

@@ -31,10 +31,15 @@ class Leftovers:
 
     instant: str
     data_files: tuple[str, ...]
-    markers: tuple[str, ...]
+    announced: MarkerSet
     claims: tuple[str, ...]
     heartbeat: str
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The keys of its markers."""
+        return self.announced.keys
 
     @property
     def control_files(self) -> tuple[str, ...]:
@@ -63,8 +68,8 @@ def find_leftovers(
     """Find what an instant left; without `data` (it has committed, or never wrote) only markers, claims and heartbeat.
 
     Data files are those that markers announce and those found by listing the same partitions. A foreign instant without
-    markers may have written anywhere: then the whole table is listed, as with `everywhere`. One of ours never writes before
-    its marker.
+    markers may have written anywhere: then the whole table is listed, as with `everywhere`. A writer of ours places each
+    marker before its file.
     """
     markers = listed(storage, instant)
     claims = claims_of(storage, instant, runtime, parallel=parallel)
@@ -79,7 +84,7 @@ def find_leftovers(
         folders = _where(storage, instant, markers, everywhere or bool(unreadable))
         looks = [partial(_listed_files, storage, instant, folder) for folder in folders]
         files.update(*runtime.gather(looks, limit=parallel))
-    return Leftovers(instant, tuple(sorted(files)), markers.keys, claims, layout.heartbeat(instant), tuple(unreadable))
+    return Leftovers(instant, tuple(sorted(files)), markers, claims, layout.heartbeat(instant), tuple(unreadable))
 
 
 def is_data_file_of(key: str, instant: str) -> bool:

@@ -39,9 +39,9 @@ class LivenessState(str, Enum):
 class Liveness:
     """What is known about one instant's writer. `evidence` says it in words; `record` is None for other engines' heartbeats.
 
-    `is_foreign`: another engine's, as its heartbeat is empty or missing; known even where the record is not read.
-    `patience`: the multiple of the limit up to which it is left to that engine. Java Hudi rolls back
-    mostly without the lock, and its commit fails when somebody else has been faster.
+    `is_foreign`: another engine's, because its heartbeat is empty or missing; known even if the record is not read.
+    `patience`: the multiple of the limit for which it is left to that engine. Java Hudi mostly rolls back without the lock,
+    and its commit fails if somebody else was faster.
     """
 
     state: LivenessState
@@ -54,7 +54,7 @@ class Liveness:
 
     @property
     def is_mine_to_reap(self) -> bool:
-        """Whether its writer is dead, and, if another engine's, for long enough for that engine to have had its turn."""
+        """Whether its writer is dead, and, if it is another engine's, for so long that that engine has had its turn."""
         return self.state is LivenessState.DEAD and self.age_s > self.patience * self.limit_s
 
 
@@ -138,8 +138,8 @@ def judge_all(
     """Judge every heartbeat there is and every pending instant that has none, by instant.
 
     `own` is the judge's own running instant: its heartbeat tells the time, so nothing has to be written for that.
-    Without `read_alive` only records of suspects are read, so the cost does not grow with the number of live writers; a live
-    writer is then told apart from a dead one by `settings`, not by its own limit.
+    Without `read_alive` only the records of suspects are read, so the cost does not grow with the number of live writers; then
+    `settings`, not its own limit, says whether a writer is a suspect.
     """
     beats = {beat.key.rpartition("/")[2]: beat for beat in storage.list(layout.HEARTBEATS)}
     missing = [instant for instant in pending if instant.requested not in beats]

@@ -1,9 +1,9 @@
 """A heartbeat that the tasks of one job keep up together, where no process of the job lives as long as its transaction.
 
 Thousands of tasks that all wrote one object would be throttled, or refused for writing it at the same moment. So each task
-looks at it now and then, at times of its own, and beats if nobody has since its last look. The first to find that
-goes on beating, the others see its beats, and one of them takes over when it ends. A task that ends before its first look
-compares the heartbeat with what it wrote itself, by the storage's clock. Nothing brings back a heartbeat that was removed.
+checks it now and then, at times of its own, and beats if nobody has since its last check. The first task to find that keeps
+beating, the others see its beats, and one of them takes over when it ends. A task that ends before its first check compares
+the heartbeat with what it wrote itself, by the storage's clock. Nothing brings back a heartbeat that was removed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SharedHeartbeat(Heartbeat):
         `at_ms` is when the storage says that the task wrote something: no later than now.
         """
         if at_ms - beat.modified_ms >= self.period_s * 1000:
-            # A task that was forestalled, or got no answer, has done its work all the same: the commit will look.
+            # A task whose beat came second, or got no answer, has done its work all the same: the commit checks the heartbeat.
             with suppress(LakelockError):
                 self._storage.put_if_match(self.key, self._data, beat.etag)
 

@@ -2,8 +2,8 @@
 
 The order of the steps is the protocol (docs/concepts.md, step 1): look at the log and note its head; heartbeat, then the
 requested file; then list the timeline. What the log's head had decided must be visible in that listing, else it is
-published and the beginning starts over. Whatever was decided after the noted head and is not visible in that listing is the
-window.
+published and the beginning starts over. The window is whatever was decided after the noted head and is not visible in that
+listing.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
             with table.locked(operation=operation):
                 finish_head(table, table.log.look(), table.timeline())
             continue
-        # Readers order slices by requested time, so a slice may only build on slices of older instants. And a requested
-        # file keeps other actions from the same time no better than a heartbeat that its finished owner has removed.
+        # Readers order slices by requested time, so a slice may only build on slices of older instants. Neither a requested
+        # file nor a heartbeat, which its owner removes when it ends, keeps another action from taking the same time.
         # A rollback that was requested later may target an earlier use of this instant.
         shared = any(i.requested == instant and i.action != action for i in timeline.instants)
         if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):
@@ -108,7 +108,7 @@ def _take_instant(table: OpenTable, instant: str, operation: str, action: Action
     try:
         made = table.storage.put_if_absent(requested_key(instant, action), content)
     except BaseException:
-        # The file may be there. The heartbeat's goes stale, and whoever finds both dead removes them.
+        # The file may exist. The heartbeat goes stale, and whoever finds the writer dead removes both.
         heartbeat.stop(delete=False)
         raise
     if made is None:
@@ -118,7 +118,7 @@ def _take_instant(table: OpenTable, instant: str, operation: str, action: Action
 
 
 def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> None:
-    """Take back an instant that has written and decided nothing; what cannot be removed now, the next writer removes."""
+    """Give up an instant that has written and decided nothing. The next writer removes what cannot be removed now."""
     table.observed.time_seen(instant)
     heartbeat.stop(delete=False)
     with suppress(LakelockError):
@@ -128,7 +128,7 @@ def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action
 
 
 def check_unchanged(baseline: Baseline, now: TableProperties, party: Party) -> None:
-    """Raise unless the table still is what it was at the baseline in everything that matters to a writer."""
+    """Raise if properties that matter to a writer have changed since the baseline."""
     check_writable(now)
     changed = sorted(baseline.properties.differences(now))
     if changed:

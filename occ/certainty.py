@@ -17,8 +17,8 @@
 | `DOUBTED` | | `DOUBTED` | `DOUBTED` | `DOUBTED` | `DOUBTED` | `DECIDED` | `DECIDED` | `REFUSED` |
 | `DECIDED` | | | | | | | | `REFUSED` |
 
-A doubt ends only by finding the decision, or by what excludes it for ever: a number that is lost later says nothing of the
-number that was not answered. Whatever the table lacks raises `IllegalTransition`, in production and in the simulator.
+A doubt ends only when the decision is found, or when something excludes it for ever: losing a later number says nothing about
+the number that was not answered. Any other transition raises `IllegalTransition`, in production and in the simulator.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.rules import PROFILES, FileCheck, Isolation, judge
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
-from lakelock.occ.decisions import Decision, DecisionKind, LogView, decided_for, tombstone
+from lakelock.occ.decisions import Decision, DecisionKind, LogView, Resolution, decided_for, resolve, tombstone
 from lakelock.occ.fate import InstantFate, fate_of, is_withdrawn
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
@@ -95,8 +95,8 @@ class Commit:
             for look in result:
                 self._answer(look)
         raise TransactionError(
-            f"{instant}: others committed in each of {LOOK_ROUNDS} looks at what they changed",
-            hint="run again when it is quieter",
+            f"{instant}: others kept committing while this looked at what they changed, {LOOK_ROUNDS} times in a row",
+            hint="run again when fewer writers commit",
         )
 
     @property
@@ -114,10 +114,10 @@ class Commit:
                 return self._by_timeline(timeline)
             decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
-            if mine is not None and mine.kind is DecisionKind.COMMIT:
+            if mine is not None and resolve(mine) is Resolution.COMMITTED:
                 self._own.learn(News.FOUND)
                 return self._publish(mine, timeline, lease)
-            # Not before this: a commit of mine whose reply got lost stands, whatever others have changed since.
+            # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
             check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
             finish_head(table, view, timeline)
@@ -146,7 +146,7 @@ class Commit:
         )
 
     def _validate(self, timeline: Timeline, others: Sequence[CommitSummary]) -> list[FileCheck]:
-        """Raise the first conflict; return the looks that are still unanswered."""
+        """Raise the first conflict; return the file checks that are still open."""
         table, mine = self._table, self._draft.footprint
         conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation(self._before))
         conflict = conflict or planned_clustering(table, timeline, mine)
@@ -157,7 +157,7 @@ class Commit:
         if archived:
             raise RolledBackError(
                 f"{mine.party.instant}: {sorted(archived)[0]} was pending when this began and has been archived since, so "
-                "whether it collided cannot be told any more",
+                "nobody can tell any more whether the two conflict",
                 hint="run the operation again; archive less eagerly in the other writer (hoodie.keep.min.commits)",
             )
         return [look for look in looks if look.identity not in self._answers]
@@ -196,7 +196,7 @@ class Commit:
             writer=table.writer,
             operation=self._draft.operation,
             completion=later_than(table.runtime.now_ms(), newest),
-            payload=self._draft.payload(number, write_id, schema_json, beside=table.observed.newest_foreign),
+            payload=self._draft.payload(number, write_id, schema_json, newest_foreign=table.observed.newest_foreign),
         )
         self._own.learn(News.SENDS)
         made = table.log.decide(decision)
@@ -206,10 +206,10 @@ class Commit:
         if made is Created.THEIRS:
             found = table.log.read(number)
             if found is None or found.write_id != write_id:
-                # After a doubt it may have been mine, which others have published and collected since.
+                # After a doubt it may still have been mine: others may have published and collected it since.
                 self._own.learn(News.LOSES)
                 return None
-        # A collector may have used up this number before: then the record means nothing and the timeline tells.
+        # The number may have been used and collected before: then the record means nothing, and only the timeline tells.
         try:
             if table.log.boundary() >= number:
                 self._own.learn(News.COLLECTED)
@@ -222,9 +222,9 @@ class Commit:
         return decision
 
     def _make_definite(self, decision: Decision) -> Created:
-        """No reply came: put a rollback of this instant under the same number, so that the slot is definite.
+        """No reply came: put a rollback of this instant under the same number, which settles whose number it is.
 
-        THEIRS: the slot is taken, by this commit after all or by somebody else. Raises when the rollback won, or when
+        THEIRS: the number is taken, by this commit after all or by somebody else. Raises when the rollback won, or when
         storage does not answer at all.
         """
         table = self._table
@@ -266,9 +266,9 @@ class Commit:
         return decision
 
     def _by_timeline(self, timeline: Timeline) -> Decision:
-        """The window is no longer whole, so the timeline alone tells: completed, or it never will be."""
+        """Part of the window was collected, so only the timeline can tell: the instant is completed, or never will be."""
         instant = self._baseline.instant
-        # Nobody else decides this commit, so what was never tried is neither on the timeline nor in the archive.
+        # Nobody else decides this commit. If it was never tried, it is neither on the timeline nor in the archive.
         try:
             completed = completed_write(self._table.storage, timeline, instant) if self._own.may_be_in_log else None
         except LakelockError as error:

@@ -88,7 +88,7 @@ class Coordinator:
 
         `overwrites` lets it replace whole partitions (default: by the operation's name). `tag` is kept in the commit.
         `ConflictError` (rule application-transaction) if the `application` has committed this version, or a later one.
-        Without `records_lock` the table's first writer does not record its lock yet, nor removes anything under it: for a job
+        Without `records_lock` the table's first writer does not record its lock yet, and removes nothing under it: for a job
         that cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
@@ -110,10 +110,10 @@ class Coordinator:
         return Transaction(self.table, baseline, heartbeat, schema, application, tag)
 
     def adopt(self, detached: Detached) -> Transaction:
-        """Go on with a transaction that another process of the same job began. `RolledBackError` when it is lost.
+        """Continue a transaction that another process of the same job began. `RolledBackError` when it is lost.
 
-        It may bring an application that `begin` was not told: `ConflictError`, and the transaction is withdrawn, if that had
-        applied this version by then.
+        It may name an application that `begin` was not given. If that has applied this version already, the transaction is
+        withdrawn and this raises `ConflictError`.
         """
         heartbeat = Heartbeat.resume(self.table.storage, detached.heartbeat, self.table.runtime)
         if heartbeat is None:
@@ -203,7 +203,7 @@ class Coordinator:
             table.observed.same_lock = True
 
     def close(self) -> None:
-        """Let go of the lock service. Never raises."""
+        """Close the connection to the lock service. Never raises."""
         self.data.close()
         if self.table.provider is not None:
             self.table.provider.close()

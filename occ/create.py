@@ -1,4 +1,4 @@
-"""Making a new table, and judging whether one that is there already is the one that was meant."""
+"""Creates a table, or checks that the one that exists is the one that was meant."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class DataLocking:
 
     @property
     def locks(self) -> DataLocks:
-        """The service, opened once; also in a mode that takes no locks, for those who only look."""
+        """The service, opened once; also in a mode that takes no locks, for callers that only look."""
         table = self.table
         with self._mutex:
             if self._opened is None:
@@ -84,11 +84,11 @@ class DataLocking:
 
     @contextmanager
     def holding(self, request: LockRequest) -> Iterator[DataLease | None]:
-        """Hold these locks while the block runs, renewed; `LockTimeout` names who was in the way.
+        """Hold these locks while the block runs, renewed; `LockTimeout` names whoever was in the way.
 
-        None in SINGLE_WRITER mode, where locking is off. A lease that is lost meanwhile is told by an alert, and the block
-        goes on. Within another such block of the same thread, locks that it has already are not taken again, and others, also
-        those of another table, are granted or refused at once: nobody waits who holds something.
+        None in SINGLE_WRITER mode, where locking is off. A lost lease raises an alert, and the block goes on. Within another
+        such block of the same thread, locks that it holds already are not taken again, and others, also those of another
+        table, are granted or refused at once: whoever holds locks never waits for more.
         """
         if not self.lacks(request):
             yield None
@@ -98,7 +98,7 @@ class DataLocking:
             yield lease
 
     def lacks(self, request: LockRequest) -> bool:
-        """Whether this thread has to ask for it: locking is on, and no block around has all of it."""
+        """Whether this thread must request it: locking is on, and no enclosing block holds all of it."""
         uri = self.table.storage.uri
         return self.table.provider is not None and not any(
             each.uri == uri and covers(each.request, request) for each in _alive()
@@ -109,7 +109,7 @@ class DataLocking:
         return Wanted(self.locks, request, _Alerting(self.table.events), self.table.settings.data_locks.renew_s)
 
     def tell_locked(self, lease: DataLease, began_s: float) -> None:
-        """The event of locks that were granted, asked for since `began_s`."""
+        """Emit the event of locks that were granted, and requested at `began_s`."""
         table, request = self.table, lease.request
         waited_s = round(table.runtime.monotonic_s() - began_s, 3)
         table.emit(EventKind.DATA_LOCKED, operation=request.about, waited_s=waited_s, token=lease.token, locks=str(request))
@@ -145,7 +145,7 @@ def holding_together(asked: Sequence[tuple[DataLocking, LockRequest]]) -> Iterat
     """Hold the locks of one statement over several tables while the block runs: all of them or none.
 
     Nothing is held while it waits, so statements over the same tables do not hold each other up, in whatever order they name
-    them. How long it waits is said by the settings of the first. Blocks within and around are treated as `holding` does.
+    them. The settings of the first table bound the wait. Nested blocks are treated as in `holding`.
     """
     if not asked:
         raise InputError("there is no table to lock", hint="name each table with what is done to it")
@@ -174,7 +174,7 @@ def holding_together(asked: Sequence[tuple[DataLocking, LockRequest]]) -> Iterat
 
 
 def _alive() -> tuple[_Held, ...]:
-    """What the blocks around still hold: a lost lease keeps nobody out, and a forked process has none."""
+    """What the enclosing blocks still hold: a lost lease keeps nobody out, and a forked process has none."""
     return tuple(each for each in _held.get() if each.lease.lost is None)
 
 
@@ -189,7 +189,7 @@ def _noted(found: Sequence[_Held]) -> Iterator[None]:
 
 @contextmanager
 def _refusals_told(outer: Sequence[_Held]) -> Iterator[None]:
-    """Says of a request that was not granted why it did not wait, if that is so."""
+    """Explain in the error why a request that was refused did not wait, if it did not."""
     try:
         yield
     except LockTimeout as error:
@@ -197,8 +197,8 @@ def _refusals_told(outer: Sequence[_Held]) -> Iterator[None]:
             raise
         held = "; ".join(f"{each.uri} ({each.request.about}, token {each.lease.token})" for each in outer)
         raise LockTimeout(
-            f"{error.message}; asked for once only, because this thread holds data locks of {held}, and nobody waits who holds "
-            "something",
+            f"{error.message}; this did not wait, because this thread holds data locks of {held}, and a holder never "
+            "waits for more",
             hint="run the whole block again, or take all that it needs at its beginning: `table.transaction` or `table.locked` "
             "for one table, `locked_together` for several",
             **error.details,
@@ -206,7 +206,7 @@ def _refusals_told(outer: Sequence[_Held]) -> Iterator[None]:
 
 
 class _Alerting(Events):
-    """Passes events on; says of a lost lease what follows from it."""
+    """Passes events on, and adds an alert that says what follows from a lost lease."""
 
     def __init__(self, inner: Events) -> None:
         self._inner = inner

@@ -36,6 +36,14 @@ class DecisionKind(str, Enum):
     ROLLBACK = "rollback"
 
 
+class Resolution(Enum):
+    """What a decision means for its instant. UNDECIDED: nobody has decided about it yet."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    UNDECIDED = "undecided"
+
+
 @dataclass(frozen=True)
 class Decision:
     """One decision about one instant. `completion` and `payload` are empty for a rollback.
@@ -75,10 +83,10 @@ class Decision:
         head, _, payload = data.partition(b"\n")
         try:
             header = JsonObject.parse(head)
-            number, version, kind = header.whole("number"), header.whole("format"), header.text("kind")
+            number, version, kind = header.integer("number"), header.integer("format"), header.text("kind")
             fields = {key: header.text(key) for key in ("instant", "action", "completion", "write_id", "operation")}
             writer = WriterIdentity.from_dict(header.child("writer").fields)
-            size, digest = header.whole("payload_bytes"), header.text("payload_sha256")
+            size, digest = header.integer("payload_bytes"), header.text("payload_sha256")
         except ValueError as error:
             raise CorruptTableError(f"decision {name} is not readable: {error}", hint=_RESTORE, file=name) from error
         if version > FORMAT or kind not in {k.value for k in DecisionKind}:
@@ -89,6 +97,13 @@ class Decision:
         if len(payload) != size or hashlib.sha256(payload).hexdigest() != digest:
             raise CorruptTableError(f"decision {name} is torn: {len(payload)} of {size} bytes", hint=_RESTORE, file=name)
         return cls(number=number, kind=DecisionKind(kind), writer=writer, payload=payload, **fields)
+
+
+def resolve(decision: Decision | None) -> Resolution:
+    """What a decision means for its instant; without a decision it is undecided. Whoever acts on a decision asks here."""
+    if decision is None:
+        return Resolution.UNDECIDED
+    return Resolution.COMMITTED if decision.kind is DecisionKind.COMMIT else Resolution.ROLLED_BACK
 
 
 REMEMBERED = 64
@@ -172,7 +187,7 @@ class DecisionLog:
 
     def known(self, instant: str) -> Decision | None:
         """The commit decision about an instant, if this process has read it; no request."""
-        return next((d for d in self._known.values() if d.instant == instant and d.kind is DecisionKind.COMMIT), None)
+        return next((d for d in self._known.values() if d.instant == instant and resolve(d) is Resolution.COMMITTED), None)
 
     def read(self, number: int) -> Decision | None:
         """The record, or None if it is not there (any more). Only a boundary read afterwards tells whether it counts."""
@@ -236,7 +251,7 @@ def decided_for(instant: str, decisions: Sequence[Decision]) -> Decision | None:
 def _parse_boundary(data: bytes) -> tuple[int, str]:
     try:
         header = JsonObject.parse(data)
-        version, boundary = header.whole("format"), header.whole("boundary", at_least=0)
+        version, boundary = header.integer("format"), header.integer("boundary", at_least=0)
         lock = header.text("lock", "")
     except ValueError as error:
         raise CorruptTableError(

@@ -1,8 +1,9 @@
-"""What became of an instant: committed, still pending, or gone for good. Whoever asks that, asks here.
+"""What became of an instant: committed, still pending, or gone for good. This is the only module that answers it.
 
-`shown_fate` answers from one listing of the timeline, for whatever is known to have been decided or finished. The listing alone
-cannot tell committed from rolled back once an instant is older than all that it shows: it may have been archived, which happens
-only to completed instants, or rolled back by another engine before what followed it was archived. `fate_of` asks the archive.
+`shown_fate` answers from one listing of the timeline, for instants that are known to have been decided or finished. A listing
+alone cannot tell committed from rolled back once an instant is older than all that it shows: it may have been archived, which
+happens to completed instants only, or another engine may have rolled it back before what followed it was archived. `fate_of`
+reads the archive. The reasons are in `docs/adr/0011`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class InstantFate(Enum):
 
 
 def shown_fate(timeline: Timeline, instant: str) -> InstantFate:
-    """What a listing shows of an instant that once was on the timeline; one older than all of it is taken for archived."""
+    """The fate of an instant that once was on the timeline, by one listing; one older than all of it counts as archived."""
     if timeline.is_visible(instant):
         return InstantFate.COMMITTED
     return InstantFate.GONE if timeline.state_of(instant) is None else InstantFate.PENDING
@@ -35,8 +36,8 @@ def shown_fate(timeline: Timeline, instant: str) -> InstantFate:
 def fate_of(table: OpenTable, instant: str, timeline: Timeline) -> InstantFate:
     """What became of an instant that once was on the timeline, as of a `timeline` that was listed before this call.
 
-    No request while the timeline shows the instant, nor for one that cannot be archived yet; else one listing of the archive
-    and the reading of a file. `CorruptTableError` when the archive cannot be read: then nobody can tell.
+    No request if the timeline shows the instant, or if it cannot have been archived yet; else one listing of the archive and
+    one read. `CorruptTableError` when the archive cannot be read: then nobody can tell.
     """
     shown = shown_fate(timeline, instant)
     if shown is not InstantFate.COMMITTED or timeline.state_of(instant) is not None:
@@ -47,7 +48,7 @@ def fate_of(table: OpenTable, instant: str, timeline: Timeline) -> InstantFate:
 
 
 def is_withdrawn(table: OpenTable, timeline: Timeline, instant: str) -> bool:
-    """Whether others have rolled back a pending instant, or are at it: then its markers may be gone, and its files not."""
+    """Whether others have rolled back a pending instant, or are doing so: its markers may be gone while its files remain."""
     return timeline.state_of(instant) is None or is_rolled_back(table, timeline, instant)
 
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_commit
-from lakelock.occ.decisions import DecisionKind, decided_for
+from lakelock.occ.decisions import Resolution, decided_for, resolve
 from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head
@@ -15,7 +15,7 @@ from lakelock.table.instants import Instant
 
 
 class Outcome(str, Enum):
-    """COMMITTED: visible. REJECTED: it never will be. PENDING: its writer is at it, or will be judged dead."""
+    """COMMITTED: visible. REJECTED: it never will be. PENDING: its writer is at work, or will be judged dead."""
 
     COMMITTED = "committed"
     REJECTED = "rejected"
@@ -76,16 +76,15 @@ def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
 def outcome_of(table: OpenTable, instant: str) -> Outcome:
     """What became of an instant; a decided commit that is not visible yet is published on the way.
 
-    REJECTED also for instants that never existed. Of those that are older than the timeline the archive tells;
+    REJECTED also for instants that never existed. Instants older than the timeline are looked up in the archive;
     `CorruptTableError` when it cannot be read.
     """
     fate = fate_of(table, instant, table.timeline())
     if fate is InstantFate.PENDING:
         decided = decided_for(instant, table.log.look(newest=None).decisions)
-        if decided is None:
-            return Outcome.PENDING
-        if decided.kind is DecisionKind.ROLLBACK:
-            return Outcome.REJECTED
+        resolution = resolve(decided)
+        if resolution is not Resolution.COMMITTED:
+            return Outcome.PENDING if resolution is Resolution.UNDECIDED else Outcome.REJECTED
         with table.locked(instant, "publish"):
             finish_head(table, table.log.look(), table.timeline())
         fate = fate_of(table, instant, table.timeline())

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Observations:
-    """Shared by all transactions on one open table, also by those of other threads: what is observed only spares requests
-    or adds caution, so a reader that gets a value from a moment ago goes on rightly.
+    """Shared by all transactions on one open table, also by those of other threads: observations only save requests or add
+    caution, so a value that is a moment old does no harm.
     """
 
     newest_time: str = ""
@@ -16,11 +16,11 @@ class Observations:
     same_lock: bool = False
     """Whether the lock that the table has on record was found to be this process's."""
     foreign_writers: bool = False
-    """Whether another engine was met; then a few more looks are taken."""
+    """Whether another engine writes the table; then a few more checks are made."""
     newest_foreign: str = ""
-    """The newest known commit of another engine, empty as long as only pending instants were met."""
+    """The newest known commit of another engine, empty as long as only pending instants were seen."""
     known_ours: frozenset[str] = frozenset()
-    """Instants that lakelock was writing when this process last looked who is still alive."""
+    """Instants of lakelock's writers, as of the last time that this process looked for dead writers."""
     timeline_files: int = 0
     """How many files the newest listing of the timeline showed."""
     rollback_targets: dict[str, str] = field(default_factory=dict)

@@ -76,9 +76,9 @@ class OpenTable:
     def timeline_of_one_moment(self) -> Timeline:
         """The timeline with each commit before the newest, for readers outside a transaction: one listing, or two if long.
 
-        A listing that is put together of several answers may show a commit without the one before it. Commits become visible
-        in the order of their completion times, so what the first of two listings shows is whole in the second.
-        A transaction needs no such care: it knows by the log what is committed, and what it missed it is judged against.
+        A listing that takes several requests may show a commit without the one before it. Commits become visible in the order
+        of their completion times, so the second of two listings shows everything up to the newest commit of the first.
+        A transaction does not need this: the log says what is committed, and the transaction is judged against what it missed.
         """
         timeline = self.timeline()
         if self.observed.timeline_files <= self.settings.listing.at_once:

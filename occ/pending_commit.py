@@ -1,4 +1,4 @@
-"""A commit that is ready but for its number, its completion time, and what others committed meanwhile."""
+"""A commit that lacks only its number, its completion time, and what others committed meanwhile."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ class PendingCommit:
             {partition: tuple(found) for partition, found in sorted(by_partition.items())},
             None if replaced is None else {partition: tuple(ids) for partition, ids in replaced.items()},
             schema,
-            {name: value for name, value in {**_told(footprint), **extra}.items() if value},
+            {name: value for name, value in {**_extra_of(footprint), **extra}.items() if value},
         )
 
     @property
     def operation(self) -> str:
         return self.footprint.party.operation
 
-    def payload(self, number: int, write_id: str, schema_json: str, *, beside: str = "") -> bytes:
+    def payload(self, number: int, write_id: str, schema_json: str, *, newest_foreign: str = "") -> bytes:
         """The bytes of the completed instant, if it is decided as `number`.
 
-        `beside`: the newest commit of another engine that was met, so that whoever reads only this commit knows of it.
+        `newest_foreign`: the newest known commit of another engine, so that whoever reads only this commit knows of it.
         """
         extra = {**self.extra, keys.DECISION: str(number), keys.WRITE_ID: write_id, keys.SCHEMA: schema_json}
-        if beside:
-            extra[keys.NEWEST_FOREIGN] = beside
+        if newest_foreign:
+            extra[keys.NEWEST_FOREIGN] = newest_foreign
         return CommitMetadata(self.stats, self.operation, extra, self.replaced).to_bytes()
 
 
-def _told(footprint: Footprint) -> dict[str, str]:
-    """A footprint as extra metadata, for those who judge against it and for people."""
+def _extra_of(footprint: Footprint) -> dict[str, str]:
+    """A footprint as extra metadata, for writers that judge against it and for people."""
     writer = footprint.party.writer
     reads = [{"kind": read.kind.value, "what": read.description} for read in footprint.reads]
     return {

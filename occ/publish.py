@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from lakelock.events import EventKind
-from lakelock.occ.decisions import Decision, DecisionKind, LogView
+from lakelock.occ.decisions import Decision, LogView, Resolution, resolve
 from lakelock.occ.fate import InstantFate, is_rolled_back, shown_fate
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.steps import Step, reached
@@ -41,7 +41,7 @@ def publish(table: OpenTable, decision: Decision, timeline: Timeline) -> Publica
 def newest_commit(view: LogView) -> Decision | None:
     """The head of the log if it is a commit: the only decision that can still await publication."""
     decision = view.decisions[-1] if view.decisions else None
-    return decision if decision is not None and decision.kind is DecisionKind.COMMIT else None
+    return decision if resolve(decision) is Resolution.COMMITTED else None
 
 
 def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> None:

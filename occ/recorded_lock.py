@@ -27,7 +27,7 @@ def ensure_recorded(storage: Storage, provider: LockProvider, write_id: str, *, 
 
     The first of all writers also checks that the storage honours conditional writes (`StorageUnsafe`), since a table that
     Java Hudi made may lie on one that does not, and that the lock service does what is needed. `write_id` is random.
-    Without `record` nothing is recorded where nothing is yet; False says that this is so.
+    Without `record`, a table that has no lock on record is left as it is, and the answer is False.
     """
     identity = provider.identity
     recorded = recorded_provider(storage)
@@ -45,8 +45,8 @@ def ensure_recorded(storage: Storage, provider: LockProvider, write_id: str, *, 
 def move_recorded(storage: Storage, log: DecisionLog, before: str, after: str) -> bool:
     """Record another lock, under the old one; False if what is recorded is not `before`, or changes meanwhile.
 
-    First where every transaction looks, in the boundary of the decision log: from then on nobody commits under the old lock.
-    Then in the record. A crash between the two lets nobody commit, and moving it again completes it.
+    The boundary of the decision log, which every transaction reads, names it first: from then on nobody commits under the old
+    lock. The record follows. After a crash between the two nobody can commit until the move is repeated.
     """
     stored = storage.get(layout.LOCK_IDENTITY)
     if stored is None or _parse(stored.data) != before:

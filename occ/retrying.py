@@ -35,9 +35,9 @@ def with_retries(
 ) -> Committed:
     """Begin, run `work` (which must end with `tx.commit`), and do so again after a conflict that a retry can resolve.
 
-    An application transaction that is committed already is not run, and the result says so, also when another run of it
-    turns out to have been faster. After an early conflict the other side is
-    waited for, up to `retry.holder_wait_s`, before the work is repeated. Raises the last error when attempts run out.
+    An application transaction that is committed already is not run again, and the result says so; also if another run of it
+    was faster. After an early conflict this waits for the other side, up to `retry.holder_wait_s`, before it repeats the work.
+    Raises the last error when attempts run out.
 
     `partition` names what the work may write: anything else is an `InputError` at the commit. In PESSIMISTIC mode it is locked
     for all attempts together; where it is not named, what is `likely`, else the table.

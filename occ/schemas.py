@@ -1,6 +1,6 @@
-"""The table's schema: what the newest commit says, else what the table was created with.
+"""The table's schema: that of the newest commit, else that of the table's creation.
 
-The same commit tells whether another engine writes the table: it is that engine's, or its writer had met one.
+The same commit shows whether another engine writes the table: it is that engine's, or its writer knew of one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakelock.table.schema import TableSchema
 from lakelock.table.timeline import Timeline
 
 LOOKED_AT = 20
-"""How many of the newest commits are asked for a schema before the one of the table's creation is taken."""
+"""How many of the newest commits are searched for a schema before that of the table's creation is taken."""
 
 
 class SchemaHistory:
@@ -36,20 +36,20 @@ class SchemaHistory:
     def at(self, timeline: Timeline, properties: TableProperties) -> TableSchema:
         """The schema as of a timeline, without the meta columns."""
         completed = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)
-        newest = self._first_told(completed, timeline) or self._told_earlier(timeline, len(completed))
+        newest = self._first_found(completed, timeline) or self._found_earlier(timeline, len(completed))
         if newest is not None:
             # Hudi's readers go by the instants. Where both orders differ, one writer may not have known of the other's columns.
-            by_instant = self._first_told(sorted(completed, key=lambda i: i.requested, reverse=True), timeline) or newest
+            by_instant = self._first_found(sorted(completed, key=lambda i: i.requested, reverse=True), timeline) or newest
             together, problems = merged(TableSchema(pa.schema([])), by_instant, newest)
             return by_instant if problems or newest == by_instant else together
         if properties.create_schema:
             return TableSchema.from_avro_json(properties.create_schema)
         raise TableError(
-            f"{self._table.storage.uri} has no schema: neither a commit nor hoodie.table.create.schema tells it",
+            f"{self._table.storage.uri} has no schema: neither its commits nor hoodie.table.create.schema hold one",
             hint="create the table with a schema, or let its first writer commit",
         )
 
-    def _told_earlier(self, timeline: Timeline, commits: int) -> TableSchema | None:
+    def _found_earlier(self, timeline: Timeline, commits: int) -> TableSchema | None:
         """The schema that was told last of all, when the newest commits tell none; the file index has it."""
         if commits < LOOKED_AT and not timeline.first_active:
             return None
@@ -58,7 +58,7 @@ class SchemaHistory:
             return None
         return TableSchema.of_commit(max(state.schemas, key=lambda text: state.schemas[text]))
 
-    def _first_told(self, commits: Sequence[Instant], timeline: Timeline) -> TableSchema | None:
+    def _first_found(self, commits: Sequence[Instant], timeline: Timeline) -> TableSchema | None:
         texts = (self._schema_of(instant, timeline) for instant in commits[:LOOKED_AT])
         return next((TableSchema.of_commit(text) for text in texts if text), None)
 
@@ -70,19 +70,19 @@ class SchemaHistory:
                 other = CommitSummary.of(instant.requested, "", metadata, decided.number)
             else:
                 other = read_commit(self._table.storage, instant.file_name, instant.requested, "")
-            beside = instant.requested if other.is_foreign else other.newest_foreign
-            # One that is archived by now, or was rolled back, tells nothing of who writes today.
-            if beside and timeline.state_of(beside) is not None:
-                self._table.observed.met_foreign(beside)
+            foreign = instant.requested if other.is_foreign else other.newest_foreign
+            # A commit that is archived by now, or was rolled back, does not show that the other engine still writes.
+            if foreign and timeline.state_of(foreign) is not None:
+                self._table.observed.met_foreign(foreign)
             self._known[instant.requested] = other.schema_json
         return self._known[instant.requested]
 
 
 def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[CommitSummary]) -> TableSchema:
-    """The schema to publish: the newest that others, by whatever engine, published in the window, together with mine.
+    """The schema to publish: mine, merged with the newest that others, of any engine, published in the window.
 
-    A commit that repeats the schema of the baseline changes nothing, also when it is newer than one that does: its writer had
-    not seen the other. Raises `ConflictError` where the changes do not go together.
+    A commit that repeats the schema of the baseline changes nothing, even if it is newer than one that changes it: its writer
+    had not seen the change. Raises `ConflictError` if the changes do not fit together.
     """
     theirs, last = base, None
     for other in sorted(others, key=lambda o: o.party.completion or ""):
@@ -93,9 +93,10 @@ def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[Commi
         return draft.schema
     schema, mine = _together(base, theirs, draft.schema, draft, last), draft.footprint.party.instant
     later = max((o for o in others if o.party.instant > mine), key=lambda o: o.party.instant, default=None)
-    if later is not None and draft.schema != base and schema != _schema_of(later, base):
-        added = [name for name in schema.names if name not in _schema_of(later, base).names]
-        detail = "readers take the columns from the commit of the latest instant, and that one lacks mine"
+    published = base if later is None else _schema_of(later, base)
+    if later is not None and draft.schema != base and schema != published:
+        added = [name for name in schema.names if name not in published.names]
+        detail = "readers take the columns from the commit with the latest instant, which lacks mine"
         raise _conflict(draft, later, added, detail)
     return schema
 
@@ -109,7 +110,7 @@ def _together(
 ) -> TableSchema:
     schema, problems = merged(base, theirs, mine)
     if problems:
-        raise _conflict(draft, other, problems, "both changed the table's columns, and the changes do not go together")
+        raise _conflict(draft, other, problems, "both changed the table's columns, and the changes do not fit together")
     return schema
 
 

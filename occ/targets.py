@@ -1,4 +1,4 @@
-"""Which part of a table an operation is about, as people write it, as a resource that can be locked.
+"""The part of a table that an operation is about: from the text that people write to a resource that can be locked.
 
 A target is a partition or a prefix of one: `month=1`, `month=1/day=2`, `{"month": 1}`, or several of these. It must begin with
 the table's first partition column, because a lock is on a folder.
@@ -110,7 +110,7 @@ def within(partition: str, targets: Iterable[Resource]) -> bool:
 
 
 def ensure_within(partitions: Iterable[str], targets: Sequence[Resource], who: str) -> None:
-    """`InputError` if `who` writes into a partition outside the targets; without targets there is none outside."""
+    """`InputError` if `who` writes into a partition outside the targets; without targets, any partition is allowed."""
     outside = sorted({each for each in partitions if not within(each, targets)}) if targets else []
     if not outside:
         return

@@ -139,7 +139,7 @@ class Transaction:
         self._overwritten.update(partitions)
 
     def claim(self, groups: Iterable[FileGroupId]) -> None:
-        """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else is at it or was.
+        """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.
@@ -182,9 +182,9 @@ class Transaction:
         )
 
     def detach(self) -> Detached:
-        """Hand the transaction to another process, which goes on with `Coordinator.adopt`; this object is used up.
+        """Hand the transaction to another process, which continues it with `Coordinator.adopt`; this object is used up.
 
-        Nobody beats until it is adopted: that must happen within the heartbeat's limit.
+        Its heartbeat stands still until then, so it must be adopted within the heartbeat's limit.
         """
         self._ensure_open()
         self.state = TransactionState.DETACHED
@@ -192,7 +192,7 @@ class Transaction:
         return Detached(self.baseline, self.schema, self._heartbeat.record, self._application, self._tag)
 
     def check_alive(self) -> None:
-        """Raise `RolledBackError` once the heartbeat could not be kept up: others may have rolled this back."""
+        """Raise `RolledBackError` if the heartbeat was too late: others may have rolled this back."""
         self._heartbeat.ensure_alive()
 
     def commit(
@@ -211,7 +211,7 @@ class Transaction:
         self._ensure_open()
         reached(Step.DATA_WRITTEN)
         try:
-            # A job commits once: of an adopted transaction, too, nothing is decided before this.
+            # A job commits once, so nothing is decided before this, not even for an adopted transaction.
             self._decision.learn(News.COMMITS)
             markers = self._reconcile(stats, replaced)
             commit = self._prepare(stats, schema, replaced)
@@ -224,7 +224,7 @@ class Transaction:
             if isinstance(error, ConflictError | RolledBackError):
                 self._decision.learn(News.REJECTED)
             if self._decision.may_be_committed:
-                # Killed or cut off after the decision may have been made: only the log knows, so nothing is removed.
+                # The decision may have been made before the error: only the log knows, so nothing is removed.
                 self.state = TransactionState.UNKNOWN
                 self._heartbeat.stop(delete=False)
                 if isinstance(error, Exception):
@@ -254,7 +254,7 @@ class Transaction:
             table.emit(EventKind.ALERT, problem=f"no checkpoint of the file index could be written: {error}")
 
     def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
-        """Compare what was announced with what is committed, and remove what is not; the markers."""
+        """Remove the announced files that are not part of the commit; returns the markers."""
         self.check_alive()
         written = {*(stat.partition_path or "" for stat in stats), *(replaced or ())}
         ensure_within(written, self._targets, f"{self.operation} {self.instant}")
@@ -302,13 +302,13 @@ class Transaction:
             self._withdraw(reason, disturbed=disturbed)
 
     def _withdraw(self, reason: str, *, disturbed: bool) -> None:
-        """Remove what was written. Where this may be committed, the log tells, and nobody before it."""
+        """Remove what was written. Where this may be committed, only the log says whether it is."""
         self.state = TransactionState.UNKNOWN if self._decision.may_be_committed else TransactionState.REJECTED
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
-        victim = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence)
-        self.state = withdraw(self._table, victim, self._decision, disturbed=disturbed)
+        target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence)
+        self.state = withdraw(self._table, target, self._decision, disturbed=disturbed)
 
     def __enter__(self) -> Transaction:
         return self

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakelock.occ.decisions import Decision, DecisionKind
+from lakelock.occ.decisions import Decision, Resolution, resolve
 from lakelock.simulator.operations import Operation, State, state_of
 from lakelock.simulator.rows import Row, rows_of
 from lakelock.simulator.scheduler import Hub, Process
@@ -88,7 +88,7 @@ class Checker:
     def awaits_publication(self) -> bool:
         """Whether a commit is decided and not visible yet."""
         newest = self.decisions.get(self.head)
-        return newest is not None and newest.kind is DecisionKind.COMMIT and not self._is_over(newest.instant)
+        return newest is not None and resolve(newest) is Resolution.COMMITTED and not self._is_over(newest.instant)
 
     def writes(self, key: str, data: bytes, process: Process) -> None:
         if key.endswith(".parquet") and process.straggles:
@@ -130,7 +130,7 @@ class Checker:
     def is_decided(self, instant: str) -> bool:
         """Whether the instant is committed, visible or not."""
         decision = self._decided.get(instant)
-        return decision is not None and decision.kind is DecisionKind.COMMIT
+        return resolve(decision) is Resolution.COMMITTED
 
     def may_see_double(self, since_s: float) -> bool:
         """Whether a reader that began then may see rows of stragglers."""
@@ -167,12 +167,12 @@ class Checker:
         if number != max(self.head, self.boundary) + 1:
             self.fail("decisions are dense", f"number {number} is created while {self.head} is the head")
         before = self._decided.get(decision.instant)
-        if before is not None and DecisionKind.COMMIT in (decision.kind, before.kind):
+        if before is not None and Resolution.COMMITTED in (resolve(decision), resolve(before)):
             kinds = f"{before.kind.value} in {before.number} and {decision.kind.value} in {number}"
             self.fail("commit or rollback, exactly one wins", f"{decision.instant} has {kinds}")
         self.decisions[number] = decision
         self._decided.setdefault(decision.instant, decision)
-        if decision.kind is DecisionKind.ROLLBACK and decision.instant in self._completed:
+        if resolve(decision) is Resolution.ROLLED_BACK and decision.instant in self._completed:
             self.fail("a commit is there for ever", f"{decision.instant} is visible and decision {number} rolls it back")
 
     def _boundary(self, data: bytes) -> None:
@@ -183,7 +183,7 @@ class Checker:
             decision = self.decisions.get(number)
             if decision is None:
                 self.fail("decisions are dense", f"the boundary covers {number}, which never was")
-            elif decision.kind is DecisionKind.COMMIT and not self._is_over(decision.instant):
+            elif resolve(decision) is Resolution.COMMITTED and not self._is_over(decision.instant):
                 self.fail("only finished decisions are collected", f"{number} commits {decision.instant}, which is not visible")
         self.boundary = to
 
@@ -218,14 +218,14 @@ class Checker:
         self.foreign_rollbacks.add(target)
 
     def _published_by_decision(self, requested: str, key: str, data: bytes, decision: Decision | None) -> None:
-        if decision is None or decision.kind is not DecisionKind.COMMIT:
+        if decision is None or resolve(decision) is not Resolution.COMMITTED:
             self.fail("only what is decided becomes visible", f"{key} has no decision for it")
             return
         if decision.payload != data:
             self.fail("only what is decided becomes visible", f"{key} differs from decision {decision.number}")
         for number in range(1, decision.number):
             lower = self.decisions.get(number)
-            if lower is not None and lower.kind is DecisionKind.COMMIT and not self._is_over(lower.instant):
+            if lower is not None and resolve(lower) is Resolution.COMMITTED and not self._is_over(lower.instant):
                 self.fail("commits become visible in decision order", f"{decision.number} before {number}")
         if requested in self.foreign_rollbacks:
             self.fail("what was rolled back stays so", f"{key} becomes visible after a foreign rollback")
@@ -276,7 +276,7 @@ class Checker:
         if file is None:
             return
         decision = self._decided.get(file.instant)
-        decided = decision is not None and decision.kind is DecisionKind.ROLLBACK
+        decided = resolve(decision) is Resolution.ROLLED_BACK
         if decided or file.instant in self.foreign_rollbacks:
             self._arrived_late.add(key)
         twins = self._twins.setdefault((file.group, file.instant), set())
@@ -292,7 +292,7 @@ class Checker:
         decision = self._decided.get(file.instant)
         named = key in self._visible.values() or (
             decision is not None
-            and decision.kind is DecisionKind.COMMIT
+            and resolve(decision) is Resolution.COMMITTED
             and file.instant not in self.foreign_rollbacks
             and key in {stat.path for stat in CommitMetadata.from_bytes(decision.payload, "").stats}
         )

@@ -133,18 +133,20 @@ class _AttemptedTwice(Batch):
                 self.follow(self.context.instant, late)
         return stats
 
-    def rewritten(self, file: DataFile, *, upserts: Any = None, doomed: Any = None) -> WriteStat:
+    def rewritten(self, file: DataFile, *, upserts: Any = None, delete_mask: Any = None) -> WriteStat:
         task, attempt = self.task(), 0
         while True:
             stat = rewrite_group(
-                self.context, file, TaskToken(task.partition, 0, attempt), upserts=upserts, doomed=doomed,
+                self.context, file, TaskToken(task.partition, 0, attempt), upserts=upserts, delete_mask=delete_mask,
                 storage=self.storage, runtime=self.runtime, kernels=self.kernels,
             )  # fmt: skip
             attempt += 1
             if attempt > 1 or self.runtime.random() >= FAILED_ATTEMPTS:
                 break
         if self.follow is not None:
-            late = partial(rewrite_group, self.context, file, _LATE, upserts=upserts, doomed=doomed, kernels=self.kernels)
+            late = partial(
+                rewrite_group, self.context, file, _LATE, upserts=upserts, delete_mask=delete_mask, kernels=self.kernels
+            )
             self.follow(self.context.instant, late)
         return stat
 

@@ -131,10 +131,10 @@ class LightKernels:
 
     def rewrite(
         self, source: IO[bytes], name: str, file: NewLines, schema: TableSchema, *,
-        upserts: Lines | None, doomed: Callable[[Row], bool] | None, ordering_field: str | None,
+        upserts: Lines | None, delete_mask: Callable[[Row], bool] | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         stored = rows_of(name, source.read())
-        kept = [row for row in stored if doomed is None or not doomed(row)]
+        kept = [row for row in stored if delete_mask is None or not delete_mask(row)]
         changes = {row.key: row for row in upserts or ()}
         keys = {row.key for row in kept}
         for row in kept:

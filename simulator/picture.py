@@ -30,8 +30,8 @@ _SHOWN = {
 def picture(result: Result) -> str:
     """The run as SVG; run it with `keep_events` to see the steps of the transactions."""
     lanes = [actor.name for actor in result.scenario.actors if actor.operations]
-    told = result.trace.told
-    ends_s = [one.ended_s for one in told] + [violation.at_s for violation in result.violations[:1]]
+    answered = result.trace.answered
+    ends_s = [one.ended_s for one in answered] + [violation.at_s for violation in result.violations[:1]]
     times = [*ends_s, *(at_s for at_s, _, _ in result.trace.events if at_s < 600)]
     end_s = max([1e-6, *(at_s for at_s in times if at_s < 600)])
 
@@ -53,7 +53,7 @@ def picture(result: Result) -> str:
     for number, lane in enumerate(lanes):
         parts.append(_text(8, _y(number) + 22, lane, 13))
         parts.append(f'<line x1="{LEFT}" y1="{_y(number) + 40}" x2="{WIDTH - 20}" y2="{_y(number) + 40}" stroke="#dee2e6"/>')
-    for one in told:
+    for one in answered:
         y, start, end = _y(lanes.index(one.actor)), x(one.began_s), max(x(one.began_s) + 3, x(one.ended_s))
         operation = result.scenario.operations[one.operation]
         title = escape(f"{operation}: {one.answer.value} {one.instant} {one.detail}")

@@ -127,20 +127,20 @@ def _check_answers(world: World, outcome_of: object) -> None:
     checker = world.checker
     visible = {p.instant: p for p in checker.published}
     applied = {p.operation for p in checker.published}
-    told_committed = {t.operation for t in world.trace.told if t.answer is Answer.COMMITTED}
-    doubtful = {t.operation for t in world.trace.told if t.answer in (Answer.UNKNOWN, Answer.DIED)}
-    for told in world.trace.told:
-        if told.answer is Answer.COMMITTED and told.operation not in applied:
-            checker.fail("a commit is there for ever", f"operation {told.operation} was told {told.instant}")
-        if told.answer is Answer.UNKNOWN and told.instant:
-            found = outcome_of(told.instant)
-            if found is not (Outcome.COMMITTED if told.instant in visible else Outcome.REJECTED):
+    told_committed = {one.operation for one in world.trace.answered if one.answer is Answer.COMMITTED}
+    doubtful = {one.operation for one in world.trace.answered if one.answer in (Answer.UNKNOWN, Answer.DIED)}
+    for one in world.trace.answered:
+        if one.answer is Answer.COMMITTED and one.operation not in applied:
+            checker.fail("a commit is there for ever", f"operation {one.operation} was told {one.instant}")
+        if one.answer is Answer.UNKNOWN and one.instant:
+            found = outcome_of(one.instant)
+            if found is not (Outcome.COMMITTED if one.instant in visible else Outcome.REJECTED):
                 checker.fail(
-                    "what is unknown is resolved", f"{told.instant} is {found.value}, visible: {told.instant in visible}"
+                    "what is unknown is resolved", f"{one.instant} is {found.value}, visible: {one.instant in visible}"
                 )
-        if told.answer is Answer.REJECTED and told.operation in applied - told_committed - doubtful:
-            operation = world.scenario.operations[told.operation]
-            checker.fail("what is rejected is nowhere", f"{operation} was told {told.detail!r} and is visible")
+        if one.answer is Answer.REJECTED and one.operation in applied - told_committed - doubtful:
+            operation = world.scenario.operations[one.operation]
+            checker.fail("what is rejected is nowhere", f"{operation} was told {one.detail!r} and is visible")
     for instant in sorted(world.trace.rejected & visible.keys()):
         checker.fail("what is rejected is nowhere", f"an event called {instant} rejected, and it is visible")
 

@@ -62,7 +62,7 @@ class Answer(str, Enum):
 
 
 @dataclass(frozen=True)
-class Told:
+class Answered:
     """One answer (or the death of its actor), with the times of the request and of the answer."""
 
     operation: int
@@ -78,7 +78,7 @@ class Told:
 class Trace:
     """What one run did, for pictures and for checks of the whole."""
 
-    told: list[Told] = field(default_factory=list)
+    answered: list[Answered] = field(default_factory=list)
     events: list[tuple[float, str, Event]] = field(default_factory=list)
     reads: dict[int, State] = field(default_factory=dict)
     begun: int = 0
@@ -268,8 +268,10 @@ class Actor:
 
     def _tell(self, operation: Operation, answer: Answer, instant: str = "", detail: str = "") -> None:
         now_s = self.world.hub.now_s
-        self.world.trace.told.append(
-            Told(operation.id, self.plan.name, answer, instant, self._began_s, now_s, detail.splitlines()[0] if detail else "")
+        self.world.trace.answered.append(
+            Answered(
+                operation.id, self.plan.name, answer, instant, self._began_s, now_s, detail.splitlines()[0] if detail else ""
+            )
         )
 
 

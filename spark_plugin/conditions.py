@@ -36,7 +36,7 @@ class Condition:
         analysed = spark.createDataFrame([], schema).where(given)._jdf.queryExecution().analyzed()
         if not analysed.deterministic():
             raise InputError(
-                f"the condition {condition_text(given)} may answer differently each time that it is asked about a row",
+                f"the condition {condition_text(given)} may answer differently each time that it is evaluated for a row",
                 hint="choose the rows first, and delete them by key: table.delete(table.read().where(...)) asks once. "
                 "A UDF that always answers the same must not be declared asNondeterministic()",
             )

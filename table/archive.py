@@ -1,8 +1,8 @@
 """The archive of the timeline, which Java Hudi moves old completed instants to: read, never written.
 
 Layout 2 (Hudi 1.x): `.hoodie/timeline/history/<first instant>_<last instant>_<level>.parquet`, one row for each instant, with
-the bytes of its completed timeline file in `metadata`. A file is written before the instants leave the active timeline, so
-what a listing of the timeline does not show any more is in the archive, if it was archived.
+the bytes of its completed timeline file in `metadata`. A file is written before its instants leave the active timeline, so
+an archived instant that a listing of the timeline no longer shows is in the archive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakelock.table.instants import WRITES
 from lakelock.table.timeline import Timeline
 
 LOOKS = 3
-"""How often the archive is listed when its files vanish while they are read: Java merges them now and then."""
+"""How often the archive is listed if its files vanish while they are read: Java merges them now and then."""
 
 _COLUMNS = ["instantTime", "completionTime", "action", "metadata"]
 
@@ -88,12 +88,12 @@ def writes_in(storage: Storage, name: str, wanted: Collection[str]) -> list[Comp
 
 
 def archive_files(storage: Storage, requested: str) -> list[str]:
-    """Keys of the archive's files that cover this time; what there is of it is in one of them."""
+    """Keys of the archive's files that cover this time; its instant, if archived, is in one of them."""
     return [key for key, first, last in _ranges(storage) if first <= requested <= last]
 
 
 def covered_by_archive(storage: Storage, instants: set[str]) -> set[str]:
-    """Those of the instants that may be in the archive, as the names of its files say. One listing, none without instants."""
+    """The instants that may be in the archive, by the names of its files. One listing, none without instants."""
     ranges = list(_ranges(storage)) if instants else []
     return {instant for instant in instants if any(first <= instant <= last for _, first, last in ranges)}
 

@@ -19,9 +19,9 @@ _MERGE_MODES = frozenset({"EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"})
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a table is not read or written, and what its owner can do about it: nothing is advised that tests do not follow.
+    """Why a table is not read or written, and what its owner can do about it: every piece of advice is tested.
 
-    `hint` mends the table as it is. `made_with` is the option of a Java writer with which a new table has no such reason.
+    `hint` mends the table as it is. `made_with` is the option of a Java writer that keeps a new table free of this reason.
     """
 
     reason: str
@@ -45,7 +45,7 @@ def why_not_writable(properties: TableProperties) -> tuple[Refusal, ...]:
 
 
 def advice(refusals: Sequence[Refusal]) -> str:
-    """What helps against all of these reasons together; empty where nothing is known to."""
+    """What removes all of these reasons together; empty if nothing is known to."""
     if all(refusal.hint for refusal in refusals):
         return "; then ".join(dict.fromkeys(refusal.hint for refusal in refusals))
     if all(refusal.made_with for refusal in refusals):
@@ -70,13 +70,13 @@ def check_writable(properties: TableProperties) -> None:
 
 
 def next_step(properties: TableProperties, refusals: Sequence[Refusal]) -> str:
-    """What whoever wants to write the table can do now."""
+    """What a user who wants to write the table can do now."""
     readable = "" if why_not_readable(properties) else "it can be read meanwhile"
     return "; ".join(filter(None, (advice(refusals), readable)))
 
 
 def bucket_index_refusal(snapshot: Snapshot) -> Refusal | None:
-    """Why not to write a table whose file ids are bucket numbers: hoodie.properties does not tell, the files do."""
+    """Why a table whose file ids are bucket numbers is not written: the files show it, hoodie.properties does not."""
     # One partition tells, unless its few file ids look like buckets by chance.
     sample = snapshot.in_partition(snapshot.partitions[0]) if snapshot.partitions else ()
     if not sample or not _are_buckets(sample) or not _are_buckets(snapshot.files):
@@ -157,7 +157,7 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
         )
     if table.timezone != "UTC":
         yield Refusal(
-            f"its instant times are in the zone {table.timezone} of whoever wrote them, not in UTC",
+            f"its instant times are in the zone {table.timezone} of their writers, not in UTC",
             made_with=IN_UTC,
         )
     if not table.flag("hoodie.populate.meta.fields", default=True):
@@ -168,7 +168,7 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
 
 
 def _row_refusals(table: TableProperties) -> Iterator[Refusal]:
-    """Refusals because rows would get other keys, places or versions than the other writers give them."""
+    """Refusals because other writers would give rows other keys, places or versions."""
     if not table.record_keys:
         yield Refusal("it has no hoodie.table.recordkey.fields", made_with="hoodie.datasource.write.recordkey.field")
     if table.key_generator not in KEY_GENERATORS:

@@ -1,4 +1,4 @@
-"""Two changes of one table's columns, made at the same time: what both give together, or why they do not fit."""
+"""Merging two concurrent changes of one table's columns: the common schema, or why there is none."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lakelock.table.schema import TableSchema
 
 
 def merged(base: TableSchema, theirs: TableSchema, mine: TableSchema) -> tuple[TableSchema, list[str]]:
-    """The schema that `theirs` and `mine` give together, both made from `base`; or one sentence per column that does not fit.
+    """The schema that merges `theirs` and `mine`, both made from `base`; or one sentence per column that does not fit.
 
-    Only added columns, and added fields of structs, go together; each must be allowed to be null, because the files of the
-    other side lack it. Columns are in the order of `theirs`, mine come last. A side that changed nothing gives the other's
-    schema as it is.
+    Only added columns, and added fields of structs, can be merged; each must be nullable, because the files of the other side
+    lack it. Columns are in the order of `theirs`, mine come last. If one side changed nothing, the other's schema is the
+    result as it is.
     """
     if base == theirs:
         return mine, []

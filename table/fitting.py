@@ -1,7 +1,7 @@
-"""Rows into the types of a table: which types hold which without loss, and the casting itself.
+"""Casting rows to the types of a table: which types hold which without loss, and the casting itself.
 
-Written rows must fit exactly (`conform`); rows read from files that others wrote are brought to the table's types with
-more patience (`read_as`): INT96 and nanosecond timestamps, columns added later, types widened since.
+Written rows must fit exactly (`conform`); rows read from files that others wrote are cast more leniently (`read_as`): INT96
+and nanosecond timestamps, columns added later, types widened since.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def why_not_fits(given: pa.DataType, table: pa.DataType, where: str) -> list[str]:
-    """Why values of type `given` cannot be stored as `table`, one sentence per place; empty when they can."""
+    """Why values of type `given` cannot be stored as `table`, one sentence per place; empty if they can."""
     types = pa.types
     if given == table or types.is_null(given):
         return []
@@ -93,10 +93,10 @@ def conform(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def whole(array: pa.Array, field: pa.Field) -> pa.Array:
-    """Values of a column that were put together of given and stored ones, as a file can hold them.
+def conformed(array: pa.Array, field: pa.Field) -> pa.Array:
+    """A column that was merged from given and stored values, as a file can hold it.
 
-    `SchemaError` where the column, or a field of a struct in it, is null and must not be: nothing gave it a value.
+    `SchemaError` where the column, or a field of a struct in it, is null and must not be: no side gave it a value.
     """
     _refuse_nulls(field, array, field.name)
     return _rebuilt(array, field.type, field.name, _cast_exactly)
@@ -159,7 +159,7 @@ def _child(
 
 
 def _required(child: pa.Array, absent: pa.Array, where: str, *, missing: bool) -> pa.Array:
-    """A field that must not be null, with a value also where the struct around it is: Parquet's writer asks for one there."""
+    """A field that must not be null, filled where the struct around it is null: Parquet's writer needs a value there."""
     if not child.null_count:
         return child
     _refuse(pc.sum(pc.and_not(child.is_null(), absent)).as_py(), where, missing=missing)

@@ -136,7 +136,7 @@ def is_instant_time(text: str) -> bool:
 def format_instant(ms: int) -> str:
     """The instant time of a moment, given as milliseconds since 1970 UTC."""
     if not 0 <= ms <= _LAST_MS:
-        raise ValueError(f"{ms} ms since 1970 is no instant time: it must lie between the years 1970 and 9999")
+        raise ValueError(f"{ms} ms since 1970 is not an instant time: it must lie between the years 1970 and 9999")
     at = _EPOCH + timedelta(milliseconds=ms)
     # Half the time that strftime takes, for every instant is made here.
     return f"{at.year:04}{at.month:02}{at.day:02}{at.hour:02}{at.minute:02}{at.second:02}{at.microsecond // 1000:03}"

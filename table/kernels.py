@@ -100,7 +100,7 @@ class Kernels(Protocol):
 
     def rewrite(
         self, source: IO[bytes], name: str, file: Any, schema: TableSchema, *,
-        upserts: KeyedRows | None, doomed: DeleteMask | None, ordering_field: str | None,
+        upserts: KeyedRows | None, delete_mask: DeleteMask | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         """Fill a `new_file` with the rows of the base file `name`, changed; see `lakelock.table.merge.rewrite`."""
         ...
@@ -176,10 +176,10 @@ class ArrowKernels:
 
     def rewrite(
         self, source: IO[bytes], name: str, file: BaseFileWriter, schema: TableSchema, *,
-        upserts: Keyed | None, doomed: DeleteMask | None, ordering_field: str | None,
+        upserts: Keyed | None, delete_mask: DeleteMask | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         with BaseFile(source, name) as stored:
-            return rewrite(stored, file, schema, upserts=upserts, doomed=doomed, ordering_field=ordering_field)
+            return rewrite(stored, file, schema, upserts=upserts, delete_mask=delete_mask, ordering_field=ordering_field)
 
 
 ARROW = ArrowKernels()

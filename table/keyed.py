@@ -19,7 +19,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Keyed:
-    """Rows in the table's schema, or with a part of its columns, and, row by row, their record keys."""
+    """Rows with all or some of the table's columns, and their record keys, row by row."""
 
     rows: pa.Table
     keys: pa.ChunkedArray

@@ -127,5 +127,5 @@ def checked_partition(partition: str, source: str) -> str:
 def checked_file_name(name: str, source: str) -> str:
     """`name` if it is one plain path segment, else `CorruptTableError` that names `source`, where it was read."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise CorruptTableError(f"{source} names the file or file id {name!r}, which is no plain name", file=source)
+        raise CorruptTableError(f"{source} names the file or file id {name!r}, which is not a plain name", file=source)
     return name

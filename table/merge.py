@@ -42,10 +42,10 @@ def rewrite(
     schema: TableSchema,
     *,
     upserts: Keyed | None = None,
-    doomed: DeleteMask | None = None,
+    delete_mask: DeleteMask | None = None,
     ordering_field: str | None = None,
 ) -> Counts:
-    """Write the rows of `base` without the `doomed` ones, with `upserts` (one row per key) in place of the rows they match.
+    """Write the rows of `base` that `delete_mask` does not select, with `upserts` (one per key) in place of those they match.
 
     An upsert replaces every stored row of its key unless `ordering_field` says that the stored one is newer (null is the
     oldest, equal means replace); one that matches nothing is appended. Rows that stay keep their commit time and number.
@@ -56,8 +56,8 @@ def rewrite(
     deleted = 0
     for batch in base.stamped_batches(schema, base.batch_rows_within(_BATCH_BYTES)):
         kept = batch
-        if doomed is not None:
-            kept = batch.filter(pc.invert(_mask(doomed, batch)))
+        if delete_mask is not None:
+            kept = batch.filter(pc.invert(_mask(delete_mask, batch)))
             deleted += batch.num_rows - kept.num_rows
         if changes is not None:
             kept = changes.applied(kept)
@@ -71,7 +71,7 @@ _BATCH_BYTES = 64 << 20
 
 
 class _Changes:
-    """Upserts on their way into one file."""
+    """The upserts of one file that are still to be written."""
 
     def __init__(self, upserts: Keyed, writer: BaseFileWriter, ordering_field: str | None) -> None:
         self._rows = upserts.rows.combine_chunks()
@@ -95,7 +95,7 @@ class _Changes:
         return self._replaced(batch, at, source) if len(at) else batch
 
     def append_rest(self) -> int:
-        """Add the upserts that matched no row; how many."""
+        """Add the upserts that matched no row, and return how many."""
         rest = np.flatnonzero(~self._matched)
         everything = Keyed(self._rows, pa.chunked_array([self._keys], type=pa.string()))
         inserts = everything if len(rest) == len(everything) else everything.pick(rest)
@@ -142,5 +142,5 @@ def _retimed(times: pa.DictionaryArray, selected: pa.Array, instant: str) -> pa.
     return pa.DictionaryArray.from_arrays(pc.if_else(selected, code, times.indices), pa.array(values, pa.string()))
 
 
-def _mask(doomed: DeleteMask, batch: pa.Table) -> Any:
-    return pc.fill_null(doomed(batch), False)
+def _mask(delete_mask: DeleteMask, batch: pa.Table) -> Any:
+    return pc.fill_null(delete_mask(batch), False)

@@ -13,24 +13,24 @@ import pyarrow as pa
 
 from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns
-from lakelock.table.fitting import whole
+from lakelock.table.fitting import conformed
 
 
 @dataclass(frozen=True)
 class Lack:
-    """A column, or a field inside one, that rows lack. `unmatched` says why a stored value could not be kept, if so."""
+    """A column, or a field inside one, that rows lack. `unmatched` says why its stored value cannot be kept, if it cannot."""
 
     path: str
     unmatched: str = ""
 
 
 def lacking(table: Iterable[pa.Field], given: Iterable[pa.Field]) -> Iterator[Lack]:
-    """What rows of the columns `given` lack of the columns `table`."""
+    """The columns and fields of `table` that rows with the columns `given` lack."""
     return _lacking(table, given, "", "")
 
 
 def refuse_missing(table: pa.Schema, given: Iterable[pa.Field], missing: MissingColumns) -> None:
-    """Raise `SchemaError`, naming the columns, if an upsert of rows with the columns `given` must not be made."""
+    """Raise `SchemaError`, naming the columns, if rows with the columns `given` must not be upserted."""
     lacks = [] if missing == "null" else list(lacking(table, given))
     if missing != "keep" and lacks:
         names = ", ".join(lack.path for lack in lacks)
@@ -52,7 +52,7 @@ def refuse_missing(table: pa.Schema, given: Iterable[pa.Field], missing: Missing
 
 
 def narrowed(table: pa.Schema, given: pa.Schema) -> pa.Schema:
-    """The columns of `table` that rows of the columns `given` have, and of their structs the fields that these have."""
+    """The columns of `table` that rows with the columns `given` have, with only those fields of structs that they have."""
     there = {field.name: field for field in given}
     return pa.schema([f.with_type(narrowed_type(f.type, there[f.name].type)) for f in table if f.name in there])
 
@@ -69,14 +69,14 @@ def narrowed_type(table: pa.DataType, given: pa.DataType) -> pa.DataType:
 
 
 def updated(stored: pa.Array, given: pa.Array, field: pa.Field) -> pa.Array:
-    """The values of `stored` after an update by those of `given`, whose structs may lack fields: these keep their values.
+    """The values of `stored` after an update by those of `given`, whose structs may lack fields: those keep their values.
 
-    A null struct that is given makes the stored one null; in a struct that was null the other fields are null then, or
-    `SchemaError` where `field`, the column, does not allow that.
+    A given null struct makes the stored one null. Where the stored struct was null, the missing fields are null, or a
+    `SchemaError` if `field`, the column, does not allow that.
     """
     if given.type == stored.type:
         return given
-    return whole(_updated(stored, given), field)
+    return conformed(_updated(stored, given), field)
 
 
 def _updated(stored: pa.Array, given: pa.Array) -> pa.Array:

@@ -110,7 +110,7 @@ class TableProperties:
 
     @property
     def type(self) -> str:
-        """COPY_ON_WRITE (which Hudi assumes where it is not said) or MERGE_ON_READ."""
+        """COPY_ON_WRITE (Hudi's default where it is not written) or MERGE_ON_READ."""
         return self.text("hoodie.table.type", "COPY_ON_WRITE").upper()
 
     @property
@@ -172,7 +172,7 @@ class TableProperties:
 
     @property
     def timezone(self) -> str:
-        """The zone of the instant times: UTC, or LOCAL (which Hudi assumes where it is not said)."""
+        """The zone of the instant times: UTC, or LOCAL (Hudi's default where it is not written)."""
         return self.text("hoodie.table.timeline.timezone", "LOCAL").upper()
 
     @cached_property
@@ -186,7 +186,7 @@ class TableProperties:
         return self.values.get("hoodie.table.create.schema") or None
 
     def differences(self, other: TableProperties) -> frozenset[str]:
-        """The Hudi keys that `other` has otherwise; an empty value is the same as none, and foreign keys do not count."""
+        """The Hudi keys whose values differ in `other`; an empty value equals a missing one, and foreign keys do not count."""
         if self.values == other.values:
             return frozenset()
         keys = {key for key in (*self.values, *other.values) if key.startswith("hoodie.")}
@@ -232,7 +232,7 @@ def _key_generator(record_keys: Sequence[str], partition_fields: Sequence[str]) 
 def _parsed(data: bytes, source: str) -> TableProperties:
     values = parse_java_properties(data, source)
     if not values.get(NAME):
-        raise CorruptTableError(f"{source} has no {NAME}: it is damaged or no table's properties file", file=source)
+        raise CorruptTableError(f"{source} has no {NAME}: it is damaged, or it is not a table's properties file", file=source)
     properties = TableProperties(values)
     stated = values.get(CHECKSUM)
     if stated is not None and stated != str(properties.expected_checksum):

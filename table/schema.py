@@ -46,9 +46,9 @@ _OPAQUE = {b"variant": "a variant", b"geometry": "a geometry", b"geography": "a 
 class TableSchema:
     """The columns of a table in order, without Hudi's five meta columns, as canonical Arrow types.
 
-    Canonical: what `canonical` gives. Columns of tables made here may all hold nulls; those of others as they say.
-    `as_found` is the text of the commit that says so: Avro knows more than Arrow (names of nested records, docs, defaults),
-    and what does not change is said again as it was.
+    Canonical: what `canonical` gives. All columns of tables made here are nullable; columns of other tables are as declared.
+    `as_found` is the text of the commit that it came from: Avro holds more than Arrow (names of nested records, docs,
+    defaults), and a schema that does not change is written again as it was.
     """
 
     arrow: pa.Schema
@@ -70,7 +70,7 @@ class TableSchema:
 
     @classmethod
     def of_commit(cls, text: str) -> TableSchema:
-        """The schema in a commit, whose text later commits repeat."""
+        """The schema in a commit; later commits that do not change it repeat its text."""
         return cls(_from_avro_json(text, "the table's schema").arrow, text)
 
     def to_avro_json(self, table_name: str, *, null_first: bool = True) -> str:
@@ -122,7 +122,7 @@ def _from_avro_json(text: str, source: str) -> TableSchema:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, SchemaError):
             raise
-        raise CorruptTableError(f"{source} is no Avro record schema: {type(error).__name__}: {str(error)[:200]}") from error
+        raise CorruptTableError(f"{source} is not an Avro record schema: {type(error).__name__}: {str(error)[:200]}") from error
     return TableSchema(pa.schema(fields))
 
 
@@ -132,8 +132,8 @@ def check_write(
     """The table's schema after a write of `incoming`, or `SchemaError` naming every column that does not fit.
 
     Columns may come in any order; a type must hold every value of the incoming one without loss; a new column needs
-    `merge_schema` and comes last. A missing one is null where it may be, as rows that are new have no other value for it:
-    an upsert says in `missing` what becomes of the values that are stored, and with "keep" it may lack any column.
+    `merge_schema` and comes last. A missing column is null in new rows, if it may be. For an upsert `missing` says what becomes
+    of the stored values, and with "keep" it may lack any column.
     """
     problems: list[str] = []
     columns = [field for field in incoming if field.name not in META_COLUMNS]
@@ -161,8 +161,8 @@ def check_write(
 
 
 def columns_of_upserts(after: TableSchema, incoming: pa.Schema, missing: MissingColumns) -> TableSchema:
-    """The columns with which rows that passed `check_write` go through an upsert: those that they have, if missing ones are
-    kept, else all that the table has `after` the write."""
+    """The columns that an upsert handles, for rows that passed `check_write`: those that they have, if missing ones are kept,
+    else all that the table has `after` the write."""
     return TableSchema(narrowed(after.arrow, incoming)) if missing == "keep" else after
 
 

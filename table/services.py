@@ -1,4 +1,4 @@
-"""Table services of other writers that concern us: plans to cluster and to clean, and rollbacks as Java has them."""
+"""Table services of other writers that matter here: plans to cluster and to clean, and rollbacks as Java writes them."""
 
 from __future__ import annotations
 

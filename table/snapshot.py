@@ -25,7 +25,7 @@ _NAME = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{17}|[0-9]{14})\.parquet", re.ASCII
 
 
 Names = Callable[[str], frozenset[str]]
-"""Keys of the data files that the commit of an instant names, empty where they cannot be had."""
+"""Keys of the data files that the commit of an instant names; empty if the commit cannot be read."""
 
 
 class DataFile(NamedTuple):
@@ -108,10 +108,10 @@ class Snapshot:
     def of(
         cls, timeline: Timeline, files: Iterable[Listed], replaced: Mapping[FileGroupId, str], names: Names | None = None
     ) -> Snapshot:
-        """The snapshot that a timeline, a listing of the data files and the replaced groups (by which instant) add up to.
+        """The snapshot of a timeline, a listing of the data files, and the replaced groups with the instants that did it.
 
-        List the files after the timeline: then each file of a completed instant is in the listing. `names` is asked only where
-        two files claim to be one slice, of which the commit names one: the other is that of a task that was killed late.
+        List the files after the timeline: then each file of a completed instant is in the listing. `names` is called only where
+        two files claim to be one slice, of which the commit names one: a task that was killed late left the other.
         """
         visible: dict[str, bool] = {}
         newest: dict[tuple[str, str], DataFile] = {}
@@ -209,8 +209,7 @@ def read_snapshot(
 ) -> Snapshot:
     """The snapshot of a timeline, or of its past as of an instant time. One listing, and one read per replacecommit.
 
-    With a `runtime` these are read several at a time, at most `parallel`. Groups whose replacecommit was archived are assumed
-    to be cleaned:
+    With a `runtime` up to `parallel` of these reads run at a time. Groups whose replacecommit was archived count as cleaned:
     Java archives a replacecommit only after the files of its groups are gone.
     """
     if as_of is not None:

@@ -193,6 +193,6 @@ def read_instant(storage: Storage, instant: Instant) -> bytes:
     key = layout.timeline(instant.file_name)
     stored = storage.get(key)
     if stored is None:
-        hint = "somebody archived or removed it just now; run the command again"
+        hint = "somebody has just archived or removed it; run the command again"
         raise CorruptTableError(f"{key} is in the timeline but cannot be read", hint=hint, file=key)
     return stored.data

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 PATIENT_S = 120.0
@@ -22,6 +23,11 @@ def eventually(what: Callable[[], Any], within_s: float = PATIENT_S, *, saying: 
     return found
 
 
+def kept_s(looks: Iterable[float]) -> float:
+    """How long nobody let a thread run that looked at the clock at these times and wanted to each `_LOOK_EACH_S`."""
+    return sum(max(0.0, after - before - 2 * _LOOK_EACH_S) for before, after in pairwise(looks))
+
+
 class Stopwatch:
     """`with Stopwatch() as watch`: what a block took, without the time that the machine kept from this process.
 
@@ -30,24 +36,23 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        self._kept_s = 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="stopwatch", daemon=True)
 
     def __enter__(self) -> Stopwatch:
-        self._began_s = time.monotonic()
+        self._looks = [time.monotonic()]
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.wall_s = time.monotonic() - self._began_s
+        ended_s = time.monotonic()
         self._over.set()
         self._thread.join()
-        self.took_s = self.wall_s - self._kept_s
+        # The block may go on before the thread does: what was kept from both of them counts up to the end of the block.
+        looks = [*(look for look in self._looks if look < ended_s), ended_s]
+        self.wall_s = ended_s - looks[0]
+        self.took_s = self.wall_s - kept_s(looks)
 
     def _tick(self) -> None:
-        while True:
-            asked_s = time.monotonic()
-            if self._over.wait(_LOOK_EACH_S):
-                return
-            self._kept_s += max(0.0, time.monotonic() - asked_s - 2 * _LOOK_EACH_S)
+        while not self._over.wait(_LOOK_EACH_S):
+            self._looks.append(time.monotonic())

@@ -95,7 +95,7 @@ class Asked:
         try:
             fields = JsonObject.parse(data)
             writer = WriterIdentity.from_dict(fields.child("writer").fields)
-            return cls(name, request_of(fields), stat.czxid, stat.ctime, writer, fields.whole("leaseMs", at_least=1) / 1000)
+            return cls(name, request_of(fields), stat.czxid, stat.ctime, writer, fields.integer("leaseMs", at_least=1) / 1000)
         except ValueError:
             request = lock_request(shared=[TABLE]) if _is_shared(name) else lock_request(exclusive=[TABLE])
             return cls(name, request, stat.czxid, stat.ctime)

@@ -13,7 +13,7 @@ from lakelock.providers.zookeeper.session import Sight, ZooKeeperSession
 from lakelock.providers.zookeeper.waiter import SessionWaiter, Within
 
 _TRIES = 5
-_MANY_QUEUES = 10_000
+MANY_QUEUES = 10_000
 """More resources than this are not remembered: whoever adds some removes twice as many that nobody uses."""
 
 
@@ -128,7 +128,7 @@ class DataWaiter(SessionWaiter):
         missing = {f"{self._base}/{name}": b"" for name in mine - there}
         if missing:
             self.session.ask(within(), unless(("NodeExistsError",), creating(missing, ephemeral=False)))
-        if len(there) > _MANY_QUEUES:
+        if len(there) > MANY_QUEUES:
             # Only queues without nodes can be removed; whoever needs one just then creates it again.
             unused = sorted(there - mine)
             first = int(self._runtime.random() * len(unused))

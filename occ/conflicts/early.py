@@ -1,9 +1,9 @@
-"""Early conflict detection: claims of file groups, and beside them one look at what was decided since the transaction began.
+"""Early conflict detection: claims of file groups, and one look at what was decided since the transaction began.
 
 A writer that finished meanwhile has removed its claims, but its decision is in the log. Together the two leave no gap: a claim
 is removed only after its owner's decision is there.
 
-Other engines make no claims. On a table where any was met, the markers of those at work are looked at, too.
+Other engines make no claims. On a table that they write to, the markers of their live writers are read, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def claim_groups(
 
 
 def early_conflict(table: OpenTable, baseline: Baseline, mine: Footprint, refused: Sequence[Refusal]) -> Conflict | None:
-    """The first of all that can be known before anything is written: claims, decisions, other engines, their plans."""
+    """The first conflict that can be known before anything is written: claims, decisions, other engines, their plans."""
     return (
         (conflict_of(refused, mine.party) if refused else None)
         or window_conflict(table, baseline, mine)
@@ -56,9 +56,9 @@ def window_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> Co
 
 
 def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> Conflict | None:
-    """A conflict with another engine's writer that is at one of these file groups, or has committed it since the baseline.
+    """A conflict with another engine's writer that is rewriting one of these file groups, or has since the baseline.
 
-    No request where no other engine was met; else two listings, and one for each of its live writers.
+    No request where no other engine is known to write; else two listings, and one for each of its live writers.
     """
     if not table.observed.foreign_writers:
         return None

@@ -1,4 +1,4 @@
-"""What a transaction touched, and the names under which its commit tells so.
+"""What a transaction touched, and the keys under which its commit records it.
 
 What Hudi has no field for travels in `extraMetadata` under keys that start with `lakelock.`; a foreign commit without them
 is judged conservatively.
@@ -49,7 +49,7 @@ class AppTransaction:
     def from_extra(cls, extra: Mapping[str, str]) -> AppTransaction | None:
         try:
             values = JsonObject.parse(extra[APPLICATION])
-            return cls(values.text("id"), values.whole("version"))
+            return cls(values.text("id"), values.integer("version"))
         except (KeyError, ValueError):
             return None
 

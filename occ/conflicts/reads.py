@@ -1,4 +1,4 @@
-"""What a transaction read, in the form in which a commit can ask: does what others changed concern it?"""
+"""What a transaction read, in a form that lets the commit ask: do the changes of others concern it?"""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def key(mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[Fil
 
 
 def _at_stake(mine: Footprint, other: CommitSummary, kind: ReadKind) -> list[Read]:
-    """My reads of a kind, none beside what only moved rows."""
+    """My reads of a kind; none if the other only moved rows."""
     return [] if other.changes_no_row else [read for read in mine.reads if read.kind is kind]
 
 
@@ -123,8 +123,8 @@ def _added(rule: ConflictRule, read: Read, other: CommitSummary) -> list[FileChe
 
 
 def _changed(rule: ConflictRule, read: Read, mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[FileCheck]:
-    """Of a rewritten file group both its files matter: the old one tells what I may have read, the new one what I would read
-    now. File groups that I rewrite myself need no look: the file-group rule has judged them.
+    """Both files of a rewritten file group matter: the old one shows what I may have read, the new one what I would read now.
+    File groups that I rewrite myself are left out: the file-group rule has judged them.
     """
     changed: list[DataFile] = []
     for group in sorted(other.touched - mine.touched):  # so that the same run asks the same requests

@@ -1,4 +1,4 @@
-"""A commit as rules and people look at it, whichever engine made it and however its metadata is stored.
+"""A commit as rules and people see it, whichever engine made it and however its metadata is stored.
 
 It is derived from commit metadata, so that a Java writer's commits can be judged like our own.
 """
@@ -68,16 +68,16 @@ class CommitSummary:
     saw: str = ""
     """The newest completion time in its baseline."""
     newest_foreign: str = ""
-    """The newest commit of another engine that its writer had met."""
+    """The newest commit of another engine that its writer knew of."""
     schema_json: str = ""
-    """The table's Avro schema as of this commit, if it tells."""
+    """The table's Avro schema as of this commit, if it holds one."""
     tag: str = ""
     write_id: str = ""
     took_s: float | None = None
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
-        """The file groups, there before, that it rewrote or replaced."""
+        """The existing file groups that it rewrote or replaced."""
         return self.rewritten | self.replaced
 
     @classmethod

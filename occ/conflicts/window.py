@@ -11,7 +11,7 @@ from collections.abc import MutableMapping, Sequence
 from lakelock.errors import CorruptTableError
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.decisions import Decision, DecisionKind
+from lakelock.occ.decisions import Decision, Resolution, resolve
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.archive import covered_by_archive
@@ -30,7 +30,7 @@ def commits_since(
 
     `known` keeps what was read before: a commit's bytes never change.
     """
-    decided = {d.instant: d for d in decisions if d.kind is DecisionKind.COMMIT}
+    decided = {d.instant: d for d in decisions if resolve(d) is Resolution.COMMITTED}
     fresh: list[str] = [i for i in decided if not baseline.saw(i) and i != baseline.instant]
     for instant, decision in decided.items():
         if instant in fresh and instant not in known:

@@ -1,10 +1,10 @@
-"""Writers of another engine that have taken their instant, and not yet looked at the table.
+"""Writers of another engine that have taken their instant, but have not read the timeline yet.
 
 Java Hudi takes its instant and shows it in the timeline under the lock (1.2.0, `startCommit`), and only then notes what is
 committed: a few tenths of a second later, more on a busy machine. A commit in between, by an instant that is later than
-Java's, is one that Java has seen: it builds on it, finds no conflict, and readers, who take the slice with the greatest
+Java's, is part of Java's snapshot: Java builds on it and finds no conflict, and readers, who take the slice with the greatest
 requested time, never see what Java wrote there. Java's own writers take longer than that for a commit; lakelock does not.
-So whoever holds the lock, and finds such an instant before its own, lets go of the lock until that writer has looked.
+So a committer that holds the lock and finds such an instant before its own releases the lock until that writer has read it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LateStarter:
         return self.instant.requested
 
     def answer(self, mine: Footprint) -> None:
-        """Return when it has come further or is gone, or at `until_s`, a monotonic time, after which it must have looked."""
+        """Return when it has gone on or is gone, at the latest at `until_s`, a monotonic time, when it must have looked."""
         runtime = self.table.runtime
         while runtime.monotonic_s() < self.until_s and self.instant in self.table.timeline().pending:
             runtime.sleep(PAUSE_S)
@@ -44,9 +44,8 @@ class LateStarter:
 def late_starters(table: OpenTable, timeline: Timeline, own: str, answered: Container[object]) -> list[LateStarter]:
     """Those before `own` in a timeline that was read under the lock, except the `answered` ones.
 
-    No request unless somebody stands there of whom it is not known that lakelock is writing; then one listing, and for
-    writers of another engine the storage's time: one of them that showed its instant
-    `heartbeat.foreign_start_s` ago has looked.
+    No request if all of them are known to be lakelock's; else one listing, and for writers of another engine the storage's
+    time: a writer that showed its instant `heartbeat.foreign_start_s` ago has looked.
     """
     started = [i for i in timeline.pending if i.state is State.REQUESTED and i.requested < own]
     unknown = [i for i in started if i.requested not in answered and i.requested not in table.observed.known_ours]

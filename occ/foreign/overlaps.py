@@ -1,7 +1,7 @@
-"""Did the lock keep apart what it should have: pairs of commits that rewrote one file group without knowing of each other.
+"""Overlaps, which the lock should have prevented: pairs of commits that rewrote one file group without knowing of each other.
 
 Between lakelock's writers the decision log excludes that. With another engine in the mix only the lock does, and a writer
-that takes no lock, or another one, is noticed here: too late to prevent it, but never in silence.
+that takes no lock, or another one, is noticed here: too late to prevent it, but never silently.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Ma
     try:
         window = commits_since(table.storage, baseline, table.timeline(), (), dict(known))
     except LakelockError as error:
-        problem = f"committed, but it could not be checked whether the lock kept other engines out: {error.message}"
+        problem = f"committed, but whether the lock kept other engines out could not be checked: {error.message}"
         table.emit(EventKind.ALERT, decision.instant, decision.operation, problem=problem)
         return
     for overlap in overlaps([mine, *window]):

@@ -47,7 +47,7 @@ def planned_cleaning(table: OpenTable, baseline: Baseline, timeline: Timeline, m
                 Party(cleaning.requested, "clean", completion=cleaning.completion),
                 sorted(both),
                 detail="the other engine's cleaner removes the folder of this partition, which was empty when it looked. "
-                "Should this go on, let the other engine finish its cleaning: hoodie.clean.automatic",
+                "If this happens again, let the other engine finish its cleaning: hoodie.clean.automatic",
             )
             return replace(conflict, retry_helps=True)
     return None

@@ -1,7 +1,7 @@
-"""SINGLE_WRITER mode takes no lock, so it looks out for the second writer that must not be there, and names it.
+"""SINGLE_WRITER mode takes no lock, so it looks for a second writer, which must not exist, and names it.
 
-At the beginning a live other writer is an error: nothing was done yet. One that is found at the commit is an alert: by then
-the work is done, and the decision log keeps the table right also between writers that take no lock.
+When a transaction begins, another live writer is an error: nothing was done yet. One that is found at the commit is an alert:
+by then the work is done, and the decision log keeps the table right even between writers that take no lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakelock.table.timeline import Timeline
 
 
 def live_others(table: OpenTable, timeline: Timeline, own: str = "") -> list[Party]:
-    """The writers other than this one whose transactions are pending and who are not proven dead. Free where none is."""
+    """The other writers whose transactions are pending and who are not proven dead. No request if nothing else is pending."""
     others = [instant for instant in timeline.pending if instant.requested != own]
     if not others:
         return []

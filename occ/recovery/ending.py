@@ -1,4 +1,4 @@
-"""How a transaction ends: what becomes of the files that it wrote, and what it may say of itself."""
+"""How a transaction ends: what becomes of the files that it wrote, and which outcome it may report."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class TransactionState(Enum):
 
 
 def remove_uncounted(storage: Storage, markers: MarkerSet, files: tuple[str, ...]) -> None:
-    """Remove the files of failed and doubled tasks, of which one may still be at work.
+    """Remove the files of failed and speculative task attempts, of which some may still be running.
 
-    Such a task looks for its marker once its file is complete: the file is there before the last removal, or the
-    marker was gone before that look.
+    Such an attempt checks its marker once its file is complete. Either the file exists before the last removal, or the
+    marker is gone before that check.
     """
     storage.delete(files)
     if files:
@@ -42,8 +42,8 @@ def remove_uncounted(storage: Storage, markers: MarkerSet, files: tuple[str, ...
 def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool) -> TransactionState:
     """Remove what a transaction wrote. Never raises for storage: what is left, the next writer removes.
 
-    Where it may be committed, for all that its `own` process knows, the log tells, and nobody before it. `disturbed`: others
-    may have removed markers before the files that they announce were written.
+    Where it may be committed, for all that its `own` process knows, only the log decides what it was. `disturbed`: others may
+    have removed markers before the files that they announce were written.
     """
     certain = not own.may_be_committed
     if certain:
@@ -64,7 +64,7 @@ def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, distur
 
 
 def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, claimed: Iterable[FileGroupId]) -> None:
-    """After the commit: heartbeat, markers and claims go in one request; what stays is swept by the next writer."""
+    """After the commit: remove heartbeat, markers and claims in one request. The next writer sweeps what remains."""
     leftovers = [layout.heartbeat(instant), *markers.keys, *map(layout.claim, sorted(claimed))]
     try:
         table.storage.delete(leftovers)
@@ -75,7 +75,7 @@ def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, 
 
 
 def outcome_unknown(table: OpenTable, instant: str, operation: str, cause: Exception) -> CommitOutcomeUnknown:
-    """The answer that is always true: the log will tell. Whoever comes next publishes the commit if it was decided."""
+    """The answer that is true in any case: the log will tell. The next writer publishes the commit if it was decided."""
     reason = cause.message if isinstance(cause, LakelockError) else f"{type(cause).__name__}: {cause}"
     table.emit(EventKind.OUTCOME_UNKNOWN, instant, operation, cause=reason)
     return CommitOutcomeUnknown(

@@ -1,4 +1,4 @@
-"""Finishing or removing what dead writers left, and collecting old decisions. Run by every writer on its way."""
+"""Finishing or removing what dead writers left, and collecting old decisions. Every writer does this as it goes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, finish_rollbacks, record_gone, roll_back
+from lakelock.occ.recovery.strays import remove_strays
 from lakelock.occ.steps import Step, reached
-from lakelock.occ.strays import remove_strays
 from lakelock.table import layout
 from lakelock.table.instants import Action
 from lakelock.table.timeline import Timeline
@@ -39,7 +39,7 @@ def find_dead(
 ) -> list[tuple[str, Action | None, Liveness]]:
     """Instants whose writer is proven dead: pending ones, and finished ones that were not tidied up. One listing.
 
-    `patient`: those of another engine are left to that engine for a while.
+    `patient`: instants of another engine are left to that engine for a while.
     """
     judged = judge_all(
         table.storage,
@@ -66,11 +66,11 @@ def find_dead(
 def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, patient: bool = True) -> list[Reaped]:
     """Roll back, or publish if decided, every pending instant of a dead writer, and tidy up after finished ones.
 
-    Rollbacks that the dead did not complete are completed.
+    Rollbacks that dead writers did not complete are completed.
 
-    One writer that cannot be reaped (its files cannot be deleted, say) does not keep the others waiting: it is reported
-    as an alert and tried again by the next one. But a lock that cannot be had is waited for once: each of the others would
-    take as long, and so whoever reaps on the way to something else.
+    A writer that cannot be reaped (its files cannot be deleted, say) does not hold up the others: it raises an alert, and
+    the next reaper tries again. But if the lock cannot be acquired, this returns: every other instant would wait for it as
+    long, and so would the caller, who came for something else.
     """
     reaped: list[Reaped] = []
     timeline = timeline or table.timeline()
@@ -79,8 +79,8 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
         operation = record.operation if record else "write"
         who = str(record.writer) if record else "another Hudi writer"
         try:
-            victim = RollbackTarget(instant, action or Action.COMMIT, operation, liveness.evidence)
-            outcome = _reap_one(table, instant, action, victim, ours=record is not None)
+            target = RollbackTarget(instant, action or Action.COMMIT, operation, liveness.evidence)
+            outcome = _reap_one(table, instant, action, target, ours=record is not None)
         except LakelockError as error:
             table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
             if isinstance(error, LockTimeout | ProviderUnavailable):
@@ -95,33 +95,35 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
     return reaped
 
 
-def _reap_one(table: OpenTable, instant: str, action: Action | None, victim: RollbackTarget, *, ours: bool) -> RollbackOutcome:
+def _reap_one(table: OpenTable, instant: str, action: Action | None, target: RollbackTarget, *, ours: bool) -> RollbackOutcome:
     """Roll back or finish one instant. `action` is None if it was not pending when the timeline was listed."""
     if action is None:
         now = table.timeline()
         # The heartbeats were listed after the timeline: it may have begun since, and then only a decision may withdraw it.
         action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
-        victim = replace(victim, action=action or victim.action)
-    outcome = roll_back(table, victim, yields=True) if action is not None else _finished(now, instant)
+        target = replace(target, action=action or target.action)
+    outcome = roll_back(table, target, yields=True) if action is not None else _finished(now, instant)
     if action is None and outcome is RollbackOutcome.GONE and ours:
-        record_gone(table, victim, now)
-    if outcome not in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
-        remove_leftovers(table, instant, committed=outcome is RollbackOutcome.COMMITTED)
+        record_gone(table, target, now)
+    if outcome in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
+        return outcome
+    if action is not None:
+        now = table.timeline()
+    remove_leftovers(table, now, instant, committed=outcome is RollbackOutcome.COMMITTED)
     if outcome is RollbackOutcome.COMMITTED and action is not None:
-        done = table.timeline().write_at(instant)
+        done = now.write_at(instant)
         if done is not None and done.action != action:
-            # It wanted the time of somebody else's commit, gave it up, and could not remove its pending files.
+            # It took the time of somebody else's commit, gave it up, and could not remove its pending files.
             table.storage.delete([inflight_key(instant, action), requested_key(instant, action)])
     return outcome
 
 
 def sweep(table: OpenTable) -> int:
-    """Remove markers and claims of instants that are over, such as those that arrived late; how many instants had markers.
+    """Remove markers and claims of finished instants, such as those that arrived late; how many instants had markers.
 
-    With the markers of a committed instant go the files that they announce and the commit does not name (`strays.py`).
-
-    They are listed before the heartbeats and the timeline: whoever has begun since is not mistaken for finished. A claim that
-    somebody takes over meanwhile may go with them: it is advice only.
+    Files that the markers of a committed instant announce and its commit does not name are removed, too (`strays.py`).
+    Markers and claims are listed before the heartbeats and the timeline, so a writer that has begun since is not mistaken for
+    a finished one. A claim that somebody takes over meanwhile may be removed as well: claims are only advice.
     """
     folder = len(layout.TEMP) + 1
     marked = {item.key[folder:].partition("/")[0] for item in table.storage.list(layout.TEMP)}
@@ -132,7 +134,7 @@ def sweep(table: OpenTable) -> int:
     strays = sorted(marked - beating - active)
     for instant in strays:
         try:
-            remove_leftovers(table, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
+            remove_leftovers(table, timeline, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
         except CorruptTableError as error:
             problem = f"its markers stay, because its commit cannot be read: {error.message}"
             table.emit(EventKind.ALERT, instant, problem=problem)
@@ -142,7 +144,7 @@ def sweep(table: OpenTable) -> int:
 
 
 def _sweep_probes(table: OpenTable) -> None:
-    """Remove the objects that somebody wrote to ask the storage for its time or its manners, and could not remove."""
+    """Remove old probes: objects that somebody wrote to measure the storage's clock or to check it, and could not remove."""
     probes = list(table.storage.list(layout.PROBES))
     if probes:
         now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
@@ -150,17 +152,17 @@ def _sweep_probes(table: OpenTable) -> None:
 
 
 def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:
-    """Of an instant that is not pending. One listing must do: what is old enough for the archive keeps its data if in doubt."""
+    """The outcome of an instant that is not pending, by one listing: one old enough for the archive counts as committed."""
     committed = shown_fate(timeline, instant) is InstantFate.COMMITTED
     return RollbackOutcome.COMMITTED if committed else RollbackOutcome.GONE
 
 
-def remove_leftovers(table: OpenTable, instant: str, *, committed: bool) -> None:
-    """Remove the markers, claims and heartbeat of an instant that is finished; of its data what did not commit."""
+def remove_leftovers(table: OpenTable, timeline: Timeline, instant: str, *, committed: bool) -> None:
+    """Remove the markers, claims and heartbeat of a finished instant, and the data files that did not commit."""
     left = find_leftovers(table.storage, instant, table.runtime, data=not committed, parallel=table.parallel_requests)
     if not committed:
         table.storage.delete(left.data_files)
-    stay = remove_strays(table, instant) if committed and left.markers else frozenset()
+    stay = remove_strays(table, timeline, left.announced) if committed else frozenset()
     table.storage.delete([key for key in left.control_files if key not in stay])
 
 
@@ -168,8 +170,8 @@ def collect(table: OpenTable) -> int:
     """Delete old decisions that nobody needs any more; how many.
 
     Not beyond what a live transaction noted as its head, and never the head itself: only that can await publication. A rollback
-    need not be complete: its writer's window has a hole then, and whoever finds it pending decides once more.
-    The boundary is raised before anything is deleted: whoever lists a hole reads the boundary afterwards.
+    need not be complete: its writer then finds a hole in its window, and whoever finds the instant pending decides once more.
+    The boundary is raised before anything is deleted: whoever sees a hole in a listing reads the boundary afterwards.
     """
     view = table.log.look(newest=0)
     judged = judge_all(

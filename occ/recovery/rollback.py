@@ -2,7 +2,7 @@
 
 A rollback by somebody else first takes a decision in the log; only then are data files deleted, then markers and the
 pending timeline files, then the completed rollback is recorded, and last the heartbeat goes. It can be killed anywhere and
-run again by anyone. Heartbeat and record keep others from the instant's time: what was told of it is true for ever.
+run again by anyone. Heartbeat and record keep others from reusing the instant, so what was reported about it stays true.
 The instant's own transaction may skip the decision as long as it has never tried to decide: nobody else could commit it.
 """
 
@@ -18,7 +18,7 @@ from lakelock.events import EventKind
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
-from lakelock.occ.decisions import Decision, DecisionKind, decided_for
+from lakelock.occ.decisions import Decision, DecisionKind, Resolution, decided_for, resolve
 from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head, publish
@@ -49,50 +49,50 @@ class RollbackTarget:
     evidence: str = ""
 
 
-def roll_back(table: OpenTable, victim: RollbackTarget, *, yields: bool = False) -> RollbackOutcome:
-    """Decide, then remove what `victim` left. Returns COMMITTED, with the commit published, if it had been decided.
+def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False) -> RollbackOutcome:
+    """Decide, then remove what `target` left. Returns COMMITTED, with the commit published, if the commit was decided before.
 
-    `yields`: LEFT when another engine is at the same rollback. Where other engines write, the lock is held to the end, so
-    that they see all of it or nothing: Java fails when what it is about to remove vanishes meanwhile.
+    `yields`: LEFT if another engine is doing the same rollback. Where other engines write, the lock is held to the end, so
+    that they see all of it or nothing: Java fails when what it is about to remove vanishes.
     """
     shared = table.observed.foreign_writers
     with ExitStack() as held:
-        held.enter_context(table.locked(victim.instant, "ROLLBACK"))
-        outcome = _decide(table, victim, yields=yields)
+        held.enter_context(table.locked(target.instant, "ROLLBACK"))
+        outcome = _decide(table, target, yields=yields)
         if not shared:
             held.close()
         if outcome is RollbackOutcome.ROLLED_BACK:
             reached(Step.ROLLBACK_DECIDED)
-            clean_up(table, victim)
+            clean_up(table, target)
     return outcome
 
 
-def _decide(table: OpenTable, victim: RollbackTarget, *, yields: bool) -> RollbackOutcome:
+def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> RollbackOutcome:
     """Put a rollback decision for the instant, unless it is decided already. Hold the table's lock."""
     for _ in range(table.settings.decisions.slot_attempts):
         before = table.log.boundary()
         timeline = table.timeline()
-        fate = fate_of(table, victim.instant, timeline)
+        fate = fate_of(table, target.instant, timeline)
         if fate is not InstantFate.PENDING:
             return RollbackOutcome.COMMITTED if fate is InstantFate.COMMITTED else RollbackOutcome.GONE
         view = table.log.look(newest=None)
         if view.boundary != before:
             continue
-        decided = decided_for(victim.instant, view.decisions)
-        if decided is not None and decided.kind is DecisionKind.COMMIT:
+        decided = decided_for(target.instant, view.decisions)
+        if decided is not None and resolve(decided) is Resolution.COMMITTED:
             publish(table, decided, timeline)
             return RollbackOutcome.COMMITTED
         if decided is not None:
             return RollbackOutcome.ROLLED_BACK
-        if yields and _is_underway(table, timeline, victim.instant):
+        if yields and _is_underway(table, timeline, target.instant):
             return RollbackOutcome.LEFT
         finish_head(table, view, timeline)
         number = view.head + 1
         record = Decision(
             number=number,
             kind=DecisionKind.ROLLBACK,
-            instant=victim.instant,
-            action=victim.action.value,
+            instant=target.instant,
+            action=target.action.value,
             write_id=table.runtime.uuid(),
             writer=table.writer,
             operation="ROLLBACK",
@@ -100,14 +100,14 @@ def _decide(table: OpenTable, victim: RollbackTarget, *, yields: bool) -> Rollba
         made = table.log.decide(record)
         if made is Created.UNKNOWN:
             raise StorageUnavailable(
-                f"no answer whether the rollback of {victim.instant} is decided; nothing was deleted",
+                f"it is not known whether the rollback of {target.instant} is decided; nothing was deleted",
                 hint="run again when the storage answers: lakelock markers reap",
             )
-        # A number at or below the boundary was used before and collected: this record means nothing.
+        # A number at or below the boundary was used and collected before, so this record means nothing.
         if made is Created.OURS and table.log.boundary() < number:
             return RollbackOutcome.ROLLED_BACK
     raise TransactionError(
-        f"others took each decision number that was tried for the rollback of {victim.instant}",
+        f"others took each decision number that was tried for the rollback of {target.instant}",
         hint="run again when fewer writers commit: lakelock markers reap",
     )
 
@@ -121,45 +121,45 @@ def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
     return any(not judged[r.requested].is_mine_to_reap for r in rollbacks if r.requested in judged)
 
 
-def clean_up(table: OpenTable, victim: RollbackTarget, *, everywhere: bool = False) -> None:
+def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = False) -> None:
     """Remove every trace of a rolled back instant and record the rollback. Idempotent; call it only after the decision.
 
-    `everywhere`: look for its data in the whole table, because its markers may be incomplete.
+    `everywhere`: search the whole table for its data, because its markers may be incomplete.
     """
-    left = find_leftovers(table.storage, victim.instant, table.runtime, everywhere=everywhere, parallel=table.parallel_requests)
+    left = find_leftovers(table.storage, target.instant, table.runtime, everywhere=everywhere, parallel=table.parallel_requests)
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
     table.storage.delete([*left.markers, *left.claims])
     reached(Step.ROLLBACK_MARKERS_DELETED)
-    table.storage.delete([inflight_key(victim.instant, victim.action)])
+    table.storage.delete([inflight_key(target.instant, target.action)])
     reached(Step.ROLLBACK_INFLIGHT_DELETED)
-    table.storage.delete([requested_key(victim.instant, victim.action)])
+    table.storage.delete([requested_key(target.instant, target.action)])
     reached(Step.ROLLBACK_PENDING_DELETED)
-    _record(table, victim, left.by_partition)
+    _record(table, target, left.by_partition)
     reached(Step.ROLLBACK_RECORDED)
     # As long as the heartbeat is there, the next writer sees at once who is dead, and nobody takes the instant's time.
     table.storage.delete([left.heartbeat])
-    table.emit(EventKind.ROLLED_BACK, victim.instant, victim.operation, files=len(left.data_files), evidence=victim.evidence)
+    table.emit(EventKind.ROLLED_BACK, target.instant, target.operation, files=len(left.data_files), evidence=target.evidence)
 
 
-def record_gone(table: OpenTable, victim: RollbackTarget, timeline: Timeline) -> None:
+def record_gone(table: OpenTable, target: RollbackTarget, timeline: Timeline) -> None:
     """Record the rollback of an instant that is gone, unless it is recorded: whoever removed it died in between."""
-    if not is_rolled_back(table, timeline, victim.instant):
-        _record(table, victim, {})
+    if not is_rolled_back(table, timeline, target.instant):
+        _record(table, target, {})
 
 
-def _record(table: OpenTable, victim: RollbackTarget, files: Mapping[str, tuple[str, ...]]) -> None:
+def _record(table: OpenTable, target: RollbackTarget, files: Mapping[str, tuple[str, ...]]) -> None:
     """Write the rollback instant that tells Hudi's tools what happened: requested, inflight, completed.
 
-    It is written in one go when the victim's files are gone, so a crash leaves the victim pending or its heartbeat, which the
+    It is written in one go when the target's files are gone, so a crash leaves the target pending or its heartbeat, which the
     next writer reaps, or at worst this record half written, which `finish_rollbacks` completes.
-    It is later than the victim, whatever the clocks say: a later rollback in the timeline keeps others from the victim's time.
+    It is later than the target, whatever the clocks say: a later rollback in the timeline keeps others from the target's time.
     """
     began_ms = table.runtime.now_ms()
-    plan = RollbackPlan(victim.instant, victim.action.value, files, table.storage.uri)
-    instant = victim.instant
+    plan = RollbackPlan(target.instant, target.action.value, files, table.storage.uri)
+    instant = target.instant
     for _ in range(table.settings.decisions.slot_attempts):
-        # Later than what was tried, too: a time that is taken may show nowhere, even where it is taken by a lost reply of mine.
+        # Later than every time that was tried: a taken time may show nowhere, as when the reply to my own request was lost.
         instant = later_than(table.runtime.now_ms(), max(instant, table.timeline().newest_time))
         requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
         # Java takes over a pending rollback, also one that is only being recorded, unless it has a fresh heartbeat.
@@ -169,7 +169,7 @@ def _record(table: OpenTable, victim: RollbackTarget, files: Mapping[str, tuple[
             break
     else:
         raise TransactionError(
-            f"others took each time that was tried for the record of the rollback of {victim.instant}",
+            f"others took each time that was tried for the record of the rollback of {target.instant}",
             hint="run again when fewer writers commit: lakelock markers reap",
         )
     reached(Step.ROLLBACK_PLANNED)
@@ -189,11 +189,10 @@ def _complete(table: OpenTable, rollback: str, plan: RollbackPlan, took_ms: int)
 
 
 def finish_rollbacks(table: OpenTable, timeline: Timeline) -> int:
-    """Complete the records of rollbacks that were carried out, but whose writer died before it could say so; how many.
+    """Complete the records of rollbacks that were carried out, but whose writer died before it completed the record; how many.
 
-    Such a record names an instant that is gone from the timeline, and is older than a dead writer's heartbeat: whoever
-    rolls back, Java too, needs a few requests for what is left to do then. A rollback whose instant still is there is none
-    of these: its instant is reaped.
+    Such a record names an instant that is gone from the timeline, and is older than a dead writer's heartbeat: a live writer,
+    of any engine, would have needed only a few more requests. If the instant is still there, it is reaped instead.
     """
     unfinished = [r for r in timeline.rollbacks if r.state is not State.COMPLETED]
     if not unfinished:
@@ -211,7 +210,7 @@ def finish_rollbacks(table: OpenTable, timeline: Timeline) -> int:
             continue
         with table.locked(rollback.requested, "ROLLBACK"):
             now = table.timeline()
-            # Java shows by a heartbeat that it is at this rollback, and looks whether it is complete before it starts one.
+            # Java shows by a heartbeat that it is carrying out this rollback, and checks first whether it is complete.
             taken = table.storage.get(layout.heartbeat(rollback.requested)) is not None
             if not taken and rollback in now.rollbacks and now.state_of(plan.target_instant) is None:
                 _complete(table, rollback.requested, plan, 0)

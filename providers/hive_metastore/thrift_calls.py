@@ -100,14 +100,14 @@ class Calls:
         self._number = 0
 
     def set_ugi(self, user: str) -> None:
-        self._call("set_ugi", ((1, _STRING, user), (2, _LIST, (_STRING, []))))
+        self.call("set_ugi", ((1, _STRING, user), (2, _LIST, (_STRING, []))))
 
     def get_config_value(self, name: str, default: str) -> str:
-        return str(self._call("get_config_value", ((1, _STRING, name), (2, _STRING, default))))
+        return str(self.call("get_config_value", ((1, _STRING, name), (2, _STRING, default))))
 
     def get_delegation_token(self, owner: str, renewer: str) -> str:
         """A token for `hive_metastore.delegation_token`; only over a connection that Kerberos logged in."""
-        return str(self._call("get_delegation_token", ((1, _STRING, owner), (2, _STRING, renewer))))
+        return str(self.call("get_delegation_token", ((1, _STRING, owner), (2, _STRING, renewer))))
 
     def lock(
         self, database: str, table: str, *, user: str, host: str, agent: str, parts: Sequence[Part] = ((EXCLUSIVE, None),)
@@ -115,24 +115,24 @@ class Calls:
         """Ask for all these locks in a table; an EXCLUSIVE one on the table itself in the bytes of Java Hudi. Twice is two."""
         components = [_component(database, table, *part) for part in parts]
         request = (1, _LIST, (_STRUCT, components)), (3, _STRING, user), (4, _STRING, host), (5, _STRING, agent)
-        return _lock_answer(self._call("lock", ((1, _STRUCT, request),)))
+        return _lock_answer(self.call("lock", ((1, _STRUCT, request),)))
 
     def check_lock(self, lock_id: int) -> LockAnswer:
-        return _lock_answer(self._call("check_lock", ((1, _STRUCT, ((1, _I64, lock_id),)),)))
+        return _lock_answer(self.call("check_lock", ((1, _STRUCT, ((1, _I64, lock_id),)),)))
 
     def heartbeat(self, lock_id: int) -> None:
-        self._call("heartbeat", ((1, _STRUCT, ((1, _I64, lock_id), (2, _I64, 0))),))
+        self.call("heartbeat", ((1, _STRUCT, ((1, _I64, lock_id), (2, _I64, 0))),))
 
     def unlock(self, lock_id: int) -> None:
-        self._call("unlock", ((1, _STRUCT, ((1, _I64, lock_id),)),))
+        self.call("unlock", ((1, _STRUCT, ((1, _I64, lock_id),)),))
 
     def show_locks(self, database: str, table: str) -> list[LockRow]:
         """All requests for this table, waiting ones too, by id."""
-        answer = self._call("show_locks", ((1, _STRUCT, ((1, _STRING, database), (2, _STRING, table))),))
+        answer = self.call("show_locks", ((1, _STRUCT, ((1, _STRING, database), (2, _STRING, table))),))
         rows = [_row(each) for each in _get(answer, 1, list, [])]
         return sorted((row for row in rows if (row.database, row.table) == (database, table)), key=lambda row: row.lock_id)
 
-    def _call(self, name: str, arguments: Fields) -> object:
+    def call(self, name: str, arguments: Fields) -> object:
         from thrift.Thrift import TException
 
         try:

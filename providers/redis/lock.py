@@ -187,7 +187,7 @@ def holder_of(value: bytes, token: int, left_ms: int = -1, now_ms: int = 0) -> H
     left_s = left_ms / 1000 if left_ms >= 0 else None
     try:
         facts = JsonObject.parse(text)
-        lease_ms, writer = facts.whole("lease_ms"), WriterIdentity.from_dict(facts.child("writer").fields)
+        lease_ms, writer = facts.integer("lease_ms"), WriterIdentity.from_dict(facts.child("writer").fields)
         renewed_ms = now_ms - (lease_ms - left_ms) if left_ms >= 0 else None
         # A token is the server's clock at the grant, or above it where that clock was set back: then it may be to come.
         since_ms = past_ms(token) if token <= now_ms else None

@@ -64,7 +64,7 @@ class LockFile:
         """Read a lock file; `CorruptTableError` for anything that Hudi or lakelock cannot have written."""
         try:
             fields = JsonObject.parse(data)
-            expired, until, owner = fields.get("expired"), fields.whole("validUntil"), fields.text("owner")
+            expired, until, owner = fields.get("expired"), fields.integer("validUntil"), fields.text("owner")
             if type(expired) is not bool or not owner:
                 raise ValueError("a field has the wrong type")
         except ValueError as error:

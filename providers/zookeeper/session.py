@@ -16,6 +16,7 @@ from lakelock.settings.zookeeper import ZooKeeperSettings
 
 _LONGEST_RECONNECT_PAUSE_S = 0.5
 _LOOK_AGAIN_S = 0.05
+_SHORTEST_GREETING_S = 2.0
 _PERMISSIONS = {"c": "create", "d": "delete", "r": "read", "w": "write", "a": "admin"}
 
 Request = Callable[[Any], Any]
@@ -46,6 +47,7 @@ class ZooKeeperSession:
         self.acl = _acl(settings.acl, self._kazoo)
         self._client = self._kazoo.client.KazooClient(**self._options(timeout_s))
         self._learn_time_out()
+        self._bound_greetings()
         self._client.add_listener(self._changed)
         self._client.start_async()
 
@@ -195,6 +197,15 @@ class ZooKeeperSession:
             return read_timeout_ms, connect_timeout_ms
 
         connection._connect = connected
+
+    def _bound_greetings(self) -> None:
+        """Give a server a third of the session to answer a new connection; kazoo gives it the whole.
+
+        One that is just starting may lose the request. Then the next one must still find the session, and its lock, alive.
+        """
+        connection, longest_s = self._client._connection, max(_SHORTEST_GREETING_S, self.timeout_s / 3)
+        greet = connection._invoke
+        connection._invoke = lambda timeout, *request, **more: greet(min(timeout, longest_s), *request, **more)
 
     def _logger(self) -> logging.Logger:
         logger = logging.Logger("lakelock.zookeeper.session")  # noqa: LOG001 - it goes with the session

@@ -62,6 +62,6 @@ def remove_stage(plan: RemovePlan, batches: Iterator[pa.RecordBatch]) -> Iterato
         for number, positions in zip(columns[ROUTE], columns[POSITIONS], strict=True):
             packed.setdefault(number, []).append(positions)
     task = this_task()
-    doomed = {number: AtPositions(np.frombuffer(b"".join(parts), "<i8")) for number, parts in sorted(packed.items())}
-    written = (rewrite_group(plan.context, plan.files[number], task, doomed=rows) for number, rows in doomed.items())
+    masks = {number: AtPositions(np.frombuffer(b"".join(parts), "<i8")) for number, parts in sorted(packed.items())}
+    written = (rewrite_group(plan.context, plan.files[number], task, delete_mask=mask) for number, mask in masks.items())
     yield from while_wanted(plan.context, written)

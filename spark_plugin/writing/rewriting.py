@@ -58,7 +58,7 @@ def _rewritten(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator
         keyed = Keyed.of(conform(pa.concat_tables(found.pop(target)), plan.columns.arrow), context.properties)
         if plan.deletes:
             assert isinstance(target, int), "keys that no file holds were left out before"
-            yield rewrite_group(context, plan.files[target], task, doomed=keys_among(keyed.keys))
+            yield rewrite_group(context, plan.files[target], task, delete_mask=keys_among(keyed.keys))
             continue
         keyed = dedupe(keyed, context.properties.ordering_field, take_any=take_any)
         if isinstance(target, int):

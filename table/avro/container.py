@@ -56,7 +56,7 @@ def encode(schema: AvroSchema, record: Mapping[str, object], sync: bytes | None 
 def decode(data: bytes, source: str, *expected: AvroSchema) -> tuple[AvroSchema, Record]:
     """Which of the `expected` schemas the container has, and its record read as that schema.
 
-    Anything else than one sound record is a `CorruptTableError` that names `source`.
+    Anything but one sound record is a `CorruptTableError` that names `source`.
     """
     if not data:
         _refuse(source, "is empty")
@@ -88,7 +88,7 @@ def _open(data: bytes, source: str) -> tuple[str, bytes]:
     sync = data[position : position + _SYNC_BYTES]
     codec = entries.get("avro.codec", b"null")
     if codec != b"null":
-        _refuse(source, f"is compressed with {codec[:20]!r}, which Hudi does not do")
+        _refuse(source, f"is compressed with {codec[:20]!r}, which Hudi never uses")
     count, position = _read_long(data, position + _SYNC_BYTES, source)
     size, position = _read_long(data, position, source)
     if count != 1 or size < 0 or position + size + _SYNC_BYTES != len(data):
@@ -103,7 +103,7 @@ def _open(data: bytes, source: str) -> tuple[str, bytes]:
 
 def _header(data: bytes, source: str) -> tuple[int, dict[str, bytes]]:
     if data[:4] != _MAGIC:
-        _refuse(source, f"is no Avro container; it starts with {data[:8]!r}")
+        _refuse(source, f"is not an Avro container; it starts with {data[:8]!r}")
     entries: dict[str, bytes] = {}
     position = 4
     while True:

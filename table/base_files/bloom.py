@@ -58,7 +58,7 @@ class BloomFilter:
         hashes, size = dimensions(capacity, fpp)
         bits = np.zeros(size, np.uint8)
         for array in keys:
-            for _, positions in _positions(array, hashes, size):
+            for _, positions in bit_positions(array, hashes, size):
                 for row in positions:
                     bits[row] = 1
         return cls(hashes, size, capacity, count, (bits,))
@@ -84,7 +84,7 @@ class BloomFilter:
     def might_contain(self, keys: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """For each key of a string array whether it may be in the set."""
         found = np.zeros(len(keys), np.bool_)
-        for where, positions in _positions(keys, self.hashes, self.size_bits):
+        for where, positions in bit_positions(keys, self.hashes, self.size_bits):
             hashed = list(positions)
             for row in self.rows:
                 present = np.ones(len(where), np.bool_)
@@ -142,7 +142,7 @@ def _parse_header(data: bytes, start: int) -> tuple[int, int]:
     return hashes, size
 
 
-def _positions(keys: pa.Array, hashes: int, size: int) -> Iterator[tuple[Any, Iterator[Any]]]:
+def bit_positions(keys: pa.Array, hashes: int, size: int) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Chunks of `keys` of equal length: their indexes, and for each hash their bit positions (valid until the next)."""
     if not len(keys):
         return

@@ -127,7 +127,7 @@ class BaseFile:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Makes what Parquet's reader says about damaged bytes our error; what storage and the machine say passes."""
+        """Turns the Parquet reader's errors about damaged bytes into ours; errors of the storage and the machine pass."""
         try:
             yield
         except MemoryError:

@@ -39,7 +39,8 @@ CONSTANT = pa.dictionary(pa.int32(), pa.string())
 """The type in which meta columns of few values are handled; in the file they are plain strings."""
 
 _SAMPLE = 8192
-_BUFFER_BYTES = 128 << 20
+BUFFER_BYTES = 128 << 20
+"""Rows that are held in memory before they become a row group, however few they are."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class BaseFileWriter:
         self._pending.append(table)
         self._pending_rows += table.num_rows
         self._pending_bytes += table.nbytes
-        if self._pending_rows >= self._settings.row_group_rows or self._pending_bytes >= _BUFFER_BYTES:
+        if self._pending_rows >= self._settings.row_group_rows or self._pending_bytes >= BUFFER_BYTES:
             self._flush(keep_rest=True)
 
     def close(self) -> Written:
@@ -137,8 +138,8 @@ class BaseFileWriter:
             return
         table = pa.concat_tables(self._pending)
         limit = self._settings.row_group_rows
-        if self._pending_bytes >= _BUFFER_BYTES:
-            limit = max(1, min(limit, table.num_rows * _BUFFER_BYTES // self._pending_bytes))
+        if self._pending_bytes >= BUFFER_BYTES:
+            limit = max(1, min(limit, table.num_rows * BUFFER_BYTES // self._pending_bytes))
         whole = table.num_rows - table.num_rows % limit if keep_rest else table.num_rows
         for start in range(0, whole, limit):
             group = self._stamped(table.slice(start, min(limit, whole - start)))

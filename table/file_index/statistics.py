@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Union
 
-Value = Union[bool, int, float, str, date, datetime, Decimal]
+Value = bool | int | float | str | date | datetime | Decimal
 """A value of a column, as pyarrow's `as_py` gives it. Timestamps with a zone are in UTC, those without have none."""
 
 LONGEST_TEXT = 32

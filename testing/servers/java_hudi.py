@@ -41,11 +41,11 @@ def java_hudi(folder: Path = FOLDER) -> JavaHudi:
     """Java Hudi, ready to run; `ServerMissing` where it cannot be installed. The first time it takes a minute to download."""
     java()
     given = os.environ.get(PYTHON)
-    python = Path(given) if given else _environment(folder)
+    python = Path(given) if given else environment(folder)
     return JavaHudi(python, tuple(HUDI_SPARK.fetch().glob("*.jar")))
 
 
-def _environment(folder: Path) -> Path:
+def environment(folder: Path) -> Path:
     """The Python of an environment with PySpark 3.5 in `folder`, made if it is not there."""
     python, complete = folder / "bin" / "python", folder / "complete"
     if complete.exists():

@@ -117,7 +117,7 @@ class Peer:
         self.complete(instant, [stat], action=Action.REPLACE_COMMIT, operation="CLUSTER", replaced=replaced)
 
     def roll_back_eagerly(self, instant: str) -> None:
-        """What EAGER does to whatever is pending: a plan, and the victim's timeline files are gone."""
+        """What EAGER does to whatever is pending: a plan, and the target's timeline files are gone."""
         self.begin(Action.ROLLBACK, plan=RollbackPlan(instant, "commit", {}).to_bytes())
         names = [i.key for i in self.storage.list(layout.TIMELINE) if layout.split_path(i.key)[1].startswith(instant)]
         self.storage.delete(names)

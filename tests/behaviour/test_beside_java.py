@@ -85,7 +85,7 @@ def test_a_rollback_that_java_is_at_is_left_to_java_until_it_has_died_over_it(st
     assert list(storage.list(layout.HEARTBEATS)) == []
 
 
-def test_a_rollback_whose_victim_is_gone_is_not_completed_while_java_is_at_it(storage, runtime, peer):
+def test_a_rollback_whose_target_is_gone_is_not_completed_while_java_is_at_it(storage, runtime, peer):
     rollback = peer.begin(Action.ROLLBACK, plan=RollbackPlan("20200101000000000", "commit", {}).to_bytes())
     runtime.advance(2 * LIMIT_S)
     storage.put(layout.heartbeat(rollback), b"")

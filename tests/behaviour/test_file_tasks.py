@@ -88,8 +88,8 @@ def test_hudi_reads_what_tasks_wrote(table: Path) -> None:
     second = context(str(table), SECOND)
     upserts = Keyed.of(rows(("a", 10), ("new", 11)), PROPERTIES)
     changed = [
-        rewrite_group(second, data_file(stats[0]), TOKEN, upserts=upserts, doomed=keys_among(pa.array(["b"]))),
-        rewrite_group(second, data_file(stats[2]), TOKEN, doomed=keys_among(pa.array(["e"]))),
+        rewrite_group(second, data_file(stats[0]), TOKEN, upserts=upserts, delete_mask=keys_among(pa.array(["b"]))),
+        rewrite_group(second, data_file(stats[2]), TOKEN, delete_mask=keys_among(pa.array(["e"]))),
     ]
     commit(storage, SECOND, changed)
     assert read_by_hudi(table) == [("a", 10, "eu"), ("c", 3, "eu"), ("d", 4, "eu"), ("new", 11, "eu")]
@@ -122,7 +122,7 @@ def test_a_rewrite_names_what_it_replaces(table: Path) -> None:
     (stat,) = write_new_files(context(str(table)), EU, [rows(("a", 1), ("b", 2), ("c", 3))], TOKEN)
     base = data_file(stat)
     upserts = Keyed.of(rows(("a", 10), ("d", 4)), PROPERTIES)
-    new = rewrite_group(context(str(table), SECOND), base, TOKEN, upserts=upserts, doomed=keys_among(pa.array(["c", "x"])))
+    new = rewrite_group(context(str(table), SECOND), base, TOKEN, upserts=upserts, delete_mask=keys_among(pa.array(["c", "x"])))
     assert (new.file_id, new.prev_commit, new.prev_base_file) == (base.file_id, FIRST, base.name)
     assert (new.num_writes, new.num_inserts, new.num_update_writes, new.num_deletes) == (3, 1, 1, 1)
     assert new.group == base.group and not new.is_new_group

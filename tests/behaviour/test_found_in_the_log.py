@@ -84,17 +84,17 @@ def test_a_rollback_publishes_what_was_decided_since_it_listed_the_timeline(stor
         with pytest.raises(CommitOutcomeUnknown):
             tx.commit([put_file(tx, storage, "month=2", "a")])
 
-    victim = writer(storage, runtime).begin("INSERT")
-    outcome = roll_back_without_lock(Before(storage, "list", layout.DECISIONS, meanwhile), runtime, victim)
+    target = writer(storage, runtime).begin("INSERT")
+    outcome = roll_back_without_lock(Before(storage, "list", layout.DECISIONS, meanwhile), runtime, target)
     assert outcome is RollbackOutcome.ROLLED_BACK
-    assert [d.instant for d in writer(storage, runtime).table.log.peek(after=0)] == [*decided, victim.instant]
+    assert [d.instant for d in writer(storage, runtime).table.log.peek(after=0)] == [*decided, target.instant]
     assert read_timeline(storage).completed_instants == set(decided)
 
 
 def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runtime):
-    """It listed the number, which was collected, and then read the late commit of its victim there, whose files are gone."""
+    """It listed the number, which was collected, and then read the late commit of its target there, whose files are gone."""
     commit(storage, runtime, "a")
-    victim = writer(storage, runtime).begin("INSERT")
+    target = writer(storage, runtime).begin("INSERT")
     runtime.stop_repeating()
 
     def meanwhile() -> None:
@@ -107,19 +107,19 @@ def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runti
         late = Decision(
             number=1,
             kind=DecisionKind.COMMIT,
-            instant=victim.instant,
+            instant=target.instant,
             action="commit",
             write_id="late",
             writer=other.table.writer,
             operation="INSERT",
-            completion=later_than(0, victim.instant),
+            completion=later_than(0, target.instant),
             payload=CommitMetadata({}, "INSERT", {}, None).to_bytes(),
         )
         assert storage.put_if_absent(layout.decision(1), late.to_bytes()) is not None
 
-    outcome = roll_back_without_lock(Before(storage, "get", layout.decision(1), meanwhile), runtime, victim)
+    outcome = roll_back_without_lock(Before(storage, "get", layout.decision(1), meanwhile), runtime, target)
     assert outcome is RollbackOutcome.GONE
-    assert victim.instant not in read_timeline(storage).completed_instants
+    assert target.instant not in read_timeline(storage).completed_instants
 
 
 class Deletes(Wrapped):

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from lakelock.admin import migrate_lock
 from lakelock.admin.audit import read_audit
 from lakelock.admin.migrate_lock import migrate, plan_migration
 from lakelock.data_locks import Resource
@@ -17,7 +16,9 @@ from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers import LockProvider
 from lakelock.storage import Storage
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
 from tests.behaviour.tables import QUICK, groups, insert, leftovers, memory_table, put_file, writer
+from tests.faulty_storage import FaultyStorage, Rule
 
 OLD = "storage:.hoodie/.locks/table_lock.json"
 ELSEWHERE = replace(QUICK, lock=replace(QUICK.lock, provider="redis://127.0.0.1:1/0"))
@@ -55,15 +56,13 @@ def test_a_quiet_table_moves_and_writers_follow(storage: MemoryStorage) -> None:
     assert migrate(writer(storage, NEW), provider_of(storage)).done is False
 
 
-def test_a_writer_that_had_checked_the_record_before_does_not_commit_under_the_old_lock(
-    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late = writer(storage, name="late")
+def test_a_writer_that_had_checked_the_record_before_does_not_commit_under_the_old_lock(storage: MemoryStorage) -> None:
+    late, begun = writer(storage, name="late"), []
     insert(late, storage, "month=1", "a")
-    monkeypatch.setattr(migrate_lock, "_live", lambda coordinator, held_by_me: ())
-    tx = late.begin("INSERT")
+    boundary = Rule(key=layout.DECISIONS_BOUNDARY, op="put*", fault=None, meanwhile=lambda: begun.append(late.begin("INSERT")))
+    migrate(writer(FaultyStorage(storage, [boundary])), provider_of(storage))
+    (tx,) = begun
     stat = put_file(tx, storage, "month=1", "b")
-    migrate(writer(storage), provider_of(storage))
     with pytest.raises(ProviderMismatch):
         tx.commit([stat])
     assert groups(storage) == ["month=1/a", "month=1/first"] and leftovers(storage) == []

@@ -1,4 +1,4 @@
-"""Data locks of one statement over several tables: all or none, and nobody waits for one table who holds another."""
+"""Data locks of one statement over several tables: all or none, and whoever holds one table never waits for another."""
 
 from __future__ import annotations
 

@@ -40,8 +40,7 @@ def rows(*values: Row, schema: pa.Schema = SCHEMA) -> pa.Table:
 
 def insert_in(coordinator: Coordinator, tx: Transaction, values: pa.Table) -> None:
     """A blind insert in a transaction that began earlier."""
-    batch = ArrowEngine(coordinator)._batch(tx, values)
-    tx.commit(batch.new_files(batch.by_partition()), schema=batch.schema)
+    ArrowEngine(coordinator).insert_in(tx, values)
 
 
 def stored(storage: MemoryStorage, *columns: str) -> dict[str, Row]:

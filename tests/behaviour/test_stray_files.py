@@ -17,7 +17,7 @@ from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, Recorder, groups, leftovers, new_table, put_file
-from tests.faulty_storage import Wrapped
+from tests.faulty_storage import CountingStorage, Wrapped
 
 LIMIT_S = QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses + CLOCK_GRAIN_MS / 1000
 
@@ -148,6 +148,20 @@ def test_where_the_commit_cannot_be_read_markers_and_files_stay_and_the_sweep_go
     settle(storage, runtime)
     assert kept in data_files(storage) and gone not in data_files(storage)
     assert [item.key for item in storage.list(layout.TEMP)] == [f"{layout.marker_folder(first)}/{kept}.marker.CREATE"]
+
+
+def test_a_sweep_lists_the_timeline_as_often_for_several_commits_as_for_one_and_each_marker_folder_once(storage, runtime):
+    counting, listings = CountingStorage(storage), []
+    for instants in ([commit(storage, runtime, "a")], [commit(storage, runtime, "a") for _ in range(3)]):
+        for instant in instants:
+            stray(storage, instant, "b")
+        counting.reset()
+        settle(counting, runtime)
+        listed = [key for op, key in counting.calls if op == "list"]
+        assert [listed.count(layout.marker_folder(instant)) for instant in instants] == [1] * len(instants)
+        listings.append(listed.count(layout.TIMELINE))
+    assert listings[0] == listings[1]
+    assert groups(storage) == ["month=1/a"] and leftovers(storage) == []
 
 
 def test_files_of_another_engines_commit_are_left_to_that_engine(storage, runtime):

@@ -25,6 +25,7 @@ from lakelock.settings import ConcurrencySettings, RetrySettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import (
     HUDI,
@@ -39,6 +40,7 @@ from tests.behaviour.tables import (
     visible,
     writer,
 )
+from tests.faulty_storage import FaultyStorage, Rule
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -375,21 +377,11 @@ def test_a_lock_that_grants_everybody_still_loses_no_update(storage, monkeypatch
 
     monkeypatch.setattr(OpenTable, "locked", everybody)
     insert(writer(storage), storage, "month=1", "a")
-    one, two = writer(storage).begin("UPSERT"), writer(storage).begin("UPSERT")
+    slow = FaultyStorage(storage)
+    one, two = writer(storage).begin("UPSERT"), writer(slow).begin("UPSERT")
     stats = put_file(one, storage, "month=1", "a", token="0-1-0"), put_file(two, storage, "month=1", "a", token="0-2-0")
-    validate = type(two.baseline)
-    assert validate is not None
-    from lakelock.occ.commit import Commit
-
-    original = Commit._decide
-
-    def overtaken(self, view, timeline, decisions, others):
-        if self._baseline.instant == two.instant and not getattr(self, "_overtaken", False):
-            self._overtaken = True
-            one.commit([stats[0]])
-        return original(self, view, timeline, decisions, others)
-
-    monkeypatch.setattr(Commit, "_decide", overtaken)
+    overtaken = Rule(op="put_if_absent", key=f"{layout.DECISIONS}/*", fault=None, meanwhile=lambda: one.commit([stats[0]]))
+    slow.plan = [overtaken]
     with pytest.raises(ConflictError):
         two.commit([stats[1]])
     assert visible(storage) == [f"month=1/a@{one.instant}"]

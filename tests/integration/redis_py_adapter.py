@@ -50,7 +50,7 @@ class Lock:
     """Looks like redis-py's Lock, is ours."""
 
     def __init__(self, client: Client, name: str, **options: Any) -> None:
-        self.name, self.local = name, SimpleNamespace(token=None)
+        self.name, self.local, self._client = name, SimpleNamespace(token=None), client
         self._blocking, self._wait_s = options.get("blocking", True), options.get("blocking_timeout")
         self._tells_release = options.get("raise_on_release_error", True)
         runtime = SystemRuntime()
@@ -70,7 +70,9 @@ class Lock:
             self._lease = self._provider.acquire(wait_s=(self._wait_s or _FOR_EVER_S) if blocking else 0)
         except LockTimeout:
             return False
-        self.local.token = self._provider._value(self._lease.grant).encode()
+        held = self._client.get(self.name)
+        assert self._lease.grant.encode() in held, "what the key holds says who the holder is"
+        self.local.token = held
         return True
 
     def locked(self) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
+from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.storage import Storage
@@ -32,12 +33,15 @@ def options(service: Service, table: str, lease_s: float, port: int = 0) -> dict
     return values | {"data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3, "data_locks.sleep_s": 0.05}
 
 
-def open_one(service: Service, table: str, name: str, lease_s: float, port: int = 0, **more: Any) -> DataLocks:
+def open_one(
+    service: Service, table: str, name: str, lease_s: float, port: int = 0, listener: Listener | None = None, **more: Any
+) -> DataLocks:
     settings = Settings.resolve({**options(service, table, lease_s, port), **more}).settings
     storage: Storage = MemoryStorage(RUNTIME.now_ms, name=table)
     if service.tables:
         storage = open_storage(f"{service.tables}/{table}", service.table_options)
-    return open_data_locks(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, name))
+    events = Events((listener,) if listener else ())
+    return open_data_locks(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, name), events)
 
 
 class DocumentOnAService(DocumentSuite):

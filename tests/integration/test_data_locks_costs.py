@@ -11,6 +11,7 @@ import pytest
 
 from lakelock.data_locks import DataLocks, Resource
 from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
+from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.testing.servers import Service
 from lakelock.testing.servers.dynamodb_proxy import proxy_to
 from lakelock.testing.servers.redis import RedisServer
@@ -63,19 +64,19 @@ def test_a_request_to_dynamodb_is_one_read_and_one_write(dynamodb: Service, open
 
 
 def round_trips(locks: ZooKeeperDataLocks, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of requests in each round trip from now on."""
+    """The number of requests in each round trip of its session from now on."""
+    seen: dict[ZooKeeperSession, list[int]] = {}
+    ask = ZooKeeperSession.ask
+
+    def counting(session: ZooKeeperSession, within_s: float, *requests: Any) -> list[Any]:
+        seen.setdefault(session, []).append(len(requests))
+        return ask(session, within_s, *requests)
+
+    monkeypatch.setattr(ZooKeeperSession, "ask", counting)
     locks.inspect()
-    session = locks._session
-    assert session is not None
-    seen: list[int] = []
-    ask = session.ask
-
-    def counting(within_s: float, *requests: Any) -> list[Any]:
-        seen.append(len(requests))
-        return ask(within_s, *requests)
-
-    monkeypatch.setattr(session, "ask", counting)
-    return seen
+    (mine,) = seen.values()
+    mine.clear()
+    return mine
 
 
 def test_a_request_to_zookeeper_is_one_transaction_and_one_look(

@@ -9,17 +9,17 @@ from time import monotonic
 
 import pytest
 
-from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLease, ZooKeeperDataLocks
+from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLease
 from lakelock.data_locks.zookeeper.nodes import node_data
 from lakelock.data_locks.zookeeper.waiter import DataWaiter
-from lakelock.errors import LeaseLost, SettingsError
-from lakelock.providers.zookeeper.waiter import Within
+from lakelock.errors import LeaseLost, ProviderUnavailable, SettingsError
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_ensemble
 from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, Later, own
 from tests.integration.test_data_locks import RUNTIME, open_one
 from tests.integration.zookeeper_data_world import Queues, expire, queues_in
+from tests.integration.zookeeper_world import after_a_change_of_sessions, before_a_watch
 from tests.waiting import Stopwatch, eventually
 
 
@@ -62,19 +62,13 @@ def test_a_waiter_whose_session_ended_goes_to_the_end_of_the_queue(queues: Queue
 def test_a_waiter_whose_session_ends_while_it_sets_its_watch_enters_the_queues_again(
     queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    holder, lost, watch = queues.writer("holder"), queues.writer("lost"), DataWaiter._watch
+    holder, lost = queues.writer("holder"), queues.writer("lost")
     lease = holder.acquire(own(P1), wait_s=12)
-
-    def in_the_next_session(self: DataWaiter, within: Within) -> bool:
-        monkeypatch.setattr(DataWaiter, "_watch", watch)
-        expire(lost)
-        return watch(self, within)
-
-    monkeypatch.setattr(DataWaiter, "_watch", in_the_next_session)
+    changed = before_a_watch(monkeypatch, lambda: expire(lost))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(lost.acquire, own(P1), wait_s=60)
         try:
-            eventually(lambda: lost._session and lost._session.epoch)
+            assert changed.wait(60)
             eventually(
                 lambda: len(holder.inspect()) == 2, 20, saying="it waits in the queues, and not only for the holder to go"
             )
@@ -83,31 +77,33 @@ def test_a_waiter_whose_session_ends_while_it_sets_its_watch_enters_the_queues_a
         lost.release(waiting.result(60))
 
 
-def lonely_waiter(queues: Queues) -> tuple[ZooKeeperDataLocks, DataWaiter]:
-    """One that asks for P1, with no `acquire` around it."""
+def test_nodes_that_were_made_in_the_next_session_are_not_forgotten(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
     one = queues.writer("one")
     one.release(one.acquire(own(P1), wait_s=12))
-    request, grant, session = own(P1), RUNTIME.uuid(), one._session
-    assert session is not None
-    data = node_data(request, one.writer, grant, 30.0)
-    return one, DataWaiter(session, queues.path, request, data, grant, RUNTIME)
+    after_a_change_of_sessions(monkeypatch)
+    lease = one.acquire(own(P1), wait_s=12)
+    assert [shown.token for shown in one.inspect()] == [lease.token]
+    one.release(lease)
+    assert not any(queues.nodes().values())
 
 
-def test_nodes_that_were_made_in_the_next_session_are_not_forgotten(queues: Queues) -> None:
-    """The session may end while a request waits for a connection; its nodes belong to the next session then."""
-    one, waiter = lonely_waiter(queues)
-    waiter._epoch -= 1
-    assert waiter.step(lambda: 5.0) is None
-    assert waiter.is_out and len(one.inspect()) == 1
-    one._leave_later(waiter)
-    eventually(lambda: not any(queues.nodes().values()))
-
-
-def test_a_part_of_a_request_is_no_request(queues: Queues) -> None:
+def test_a_part_of_a_request_is_no_request(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that were not made together have no common place in the queues."""
-    _, waiter = lonely_waiter(queues)
-    waiter._in_doubt = waiter._unsure = True
-    queues.plain.create(f"{queues.path}/month=1/write-{waiter.grant}-lock-", b"", ephemeral=True, sequence=True)
+    one = queues.writer("one")
+    lease = one.acquire(own(P1), wait_s=12)
+    assert isinstance(lease, ZooKeeperDataLease)
+    one.release(lease)
+    request, grant, session = own(P1), RUNTIME.uuid(), lease.session
+    waiter = DataWaiter(session, queues.path, request, node_data(request, one.writer, grant, 30.0), grant, RUNTIME)
+
+    def without_a_reply(*_: object) -> None:
+        raise session.unreachable("the reply was lost")
+
+    with monkeypatch.context() as doubtful:
+        doubtful.setattr(session, "ask", without_a_reply)
+        with pytest.raises(ProviderUnavailable):
+            waiter.step(lambda: 5.0)
+    queues.plain.create(f"{queues.path}/month=1/write-{grant}-lock-", b"", ephemeral=True, sequence=True)
     assert waiter.step(lambda: 5.0) is not None
     assert {stat.czxid for stat in queues.stats()} == {waiter.token}
     waiter.leave(lambda: 5.0)

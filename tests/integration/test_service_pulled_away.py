@@ -36,7 +36,7 @@ from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 from tests.faulty_storage import Fault, FaultyStorage, Rule
 from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
-from tests.waiting import eventually
+from tests.waiting import Stopwatch, eventually
 
 WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
 PATIENT_S = 40.0
@@ -79,7 +79,7 @@ class Scene:
     restore: Callable[[], None]
     failures: list[Exception] = field(default_factory=list)
     opened: list[Coordinator] = field(default_factory=list)
-    pulled_s: float = 0.0
+    since_pulled: Stopwatch = field(default_factory=Stopwatch)
 
     def writer(self, name: str, wait_s: float = PATIENT_S) -> ArrowEngine:
         """Another writer, whose way to storage is never disturbed."""
@@ -91,7 +91,7 @@ class Scene:
 
         def listen(event: Event) -> None:
             if event.kind is at and next(seen) == 2:
-                self.pulled_s = monotonic()
+                self.since_pulled.__enter__()
                 self.pull()
                 # What a listener raises stays with the listener, so the test asks for it.
                 try:
@@ -224,20 +224,22 @@ def pulled(scene: Scene, moment: str, then: Callable[[], None], wait_s: float) -
     def lose() -> None:
         assert set(scene.ids()) - {"pulled"} == {"before"}, "the table is readable meanwhile"
         if moment == "lock lost":
-            eventually(lambda: monotonic() > scene.pulled_s + LEASE_S)
+            pulled_s = monotonic()
+            eventually(lambda: monotonic() > pulled_s + LEASE_S)
         then()
 
     first = scene.first(MOMENTS[moment], lose, wait_s)
     assert told(first, "before") == ("committed", "")
     outcome, instant = told(first, "pulled")
     assert not scene.failures
+    scene.since_pulled.__exit__()
     return first, outcome, instant
 
 
 def check_without_the_service(scene: Scene, moment: str, allowed: tuple[str, ...], slack_s: float = SLACK_S) -> None:
     """Of a service that comes back only when the writer has ended."""
     first, outcome, instant = pulled(scene, moment, lambda: None, WAIT_S)
-    assert monotonic() - scene.pulled_s < WAITS_S.get(moment, 0.0) + slack_s
+    assert scene.since_pulled.took_s < WAITS_S.get(moment, 0.0) + slack_s
     assert outcome in allowed
     assert (outcome == "committed") <= ("pulled" in scene.ids()) <= (outcome != "rejected")
     scene.restore()

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
-from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, SettingsError
@@ -19,13 +19,20 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider, renewing
 from lakelock.providers.zookeeper.lease import ZooKeeperLease
 from lakelock.providers.zookeeper.place import parse_place
-from lakelock.providers.zookeeper.waiter import Waiter, Within
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_ensemble, zookeeper_server
-from tests.integration.zookeeper_world import LEASE_S, World, expire, nodes, take
+from tests.integration.zookeeper_world import (
+    LEASE_S,
+    World,
+    after_a_change_of_sessions,
+    before_a_watch,
+    expire,
+    nodes,
+    take,
+)
 from tests.waiting import Stopwatch, eventually
 
 
@@ -60,11 +67,14 @@ def test_a_server_that_does_not_answer_is_passed_over_for_the_next_one(world: Wo
         provider.close()
 
 
-def test_a_connection_that_kazoo_has_given_up_is_replaced(world: World) -> None:
+def test_a_connection_that_kazoo_has_given_up_is_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[KazooClient] = []
+    start = KazooClient.start_async
+    monkeypatch.setattr(KazooClient, "start_async", lambda client: (started.append(client), start(client))[1])
     provider = world.writer("one", lease_s=6.0)
     lease = take(provider, 12)
-    assert provider._session is not None
-    provider._session._client.stop()
+    (client,) = started
+    client.stop()
     assert lease.lost is not None and lease.lost.reason == "session-lost"
     provider.release(lease)
     again = take(provider, 12)
@@ -125,19 +135,9 @@ def test_a_waiter_whose_connection_breaks_waits_on_with_the_same_node(world: Wor
 
 
 def test_a_node_that_was_made_in_the_next_session_is_not_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session may end while a request waits for a connection; its node belongs to the next session then."""
     provider = world.writer("one", lease_s=20.0)
     provider.release(take(provider, 12))
-    session = provider._session
-    assert session is not None
-    ask = session.ask
-
-    def after_a_change_of_sessions(within_s: float, *requests: Any) -> list[Any]:
-        monkeypatch.setattr(session, "ask", ask)
-        session.epoch += 1
-        return ask(within_s, *requests)
-
-    monkeypatch.setattr(session, "ask", after_a_change_of_sessions)
+    after_a_change_of_sessions(monkeypatch)
     lease = take(provider, 10)
     assert nodes(provider) == [lease.grant]
     provider.release(lease)
@@ -163,18 +163,12 @@ def test_a_waiter_whose_session_ends_while_it_sets_its_watch_enters_the_queue_ag
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder, waiter = world.writer("holder", lease_s=30.0), world.writer("waiter", lease_s=30.0)
-    lease, watch = take(holder), Waiter._watch
-
-    def in_the_next_session(self: Waiter, within: Within, order: list[str]) -> bool:
-        monkeypatch.setattr(Waiter, "_watch", watch)
-        expire(waiter)
-        return watch(self, within, order)
-
-    monkeypatch.setattr(Waiter, "_watch", in_the_next_session)
+    lease = take(holder)
+    changed = before_a_watch(monkeypatch, lambda: expire(waiter))
     with ThreadPoolExecutor(1) as pool:
         taking = pool.submit(take, waiter, 60)
         try:
-            eventually(lambda: waiter._session and waiter._session.epoch)
+            assert changed.wait(60)
             eventually(lambda: len(nodes(holder)) == 2, 20, saying="it waits in the queue, and not only for the holder to go")
         finally:
             holder.release(lease)
@@ -241,6 +235,17 @@ def test_a_release_whose_reply_was_lost_or_that_cannot_be_sent_frees_the_lock_al
     take(other, 8).ensure_active()
 
 
+def test_a_greeting_that_nobody_answers_costs_a_part_of_the_session_and_not_the_lock(world: World, proxy: Proxy) -> None:
+    holder = world.writer("holder", lease_s=12.0, port=proxy.port)
+    lease = take(holder, 12)
+    proxy.drop_replies(1)
+    proxy.interrupt()
+    eventually(lambda: proxy.dropped == 1)
+    lease.ensure_active()
+    assert lease.lost is None
+    holder.release(lease)
+
+
 def test_a_server_that_restarts_with_its_data_keeps_the_lock_for_its_holder(tmp_path: Path) -> None:
     with zookeeper_server(tmp_path, own=True) as server:
         world = World(server)
@@ -253,8 +258,7 @@ def test_a_server_that_restarts_with_its_data_keeps_the_lock_for_its_holder(tmp_
             server.stop()
             eventually(lambda: lease.is_doubtful)
             server.start()
-            # A client that connects while the server starts may wait for an answer for two thirds of its session. What is
-            # left of the lease is for the restart, so it is nearly as long as the server allows.
+            # A server that is just starting may lose the greeting of a client, which costs a third of its session.
             lease.ensure_active()
             assert not taking.done()
             holder.release(lease)

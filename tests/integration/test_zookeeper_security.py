@@ -190,7 +190,7 @@ def test_secrets_are_in_no_text_and_in_no_log(
     lease = provider.acquire(wait_s=10)
     provider.renew(lease)
     state = provider.inspect()
-    texts = [repr(provider), str(vars(lease)), str(state), provider.identity, str(provider.strength), repr(provider._options)]
+    texts = [repr(provider), str(vars(lease)), str(state), provider.identity, str(provider.strength), str(vars(provider))]
     provider.release(lease)
     world.close()
     texts += [repr(Settings(zookeeper=ZooKeeperSettings(**options)))]  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import Any
 
 from lakelock.data_locks import DataLocks
 from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
+from lakelock.events import Listener
 from lakelock.testing.servers.service import Service
 from tests.integration.test_data_locks import open_one, tables
 from tests.integration.zookeeper_world import end_session
@@ -27,8 +28,10 @@ class Queues:
     def path(self) -> str:
         return "/" + self.service.url(self.table).partition("://")[2].partition("/")[2] + ".data"
 
-    def writer(self, name: str, lease_s: float = 30.0, port: int = 0, **more: Any) -> ZooKeeperDataLocks:
-        locks = open_one(self.service, self.table, name, lease_s, port, **more)
+    def writer(
+        self, name: str, lease_s: float = 30.0, port: int = 0, listener: Listener | None = None, **more: Any
+    ) -> ZooKeeperDataLocks:
+        locks = open_one(self.service, self.table, name, lease_s, port, listener, **more)
         assert isinstance(locks, ZooKeeperDataLocks)
         self.opened.append(locks)
         return locks
@@ -59,5 +62,5 @@ def queues_in(zookeeper: Service) -> Iterator[Queues]:
 
 def expire(locks: ZooKeeperDataLocks) -> None:
     """End the session behind its back, as the server does with one that is silent."""
-    assert locks._session is not None
-    end_session(locks._session)
+    hosts, _, path = locks.identity.partition("://")[2].partition("/")
+    end_session(hosts, f"/{path}/@table", locks.writer)

@@ -7,13 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.events import Event, Events
@@ -30,39 +32,83 @@ from tests.waiting import eventually
 
 LEASE_S = 1.5
 _numbers = count()
-_TOLD_WITHIN_S = 1.0
-"""Longer than a client pauses before it connects again, and is told then that its session is over."""
 
 
 def expire(provider: ZooKeeperLockProvider) -> None:
-    """End the provider's session behind its back, as the server does with one that is silent."""
-    assert provider._session is not None
-    end_session(provider._session)
+    """End the session that has this writer's node behind its back, as the server does with one that is silent."""
+    hosts, _, path = provider.identity.partition("://")[2].partition("/")
+    end_session(hosts, f"/{path}", provider.writer)
 
 
-def end_session(session: ZooKeeperSession) -> None:
-    """On return the session has ended, and its owner knows.
+def end_session(hosts: str, queue: str, writer: WriterIdentity) -> None:
+    """On return the session that has the writer's node in a queue has ended; the writer, who lost its connection, learns it.
 
-    A twin takes the session over and closes it. The owner, who lost its connection by that, comes back within some 20 ms and
-    takes the session over in turn; a twin that was not faster has ended nothing, and another one follows.
+    A twin takes the session over and closes it. The writer comes back within some 20 ms and takes the session over in turn; a
+    twin that was not faster has ended nothing, and another one follows.
     """
     from kazoo.client import KazooClient
 
-    epoch, victim = session.epoch, session._client
-    hosts = ",".join(f"{host}:{port}" for host, port in victim.hosts)
-    identity = eventually(lambda: victim.client_id, saying="the session is connected")
+    looking = KazooClient(hosts)
+    looking.start(30)
+    found = {name: looking.get(f"{queue}/{name}") for name in looking.get_children(queue)}
+    (name,) = (name for name, (data, _) in found.items() if writer.writer_id.encode() in data)
+    session = found[name][1].ephemeralOwner
 
     def is_over() -> bool:
-        twin = KazooClient(hosts, client_id=identity, connection_retry={"max_tries": -1})
+        twin = KazooClient(hosts, client_id=(session, _password(session)), connection_retry={"max_tries": -1})
         twin.start(30)
         twin.stop()
         twin.close()
-        until_s = time.monotonic() + _TOLD_WITHIN_S
-        while session.epoch == epoch and time.monotonic() < until_s:
-            time.sleep(0.01)
-        return session.epoch != epoch
+        looking.sync(queue)
+        return looking.exists(f"{queue}/{name}") is None
 
     eventually(is_over, saying="the session ends")
+    looking.stop()
+    looking.close()
+
+
+def _password(session: int) -> bytes:
+    """The server's password for a session follows from its number: `java.util.Random`, as in its `generatePasswd`."""
+    low48, password = (1 << 48) - 1, b""
+    state = (session ^ 0xB3415C00 ^ 0x5DEECE66D) & low48
+    for _ in range(4):
+        state = (state * 0x5DEECE66D + 0xB) & low48
+        password += (state >> 16).to_bytes(4, "little")
+    return password
+
+
+def after_a_change_of_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session may end while a request waits for a connection: the next request arrives in the session that follows."""
+    ask = ZooKeeperSession.ask
+
+    def changing(session: ZooKeeperSession, within_s: float, *requests: Any) -> list[Any]:
+        monkeypatch.setattr(ZooKeeperSession, "ask", ask)
+        session.epoch += 1
+        return ask(session, within_s, *requests)
+
+    monkeypatch.setattr(ZooKeeperSession, "ask", changing)
+
+
+def before_a_watch(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> threading.Event:
+    """Do `action`, which ends the session of a waiter, as soon as one has seen its queue and is about to set its watch.
+
+    It goes on when its client is in the next session. The event is set then.
+    """
+    from kazoo.client import KazooClient
+
+    get_async, changed = KazooClient.get_async, threading.Event()
+
+    def in_the_next_session(client: KazooClient, path: str, watch: Callable[..., object] | None = None) -> Any:
+        if watch is not None:
+            monkeypatch.setattr(KazooClient, "get_async", get_async)
+            before = client.client_id
+            action()
+            eventually(lambda: client.connected and client.client_id != before, 30, saying="the client is in the next session")
+            changed.set()
+        return get_async(client, path, watch)
+
+    monkeypatch.setattr(KazooClient, "get_async", in_the_next_session)
+    return changed
 
 
 @dataclass

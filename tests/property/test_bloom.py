@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.table.base_files.bloom import BloomFilter, _positions
+from lakelock.table.base_files.bloom import BloomFilter, bit_positions
 
 KEYS = st.lists(st.text(max_size=40), min_size=1, max_size=50)
 
@@ -30,9 +30,9 @@ def murmur(data: bytes, seed: int) -> int:
 
 
 @given(KEYS, st.integers(1, 2**31 - 1))
-def test_positions_are_those_of_the_plain_hash(keys: list[str], size: int) -> None:
+def testbit_positions_are_those_of_the_plain_hash(keys: list[str], size: int) -> None:
     found: dict[int, list[int]] = {}
-    for where, chain in _positions(pa.array(keys), 4, size):
+    for where, chain in bit_positions(pa.array(keys), 4, size):
         for row in chain:
             for index, position in zip(where.tolist(), row.tolist(), strict=True):
                 found.setdefault(index, []).append(position)

@@ -74,8 +74,10 @@ ROW = st.builds(
     st.booleans(),
 )
 def test_a_rewrite_is_what_the_model_says(stored: list[Row], upserts: list[Row], deletes: list[str], ordered: bool) -> None:
-    doomed = keys_among(pa.array(deletes, pa.string())) if deletes else None
-    found, counts = rewritten(base_of(stored), upserts=keyed(upserts), doomed=doomed, ordering_field="ord" if ordered else None)
+    delete_mask = keys_among(pa.array(deletes, pa.string())) if deletes else None
+    found, counts = rewritten(
+        base_of(stored), upserts=keyed(upserts), delete_mask=delete_mask, ordering_field="ord" if ordered else None
+    )
 
     incoming = {row["id"]: row for row in upserts}
     expected, updated, matched = [], 0, set()

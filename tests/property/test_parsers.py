@@ -123,7 +123,7 @@ def test_a_short_run_of_the_fuzzer_finds_nothing(tmp_path: Path) -> None:
 def test_a_field_is_what_was_asked_for_or_a_value_error(fields: dict[str, Any]) -> None:
     found = JsonObject(fields)
     with contextlib.suppress(ValueError):
-        assert abs(found.whole("n")) <= 2**63
+        assert abs(found.integer("n")) <= 2**63
     with contextlib.suppress(ValueError):
         assert abs(found.number("n")) < float("inf")
     with contextlib.suppress(ValueError):

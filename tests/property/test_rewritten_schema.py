@@ -117,7 +117,7 @@ def test_a_rewritten_file_has_exactly_the_columns_that_were_found(data: st.DataO
     upserts = Keyed(upserts, pa.chunked_array([upserts.column("id").combine_chunks()]))
     with BaseFile(source, "f") as base:
         writer = BaseFileWriter(output, table, stamp, SMALL)
-        rewrite(base, writer, table, upserts=upserts, doomed=keys_among(pa.array(["k0"])))
+        rewrite(base, writer, table, upserts=upserts, delete_mask=keys_among(pa.array(["k0"])))
         writer.close()
         assert pq.read_schema(output).equals(pq.read_schema(source), check_metadata=False)
     found = sorted(pq.read_table(output).select(schema.names).to_pylist(), key=lambda row: row["id"])

@@ -242,13 +242,13 @@ class Model:
 
     def _reaper(self, world: World, me: int) -> Iterator[World]:  # noqa: C901  one case for each request
         mine = world.agents[me]
-        victim = mine.who
+        target = mine.who
         match mine.at:
             case "r-boundary":
-                for victim in mine.seen or world.pending:
-                    yield _as(world, me, Agent("r-timeline", victim, first=world.boundary))
+                for target in mine.seen or world.pending:
+                    yield _as(world, me, Agent("r-timeline", target, first=world.boundary))
             case "r-timeline":
-                if victim in world.published or victim not in world.pending:
+                if target in world.published or target not in world.pending:
                     yield _as(world, me, Agent("end"))
                 else:
                     yield _as(world, me, mine._replace(at="r-list"))
@@ -259,7 +259,7 @@ class Model:
                 yield _as(world, me, mine._replace(at="r-boundary-2", log=_read(mine.log, world.log)))
             case "r-boundary-2":
                 if self.rules.reaper_boundary_first and world.boundary != mine.first:
-                    yield _as(world, me, Agent("r-boundary", victim, seen=frozenset({victim})))
+                    yield _as(world, me, Agent("r-boundary", target, seen=frozenset({target})))
                 else:
                     yield _as(world, me, mine._replace(at="r-judge", bound=world.boundary))
             case "r-judge":
@@ -268,36 +268,36 @@ class Model:
             case "r-check":
                 reused = self.rules.reaper_boundary_after_put and world.boundary >= mine.bound
                 yield _as(
-                    world, me, Agent("r-boundary", victim, seen=frozenset({victim})) if reused else Agent("r-delete", victim)
+                    world, me, Agent("r-boundary", target, seen=frozenset({target})) if reused else Agent("r-delete", target)
                 )
             case "r-delete":
-                yield _as(world._replace(files=world.files - {victim}), me, Agent("r-delete-2", victim))
+                yield _as(world._replace(files=world.files - {target}), me, Agent("r-delete-2", target))
                 if self.reapers == 1:
-                    # It dies, and somebody else finds the same victim: the decision may have been collected since.
-                    yield _as(world, me, Agent("r-boundary", victim, seen=frozenset({victim})))
+                    # It dies, and somebody else finds the same target: the decision may have been collected since.
+                    yield _as(world, me, Agent("r-boundary", target, seen=frozenset({target})))
             case "r-delete-2":
-                yield _as(world._replace(pending=world.pending - {victim}), me, Agent("end"))
+                yield _as(world._replace(pending=world.pending - {target}), me, Agent("end"))
 
     def _reaper_judges(self, world: World, me: int, mine: Agent) -> Iterator[World]:
-        victim = mine.who
+        target = mine.who
         entries = {number: entry for number, entry in entries_of(mine.log) if number > mine.bound}
         head = _head(mine.log, mine.bound)
-        if (COMMIT, victim) in entries.values():
-            if victim in world.pending and victim not in world.published:
-                world = _publish(world, victim)
+        if (COMMIT, target) in entries.values():
+            if target in world.pending and target not in world.published:
+                world = _publish(world, target)
             yield _as(world, me, Agent("end"))
-        elif (ROLLBACK, victim) in entries.values():
-            yield _as(world, me, Agent("r-delete", victim))
+        elif (ROLLBACK, target) in entries.values():
+            yield _as(world, me, Agent("r-delete", target))
         elif self._must_finish(world, entries.get(head)):
             entry = entries[head]
             assert entry is not None
-            yield _as(_publish(world, entry[1]), me, Agent("r-boundary", victim, seen=frozenset({victim})))
+            yield _as(_publish(world, entry[1]), me, Agent("r-boundary", target, seen=frozenset({target})))
         else:
-            done, made = _put(world, head + 1, (ROLLBACK, victim))
+            done, made = _put(world, head + 1, (ROLLBACK, target))
             yield (
-                _as(done, me, Agent("r-check", victim, bound=head + 1))
+                _as(done, me, Agent("r-check", target, bound=head + 1))
                 if made
-                else _as(world, me, Agent("r-boundary", victim, seen=frozenset({victim})))
+                else _as(world, me, Agent("r-boundary", target, seen=frozenset({target})))
             )
 
     def _collector(self, world: World) -> Iterator[World]:

@@ -21,8 +21,8 @@ def test_a_seed_is_the_same_history_with_lines_of_json_as_with_parquet(part: int
         assert light.violations == parquet.violations == ()
         assert light.digest == parquet.digest
         assert light.faults == parquet.faults
-        assert [replace(told, detail="") for told in light.trace.told] == [
-            replace(told, detail="") for told in parquet.trace.told
+        assert [replace(one, detail="") for one in light.trace.answered] == [
+            replace(one, detail="") for one in parquet.trace.answered
         ]
         assert light.trace.reads == parquet.trace.reads
 

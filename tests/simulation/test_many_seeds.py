@@ -58,7 +58,7 @@ def test_histories_are_rich() -> None:
     """The kinds of trouble and of work do occur, or all the green above would mean little."""
     results = [run(scenario_of(seed)) for seed in range(60)]
     faults = {fault.kind for result in results for fault in result.faults}
-    answers = {told.answer.value for result in results for told in result.trace.told}
+    answers = {one.answer.value for result in results for one in result.trace.answered}
     assert {fault.name for fault in faults} >= {"UNAVAILABLE", "LOST_REPLY", "LATE", "DUPLICATE", "PAUSE", "CRASH"}
     assert answers == {"committed", "rejected", "unknown", "died", "done"}
     assert {result.scenario.lock.name for result in results} == {"STORAGE", "GENEROUS", "FORGETFUL", "SILENT"}

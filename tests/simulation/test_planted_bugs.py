@@ -11,7 +11,7 @@ from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
-from tests.simulation.planted.bugs import PLANTED, Planted, first_seed
+from tests.simulation.planted.bugs import PLANTED, Edit, Planted, first_seed
 from tests.simulation.planted.seeds_table import table, with_seeds
 
 
@@ -22,14 +22,12 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
 
 
 def test_planted_bugs_are_gone_afterwards() -> None:
-    from lakelock.occ import commit, decisions
-
-    functions = commit.Commit._under_lock, decisions.DecisionLog.look
-    before = [function.__code__ for function in functions]
+    edited = [Edit(planted.where, planted.line, planted.instead) for planted in PLANTED]
+    before = [edit.function.__code__ for edit in edited]
     for planted in PLANTED:
         with planted.planted():
-            pass
-    assert before == [function.__code__ for function in functions]
+            assert Edit(planted.where, "", "").function.__code__ not in before
+    assert before == [edit.function.__code__ for edit in edited]
 
 
 def test_a_planted_bug_reaches_those_who_got_hold_of_the_function_before() -> None:

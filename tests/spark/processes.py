@@ -47,7 +47,7 @@ class WriterProcess:
     """
 
     module = SPARK_WRITERS
-    _process: subprocess.Popen[str] | Child
+    process: subprocess.Popen[str] | Child
 
     def __init__(
         self, table: str, operation: str, argument, *, name="writer", options=QUICK, grants_everybody=False,
@@ -56,7 +56,7 @@ class WriterProcess:
         order = {"table": table, "operation": operation, "argument": argument, "name": name, "options": options}
         order.update(grants_everybody=grants_everybody, limits=limits or {})
         if self.module == SPARK_WRITERS and not own_jvm and limits is None and env is None:
-            self._process = _NURSERY.start(order, {**WRITERS_JVM.env(), **named(steps)})
+            self.process = _NURSERY.start(order, {**WRITERS_JVM.env(), **named(steps)})
             return
         self.start([sys.executable, "-m", self.module, json.dumps(order)], env, **steps)
 
@@ -65,7 +65,7 @@ class WriterProcess:
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         ours = {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         ours.update(named(steps))
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, **(env or {}), **ours}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, start_new_session=True,
         )  # fmt: skip
@@ -75,32 +75,32 @@ class WriterProcess:
 
     def __exit__(self, *_: object) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
 
     def wait_until_stopped(self) -> None:
         """Return once the process has stopped itself at its step; fail if it ends or never gets there."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise AssertionError(f"the writer ended instead of stopping: {self._process.communicate()}")
-            state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if self.process.poll() is not None:
+                raise AssertionError(f"the writer ended instead of stopping: {self.process.communicate()}")
+            state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
             if state == "T":
                 return
             time.sleep(0.02)
         raise AssertionError("the writer never reached its step")
 
     def go_on(self) -> None:
-        os.kill(self._process.pid, signal.SIGCONT)
+        os.kill(self.process.pid, signal.SIGCONT)
 
     def answer(self) -> dict:
         """What became of its operation."""
-        out, err = self._process.communicate(timeout=LIMIT_S)
+        out, err = self.process.communicate(timeout=LIMIT_S)
         lines = [line for line in out.splitlines() if line.startswith("{")]
-        assert lines, f"no answer; exit status {self._process.returncode}\n{out}\n{err[-3000:]}"
+        assert lines, f"no answer; exit status {self.process.returncode}\n{out}\n{err[-3000:]}"
         return json.loads(lines[-1])
 
     def died(self) -> bool:
         """Wait for the end; True if it was killed."""
-        self._process.communicate(timeout=LIMIT_S)
-        return self._process.returncode == -signal.SIGKILL
+        self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode == -signal.SIGKILL

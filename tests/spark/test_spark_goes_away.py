@@ -96,7 +96,7 @@ def test_an_interruption_from_the_keyboard_stays_one_and_says_what_became_of_the
 ) -> None:
     with unharmed(spark, path), DoomedWriter(path, tmp_path / "order", "upsert", **{"runs on": True}) as writer:
         writer.wait_for_a_task()
-        os.kill(writer._process.pid, signal.SIGINT)
+        os.kill(writer.process.pid, signal.SIGINT)
         answer = writer.answer()
     if pyspark.__version__.startswith(("4.0.", "4.1.")) and answer["type"] == "WriteFailed":
         # There PySpark's own handler may break off the call that it interrupts, and the interruption is lost in py4j.

@@ -16,7 +16,8 @@ from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, EarlyConflictError, TransactionStateError, WriteFailed
 from lakelock.occ.transaction import Transaction
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.writing import key_reads, upserting
+from lakelock.spark_plugin.writing import key_reads
+from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.reports import REPORTS_ONLY
 from lakelock.table.commit_metadata import WriteStat
 
@@ -123,27 +124,25 @@ def test_an_erasure_meets_a_stream_of_appends_only_where_a_row_matches(
     assert [row[0] for row in content(table)] == [2, 2, 3, 7]
 
 
-def test_a_retry_sees_the_other_commit_and_succeeds(spark: SparkSession, table: LakeTable, other: LakeTable) -> None:
+def test_a_retry_sees_the_other_commit_and_succeeds(
+    spark: SparkSession, table: LakeTable, other: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patient = LakeTable.for_path(spark, table.path, options={"retry.attempts": 3})
-    done: list[object] = []
 
     @F.udf("long")
     def slow(value: int) -> int:
         return value
 
     frame = rows(spark, (1, "a", 99)).withColumn("v", slow("v"))
-    original = upserting._rewritten
+    written = Attempt.written
 
-    def disturbed(*arguments: object) -> object:
-        if not done:
-            done.append(other.insert(rows(spark, (1, "a", -1))))
-        return original(*arguments)  # type: ignore[arg-type]
+    def disturbed(self: Attempt, files: DataFrame, what: str) -> tuple[WriteStat, ...]:
+        monkeypatch.setattr(Attempt, "written", written)
+        other.insert(rows(spark, (1, "a", -1)))
+        return written(self, files, what)
 
-    upserting._rewritten = disturbed  # type: ignore[assignment]
-    try:
-        result = patient.upsert(frame)
-    finally:
-        upserting._rewritten = original
+    monkeypatch.setattr(Attempt, "written", disturbed)
+    result = patient.upsert(frame)
     assert (result.attempts, result.rows_updated, len(result.conflicts)) == (2, 2, 1)
     assert [row for row in content(table) if row[0] == 1] == [(1, "a", 99), (1, "a", 99)]
     assert "attempt 2" in repr(result)
@@ -202,12 +201,16 @@ def test_a_second_write_that_could_not_see_the_first_is_refused(spark: SparkSess
     assert len(content(table)) == 3
 
 
-def test_two_files_of_one_file_group_are_never_committed(spark: SparkSession, table: LakeTable) -> None:
+def test_two_files_of_one_file_group_are_never_committed(
+    spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They come from a frame that gives other rows each time it is computed, when a lost part of it is computed again."""
     stat = pickle.dumps(WriteStat(file_id="f-0", path="p=a/f-0_0-0-0_20260101000000000.parquet", partition_path="p=a"))
     twice = spark.createDataFrame([(bytearray(stat),)] * 2, REPORTS_ONLY)
+    written = Attempt.written
+    monkeypatch.setattr(Attempt, "written", lambda self, files, what: written(self, twice, what))
     with pytest.raises(WriteFailed, match="persist or checkpoint"), table.transaction() as tx:
-        tx._open().written(twice, "nothing")
+        tx.insert(rows(spark, (5, "a", 1)))
     assert len(content(table)) == 3
 
 

@@ -161,7 +161,7 @@ def test_a_bloom_filter_fits_its_file() -> None:
 
 
 def test_a_large_batch_of_wide_rows_is_split_into_more_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakelock.table.base_files.writer._BUFFER_BYTES", 10_000)
+    monkeypatch.setattr("lakelock.table.base_files.writer.BUFFER_BYTES", 10_000)
     rows = pa.table({"id": [f"k{i}" for i in range(100)], "v": ["x" * 1000] * 100})
     output, _, _ = written(rows, settings=WriteSettings(), batch=40)
     metadata = pq.read_metadata(output)

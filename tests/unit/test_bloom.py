@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from lakelock.errors import CorruptTableError
-from lakelock.table.base_files.bloom import SIMPLE, BloomFilter, _positions, dimensions
+from lakelock.table.base_files.bloom import SIMPLE, BloomFilter, bit_positions, dimensions
 
 
 def positions(key: str, hashes: int, size: int) -> list[int]:
-    ((_, chain),) = _positions(pa.array([key]), hashes, size)
+    ((_, chain),) = bit_positions(pa.array([key]), hashes, size)
     return [int(position[0]) for position in chain]
 
 

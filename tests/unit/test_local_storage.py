@@ -9,8 +9,9 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,30 +224,29 @@ def test_no_two_replace_an_object_at_once_though_it_is_deleted_and_made_anew_mea
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock file that the one has opened is gone when it locks it, and the other holds that which took its place."""
-    path, others = f"{tmp_path}/k", LocalStorage(tmp_path)
+    sidecar, others, holder, opened = f"{tmp_path}/.k.lock", LocalStorage(tmp_path), ExitStack(), os.open
     others.put_if_match("k", b"2", others.put_if_absent("k", b"1") or "")
-    other, held = others._swapping(path), []
-    open_sidecar = storage_local._open_sidecar
 
-    def open_too_early(sidecar: str) -> int:
-        monkeypatch.setattr(storage_local, "_open_sidecar", open_sidecar)
-        lock = open_sidecar(sidecar)
-        others.delete(["k"])
-        others.put_if_absent("k", b"3")
-        other.__enter__()
-        held.append("other")
+    def open_too_early(path: str, *how: Any, **more: Any) -> int:
+        lock = opened(path, *how, **more)
+        if path == sidecar:
+            monkeypatch.setattr(os, "open", opened)
+            others.delete(["k"])
+            others.put_if_absent("k", b"3")
+            holder.enter_context(held_by_somebody(Path(sidecar)))
         return lock
 
     class Meanwhile(ManualRuntime):
         def sleep(self, seconds: float) -> None:
             super().sleep(seconds)
             if len(self.slept_s) == 3:
-                held.remove("other")
-                other.__exit__(None, None, None)
+                holder.close()
 
-    monkeypatch.setattr(storage_local, "_open_sidecar", open_too_early)
-    with LocalStorage(tmp_path, runtime=Meanwhile())._swapping(path):
-        assert held == []
+    found, runtime = others.get("k"), Meanwhile()
+    assert found is not None
+    monkeypatch.setattr(os, "open", open_too_early)
+    assert LocalStorage(tmp_path, runtime=runtime).put_if_match("k", b"4", found.etag) is None
+    assert len(runtime.slept_s) == 3, "it waits for the other"
     assert sorted(os.listdir(tmp_path)) == [".k.lock", "k"]
 
 

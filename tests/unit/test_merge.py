@@ -102,6 +102,6 @@ def test_a_condition_that_is_null_keeps_the_row() -> None:
     base.seek(0)
     file = BaseFile(base, "f")
     writer = BaseFileWriter(output, schema, Stamp("t", NEW, "", f"f_0-0-0_{NEW}.parquet"), WriteSettings())
-    assert rewrite(file, writer, schema, doomed=lambda batch: pc.greater(batch["v"], 2)) == Counts(2, 0, 0, 1)
+    assert rewrite(file, writer, schema, delete_mask=lambda batch: pc.greater(batch["v"], 2)) == Counts(2, 0, 0, 1)
     writer.close()
     assert pq.read_table(output)["id"].to_pylist() == ["a", "b"]

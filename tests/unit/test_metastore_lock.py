@@ -35,7 +35,9 @@ def test_a_lock_request_has_the_bytes_of_java_hudi() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         calls = Calls(Wire(runtime, ours, runtime.monotonic_s() + 1.0), "binary")
-        calls._number = 1
+        theirs.sendall(bytes.fromhex("8001000200000007" + b"set_ugi".hex() + "0000000100"))
+        calls.set_ugi("root")
+        theirs.recv(1000)
         with pytest.raises(WireError, match="no answer in time"):
             calls.lock("db1", "tbl", user="root", host="vm", agent="Unknown")
         assert theirs.recv(1000).hex() == JAVA_LOCK

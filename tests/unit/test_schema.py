@@ -283,3 +283,8 @@ def test_decimals_keep_their_value() -> None:
     schema = schema_of(d=pa.decimal128(12, 4))
     rows = conform(pa.table({"d": pa.array([Decimal("1.25")], pa.decimal128(5, 2))}), schema.arrow)
     assert rows["d"].to_pylist() == [Decimal("1.2500")]
+
+
+def test_the_schema_of_a_commit_is_parsed_once_however_many_commits_repeat_it() -> None:
+    first, again = TableSchema.of_commit(JAVA), TableSchema.of_commit(str(JAVA.encode(), "utf-8"))
+    assert again.arrow is first.arrow

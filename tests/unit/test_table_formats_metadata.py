@@ -172,7 +172,7 @@ def test_other_containers_are_refused() -> None:
     empty = encode(avro_schemas.COMMIT, {})
     for data, trouble in [
         (b"", "is empty"),
-        (b'{"partitionToWriteStats": {}}', "no Avro container"),
+        (b'{"partitionToWriteStats": {}}', "not an Avro container"),
         (avro_container({**RECORD, "fields": []}, b"", count=2), "other than one record"),
         (avro_container({**RECORD, "fields": []}, b"", count=-1), "other than one record"),
         (empty[:-1] + b"\x00", "sync marker"),

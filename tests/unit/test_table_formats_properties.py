@@ -249,7 +249,7 @@ def test_every_reason_is_named_at_once_and_the_advice_helps_against_all_of_them(
         "lakelock does not write the table t, for 2 reasons:\n"
         "  1. its metadata table is on (hoodie.table.metadata.partitions or hoodie.table.metadata.partitions.inflight): "
         "readers would not see our files\n"
-        "  2. its instant times are in the zone LOCAL of whoever wrote them, not in UTC"
+        "  2. its instant times are in the zone LOCAL of their writers, not in UTC"
     )
     assert caught.value.hint == f"{NEW}; {READ}"
     every = {key: value for changes, _, _ in (*REFUSED_TO_WRITE, *REFUSED_AT_ALL) for key, value in changes.items()}

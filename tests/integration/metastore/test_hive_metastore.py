@@ -153,7 +153,7 @@ def test_a_dead_holder_is_broken_without_force(world: World) -> None:
 def test_the_probe_passes_and_leaves_nothing_behind(world: World, metastore: Service) -> None:
     provider = world.writer("one")
     provider.probe()
-    every = world.calls(metastore.port)._call("show_locks", ((1, 12, ()),))
+    every = world.calls(metastore.port).call("show_locks", ((1, 12, ()),))
     assert not [row for row in every[1] if row[2] == world.database and str(row[3]).startswith(world.table)]  # type: ignore[index]
     assert "@" not in provider.identity and provider.identity == world.uri
     assert all(vars(provider.strength).values())

@@ -103,7 +103,7 @@ def test_a_call_that_the_metastore_does_not_know_is_sent_once(
     client: Callable[[int], MetastoreClient], proxy: MetastoreProxy
 ) -> None:
     with pytest.raises(ServerError, match="Invalid method name"):
-        client(5).call(lambda calls: calls._call("no_such_call", ()), within_s=120)
+        client(5).call(lambda calls: calls.call("no_such_call", ()), within_s=120)
     assert proxy.calls["no_such_call"] == 1
 
 

@@ -104,7 +104,9 @@ BUGS_OF_COMMITS = (
         "return Created.THEIRS",
         also=(
             Edit("occ.commit:Commit._decide", "if found is None or found.write_id != write_id:", "if True:"),
-            Edit("occ.commit:Commit._under_lock", "if mine is not None and mine.kind is DecisionKind.COMMIT:", "if False:"),
+            Edit(
+                "occ.commit:Commit._under_lock", "if mine is not None and resolve(mine) is Resolution.COMMITTED:", "if False:"
+            ),
         ),
         seed=16,
     ),

@@ -23,14 +23,19 @@ class Edit:
     line: str
     instead: str
 
-    @contextmanager
-    def made(self) -> Iterator[None]:
-        """While the block runs, the function does what the edited one does, for everybody who holds it."""
+    @property
+    def function(self) -> FunctionType:
+        """The production function."""
         module_name, _, path = self.where.partition(":")
         module = import_module(f"lakelock.{module_name}")
         owner_name, _, name = path.rpartition(".")
         owner = getattr(module, owner_name) if owner_name else module
-        function = _function(owner.__dict__[name])
+        return _function(owner.__dict__[name])
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """While the block runs, the function does what the edited one does, for everybody who holds it."""
+        function = self.function
         before = function.__code__
         function.__code__ = self._edited(function).__code__
         try:
