@@ -88,7 +88,8 @@ def _print_steps(out: Output, result: Result) -> None:
         out.line(f"  {actor.name}: clock {actor.skew_ms:+} ms, {', '.join(map(str, actor.operations))}")
     steps = [(at_s, f"{process}: {event}") for at_s, process, event in result.trace.events]
     steps += [
-        (one.ended_s, f"{one.actor}: operation {one.operation} {one.answer.value} {one.detail}") for one in result.trace.told
+        (one.ended_s, f"{one.actor}: operation {one.operation} {one.answer.value} {one.detail}")
+        for one in result.trace.answered
     ]
     for at_s, text in sorted(steps):
         out.line(f"{at_s:9.3f} s  {text}")

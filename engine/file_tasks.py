@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import IO
 
 import pyarrow as pa
@@ -21,7 +22,11 @@ from lakelock.occ.steps import Step, reached
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
 from lakelock.table import layout
+from lakelock.table.base_files.column_ranges import column_ranges
+from lakelock.table.base_files.writer import Written
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
+from lakelock.table.file_index.recorded import recorded
+from lakelock.table.file_index.statistics import FileStatistics
 from lakelock.table.kernels import ARROW, Kernels, KeyedRows
 from lakelock.table.keyed import Keyed
 from lakelock.table.merge import Counts, DeleteMask
@@ -92,9 +97,10 @@ def rewrite_group(
         counts = kernels.rewrite(
             source, base.key, writer, context.schema, upserts=upserts, delete_mask=delete_mask, ordering_field=ordering
         )
-        writer.close()
+        written = writer.close()
         size_bytes = output.tell()
-    return _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
+    stat = _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
+    return replace(stat, recorded=_recorded(context, written))
 
 
 class _Rows:
@@ -128,7 +134,8 @@ def _write_new_file(
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
         while writer.rows < target and (part := rows.take(target - writer.rows)) is not None:
             writer.add_new(part.rows, part.keys)
-        count, size_bytes = writer.close().rows, output.tell()
+        written, size_bytes = writer.close(), output.tell()
+    count = written.rows
     return WriteStat(
         file_id=file.file_id,
         path=file.key,
@@ -138,7 +145,18 @@ def _write_new_file(
         total_write_bytes=size_bytes,
         file_size_bytes=size_bytes,
         runtime=RuntimeStats(create_ms=round((runtime.monotonic_s() - began_s) * 1000)),
+        recorded=_recorded(context, written),
     )
+
+
+def _recorded(context: WriteContext, written: Written) -> str | None:
+    """What is known of the rows of a file that was written, for its commit."""
+    if written.metadata is None:
+        return None
+    keys = written.keys
+    columns = column_ranges(written.metadata, context.schema.arrow, most=context.settings.statistics.columns)
+    least, greatest = (keys.least, keys.greatest) if keys is not None else (None, None)
+    return recorded(FileStatistics(written.rows, least, greatest, columns))
 
 
 def _rewritten(base: DataFile, file: DataFile, counts: Counts, size_bytes: int, took_ms: int) -> WriteStat:

@@ -11,6 +11,7 @@ from lakelock.settings.sections import (
     LockSettings,
     MissingColumns,
     RetrySettings,
+    StatisticsSettings,
     WriteSettings,
     settings_reference,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "RetrySettings",
     "SECTIONS",
     "Settings",
+    "StatisticsSettings",
     "WriteSettings",
     "settings_reference",
 ]

@@ -27,6 +27,7 @@ from lakelock.settings.sections import (
     ListingSettings,
     LockSettings,
     RetrySettings,
+    StatisticsSettings,
     WriteSettings,
     settings_reference,
 )
@@ -70,6 +71,7 @@ class Settings:
     data_locks: DataLockSettings = field(default_factory=DataLockSettings)
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     listing: ListingSettings = field(default_factory=ListingSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
     dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)

@@ -151,6 +151,19 @@ class CheckpointSettings(Section):
 
 
 @dataclass(frozen=True)
+class StatisticsSettings(Section):
+    """What a write records of its files, so that reads can leave files out without opening them."""
+
+    section: ClassVar[str] = "statistics"
+    columns: int = setting(
+        16,
+        "The ranges of this many columns, the first that are not nested, are recorded with each file",
+        at_least=0,
+        at_most=1_000,
+    )
+
+
+@dataclass(frozen=True)
 class ListingSettings(Section):
     """Requests to storage."""
 
@@ -218,6 +231,7 @@ SECTIONS: tuple[type[Section], ...] = (
     DataLockSettings,
     DecisionSettings,
     CheckpointSettings,
+    StatisticsSettings,
     ListingSettings,
     WriteSettings,
     DynamodbSettings,

@@ -130,7 +130,7 @@ class StoredRows:
             raise _damaged(self._source, "its header does not match its checksum")
         try:
             found = JsonObject.parse(text.decode())
-            version = found.whole("format")
+            version = found.integer("format")
         except ValueError as error:
             raise _damaged(self._source, error) from error
         if version > FORMAT:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.file_index.recorded import STATISTICS, by_path
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 
 
 class Slice(NamedTuple):
-    """One file slice and what its writer knew of it; `columns` is the text of `column_ranges.py`."""
+    """One file slice and what its writer knew of it; `columns` is a text of `recorded.py`."""
 
     file: DataFile
     rows: int | None = None
@@ -62,11 +63,12 @@ class Effect:
     @classmethod
     def of(cls, instant: str, completion: str, metadata: CommitMetadata, applied: Applied | None = None) -> Effect:
         """The effect of a commit by its metadata, whichever engine wrote it."""
+        told = by_path(metadata.extra.get(STATISTICS, ""))
         slices = []
         for stat in metadata.stats:
             file = DataFile.parse(stat.path, stat.file_size_bytes or 0) if stat.path else None
             if file is not None:
-                slices.append(Slice(file, stat.num_writes))
+                slices.append(Slice(file, stat.num_writes, *told.get(file.key, ())))
         return cls(instant, completion, tuple(slices), metadata.replaced_groups, metadata.schema_json or "", applied)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -81,7 +82,7 @@ def groups_of(table: pa.Table) -> dict[str, Group]:
 
 
 def _each(table: pa.Table) -> Iterator[tuple[str, str, Group]]:
-    columns = (table.column(name).to_pylist() for name in ROWS.names)
+    columns: list[list[Any]] = [table.column(name).to_pylist() for name in ROWS.names]
     for partition, file_id, token, instant, size, rows, least, greatest, ranges, replaced_by in zip(*columns, strict=True):
         if replaced_by is not None:
             yield partition, file_id, Group(None, replaced_by)
@@ -124,7 +125,7 @@ def with_changes(table: pa.Table, changes: Changes, *, forget_below: str) -> pa.
 
 def table_of(groups: Iterable[tuple[str, str, Group]]) -> pa.Table:
     """Rows of file groups, in the given order."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for partition, file_id, group in groups:
         one = group.slice
         if one is None:
@@ -132,5 +133,5 @@ def table_of(groups: Iterable[tuple[str, str, Group]]) -> pa.Table:
         else:
             file = one.file
             rows.append((partition, file_id, file.token, file.instant, file.size_bytes, *one[1:], None))
-    columns = list(zip(*rows, strict=True)) or [()] * len(ROWS)
+    columns: list[tuple[object, ...]] = list(zip(*rows, strict=True)) or [()] * len(ROWS)
     return pa.table([pa.array(column, kind.type) for column, kind in zip(columns, ROWS, strict=True)], schema=ROWS)

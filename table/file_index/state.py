@@ -9,6 +9,7 @@ from functools import cached_property
 from lakelock.table.file_index.checkpoint import Checkpoint
 from lakelock.table.file_index.coverage import lowest_open
 from lakelock.table.file_index.effects import Applied, Changes, Effect, SchemaTold, fold, later_applied, later_told
+from lakelock.table.file_index.recorded import column_ranges_in
 from lakelock.table.file_index.rows import Group, LoadedRows, groups_of, merged, with_changes
 from lakelock.table.file_index.statistics import UNKNOWN, FileStatistics
 from lakelock.table.layout import FileGroupId
@@ -54,7 +55,7 @@ class IndexState:
         one = group.slice if group is not None else None
         if one is None or one.file != file:
             return UNKNOWN
-        return FileStatistics(one.rows, one.key_min, one.key_max)
+        return FileStatistics(one.rows, one.key_min, one.key_max, column_ranges_in(one.columns))
 
     def preload(self) -> None:
         """Read all of the checkpoint's rows at once: for whoever needs every partition."""
