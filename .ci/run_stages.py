@@ -2,8 +2,9 @@
 
     python .ci/run_stages.py [--jobs N] [TARGET...] [-- PYTEST-ARGUMENT...]
 
-First each TARGET of the Makefile, then all tests in four stages. Tests with the marker `waits` that failed run once more at the
-end, alone: what passes then is listed as flaky, with its first output, and does not fail the run. No other test runs twice.
+First each TARGET of the Makefile, then all tests in four stages, three of them at once. Tests with the marker `waits` that
+failed run once more at the end, alone: what passes then is listed as flaky, with its first output, and does not fail the run.
+No other test runs twice.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 RESULTS = Path(".venv", "results")
+COVERAGE = Path(".coverage")
 PYTEST = Path(sys.executable).with_name("pytest")
 """Not `python -m pytest`, which would make the folders of the checkout importable beside the installed packages."""
 LOWEST_PRIORITY = 19
@@ -45,6 +47,11 @@ class Stage:
     def results(self) -> Path:
         return RESULTS / f"{self.name}.xml"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Stages that run at once measure coverage into files of their own, which `coverage combine` finds."""
+        return {**os.environ, "COVERAGE_FILE": f"{COVERAGE}.{self.name}"}
+
     def command(self, more: Sequence[str] = ()) -> list[str]:
         """A module that cannot be imported does not keep others from running; the results have what a failed test printed."""
         records = [f"--junitxml={self.results}", "-o", "junit_logging=all", "-o", "junit_log_passing_tests=false"]
@@ -54,15 +61,12 @@ class Stage:
 def stages(jobs: int) -> list[Stage]:
     """All tests: each is in one of these."""
     waiting = ["-m", "not spark and not interop", "--ignore=tests/simulation", *workers(jobs), "--dist", "loadfile"]
-    added, fewer = ["--cov", "--cov-append"], min(2, jobs)
+    measured, fewer = ["--cov", "--cov-report=", "--durations=20"], min(2, jobs)
     return [
-        Stage("simulation", ["tests/simulation", *workers(fewer)]),
-        Stage("without-spark", ["tests", *waiting, "--cov", "--cov-report="]),
-        Stage("interop", ["tests", "-m", "interop", *added, "--cov-report="]),
-        Stage(
-            "spark",
-            ["tests", "-m", "spark", *workers(fewer), "--dist", "loadfile", *added, "--cov-report=term", "--durations=10"],
-        ),
+        Stage("simulation", ["tests/simulation", *workers(fewer), "--durations=20"]),
+        Stage("interop", ["tests", "-m", "interop", *measured]),
+        Stage("without-spark", ["tests", *waiting, *measured]),
+        Stage("spark", ["tests", "-m", "spark", *workers(fewer), "--dist", "loadfile", *measured]),
     ]
 
 
@@ -71,9 +75,8 @@ def workers(number: int) -> list[str]:
     return ["-n", str(number), "--max-worker-restart=0"]
 
 
-COMPUTES = "simulation"
-BESIDE_IT = ("without-spark", "interop")
-"""These wait for leases, servers and Java more than they compute."""
+COMPUTES, WAITS_FOR_JAVA, WAITS_FOR_SERVICES = "simulation", "interop", "without-spark"
+"""At once: the latter two wait for Java, servers and leases more than they compute, and the first takes what they leave."""
 
 
 @dataclass
@@ -92,14 +95,20 @@ class Run:
 
     def tests(self, stage: Stage) -> None:
         heading(stage.name)
-        self.ended(stage, subprocess.run(stage.command(self.more), check=False).returncode)
+        self.ended(stage, subprocess.run(stage.command(self.more), env=stage.environment, check=False).returncode)
 
     @contextmanager
-    def beside(self, stage: Stage) -> Iterator[None]:
-        """Run a stage that computes at low priority; what it says comes at the end."""
+    def beside(self, stage: Stage, priority: int = 0) -> Iterator[None]:
+        """Run a stage beside the block; what it says comes at the end. `priority` is a niceness."""
         log = stage.results.with_suffix(".log")
         with log.open("wb") as said:
-            started = subprocess.Popen(stage.command(self.more), stdout=said, stderr=said, preexec_fn=step_back)
+            started = subprocess.Popen(
+                stage.command(self.more),
+                stdout=said,
+                stderr=said,
+                env=stage.environment,
+                preexec_fn=lambda: step_back(priority),
+            )
         try:
             yield
             started.wait()
@@ -141,7 +150,7 @@ class Run:
         heading(f"{stage.name}: alone, what waits and failed")
         listed = stage.results.with_suffix(".txt")
         listed.write_text("".join(f"{node}\n" for node in nodes))
-        subprocess.run(stage.command([f"@{listed}"]), check=False)
+        subprocess.run(stage.command([f"@{listed}"]), env=stage.environment, check=False)
         try:
             found: dict[Name, set[str]] = {}
             for test in tests_in(stage.results):
@@ -174,10 +183,18 @@ class Run:
         return int(bool(self.problems or failed))
 
 
-def step_back() -> None:
+def step_back(priority: int) -> None:
     """A process group of its own, to be ended as one; not a session: Linux shares the processor evenly between sessions."""
     os.setpgid(0, 0)
-    os.nice(LOWEST_PRIORITY)
+    os.nice(priority)
+
+
+def report_coverage() -> None:
+    """What all stages together ran of the code."""
+    heading("coverage")
+    coverage = [sys.executable, "-m", "coverage"]
+    if subprocess.run([*coverage, "combine", "--quiet"], check=False).returncode == 0:
+        subprocess.run([*coverage, "report"], check=False)
 
 
 def heading(text: str) -> None:
@@ -242,11 +259,11 @@ def main(arguments: Sequence[str]) -> int:
     for target in targets:
         run.target(target)
     by_name = {stage.name: stage for stage in stages(jobs)}
-    with run.beside(by_name.pop(COMPUTES)):
-        for name in BESIDE_IT:
-            run.tests(by_name.pop(name))
+    with run.beside(by_name.pop(COMPUTES), LOWEST_PRIORITY), run.beside(by_name.pop(WAITS_FOR_JAVA)):
+        run.tests(by_name.pop(WAITS_FOR_SERVICES))
     for stage in by_name.values():
         run.tests(stage)
+    report_coverage()
     flaky = run.once_more()
     table = subprocess.run([sys.executable, "-m", "tests.integration.matrix", *map(str, run.written)], check=False)
     if table.returncode:

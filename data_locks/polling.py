@@ -60,7 +60,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
         """Whoever was in the way at the latest look."""
 
     @abstractmethod
-    def _leave(self, waiting: W) -> None:
+    def abandon(self, waiting: W) -> None:
         """Take the request out of the queue, held or not; nothing happens if it is not there."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
             lease = self._wait(waiting, began_s, wait_s)
         except BaseException:
             with suppress(LakelockError):
-                self._leave(waiting)
+                self.abandon(waiting)
             raise
         self._held[lease.grant] = lease, waiting
         if self._closed:
@@ -103,7 +103,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
             return
         try:
             waiting.until_s = lease.deadline_s
-            self._leave(waiting)
+            self.abandon(waiting)
         except NO_SERVICE as error:
             self._warn(f"data locks were not given back; others wait up to {lease.lease_s:g} s: {error.message}")
         finally:

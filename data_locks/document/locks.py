@@ -159,7 +159,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
             with suppress(*NO_ANSWER):
                 self._register.wake(granted)
 
-    def _leave(self, waiting: _Waiting) -> None:
+    def abandon(self, waiting: _Waiting) -> None:
         self._remove(waiting.grant)
 
     def _extend(self, lease: Lease) -> str:

@@ -132,7 +132,7 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
     def _blockers(self, waiting: _Waiting) -> tuple[LockedData, ...]:
         return tuple(shown(each, waiting.queue.blockers(each.lock_id, each.modes)) for each in waiting.blockers)
 
-    def _leave(self, waiting: _Waiting) -> None:
+    def abandon(self, waiting: _Waiting) -> None:
         within_s = min(self._left_s(waiting), max(_LEAST_S, self._call_s))
         waiting.place.leave(self._calls, lambda: within_s)
 

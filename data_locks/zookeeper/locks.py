@@ -122,7 +122,7 @@ class ZooKeeperDataLocks(ZooKeeperClient, PollingDataLocks[_Waiting]):
         before = [each for each in asked if each.token < waiter.token]
         return tuple(shown(each) for each in before if collide(each.request, waiting.request))
 
-    def _leave(self, waiting: _Waiting) -> None:
+    def abandon(self, waiting: _Waiting) -> None:
         """As promised; what finds the service unreachable goes on in the background for as long as the session lives."""
         waiter, until_s = waiting.waiter, self.runtime.monotonic_s() + _TRY_S
         if waiter is None:

@@ -106,9 +106,9 @@ def merged(groups: dict[str, Group], partition: str, changes: Changes) -> dict[s
 
 def with_changes(table: pa.Table, changes: Changes, *, forget_below: str) -> pa.Table:
     """All rows after the changes. Replaced groups are forgotten once nothing older than their end can come any more."""
-    touched = {(p, f) for p, ids in (*changes.slices.items(), *changes.replaced.items()) for f in ids}
-    ids = pa.array(sorted({file_id for _, file_id in touched}), pa.string())
-    among = pc.is_in(table.column("file_id"), value_set=ids)
+    written = {file_id for groups in changes.slices.values() for file_id in groups}
+    touched = written.union(*(groups.keys() for groups in changes.replaced.values()))
+    among = pc.is_in(table.column("file_id"), value_set=pa.array(sorted(touched), pa.string()))
     untouched = table.filter(pc.invert(among))
     by_partition: dict[str, dict[str, Group]] = {partition: {} for partition in changes.partitions}
     for partition, file_id, group in _each(table.filter(among)):

@@ -48,7 +48,7 @@ class DocumentSuite(DataLockSuite):
     def die_waiting(self, locks: DataLocks, request: LockRequest) -> None:
         assert isinstance(locks, DocumentDataLocks)
         patch = pytest.MonkeyPatch()
-        patch.setattr(locks, "_leave", lambda grant: None)
+        patch.setattr(locks, "abandon", lambda waiting: None)
         assert granted(locks, request) is None
         patch.undo()
         assert len(locks.inspect()) == 2

@@ -33,22 +33,22 @@ class Nursery:
 
     def __init__(self, module: str) -> None:
         self._module = module
-        self._process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | None = None
         self._folder = tempfile.TemporaryDirectory()
         self._children = 0
 
     def ask(self, request: dict[str, object]) -> int | None:
-        if self._process is None:
+        if self.process is None:
             path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.nursery", self._module], cwd=ROOT, env={**os.environ, "PYTHONPATH": path},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
-            atexit.register(self._process.kill)
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer: int | None = json.loads(self._process.stdout.readline())
+            atexit.register(self.process.kill)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        answer: int | None = json.loads(self.process.stdout.readline())
         return answer
 
     def start(self, order: dict[str, object], steps: dict[str, str]) -> Child:

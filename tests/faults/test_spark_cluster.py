@@ -43,7 +43,7 @@ class Cluster:
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         env = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         self._err = (folder / "err").open("w")
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.cluster", str(folder)], cwd=ROOT, env=env, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._err, text=True, start_new_session=True,
         )  # fmt: skip
@@ -52,16 +52,16 @@ class Cluster:
         self.answer()
 
     def _receive(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             if line.startswith("{"):
                 self._lines.put(line)
 
     def order(self, path: str, way: str, folder: Path, step: str, act: str) -> None:
-        assert self._process.stdin is not None
+        assert self.process.stdin is not None
         trouble = {"folder": str(folder), "step": step, "act": act}
-        self._process.stdin.write(json.dumps({"table": path, "way": way, "trouble": trouble}) + "\n")
-        self._process.stdin.flush()
+        self.process.stdin.write(json.dumps({"table": path, "way": way, "trouble": trouble}) + "\n")
+        self.process.stdin.flush()
 
     def answer(self) -> dict[str, object]:
         try:
@@ -72,8 +72,8 @@ class Cluster:
 
     def close(self) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
         self._err.close()
 
 

@@ -44,7 +44,7 @@ class ArrowWriter(WriterProcess):
             super().__init__(table, operation, argument, name=name, options=options, limits=limits, env=env, **steps)
             return
         order = {"table": table, "operation": operation, "argument": argument, "name": name, "options": options}
-        self._process = NURSERY.start({**order, "limits": limits or {}}, named(steps))
+        self.process = NURSERY.start({**order, "limits": limits or {}}, named(steps))
 
 
 def make_table(folder: Path) -> str:

@@ -55,7 +55,7 @@ class TestMetastore(DataLockSuite):
     def die_waiting(self, locks: DataLocks, request: LockRequest) -> None:
         assert isinstance(locks, MetastoreDataLocks)
         patch = pytest.MonkeyPatch()
-        patch.setattr(locks, "_leave", lambda waiting: None)
+        patch.setattr(locks, "abandon", lambda waiting: None)
         assert granted(locks, request) is None
         patch.undo()
         assert len(locks.inspect()) == 2

@@ -18,8 +18,8 @@ from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_ensemble
 from tests.behaviour.data_lock_suite import LEASE_S, P1, P2, SLACK_S, Later, own
 from tests.integration.test_data_locks import RUNTIME, open_one
-from tests.integration.zookeeper_data_world import Queues, expire, queues_in
-from tests.integration.zookeeper_world import after_a_change_of_sessions, before_a_watch
+from tests.integration.zookeeper_data_world import Queues, queues_in
+from tests.integration.zookeeper_world import after_a_change_of_sessions, before_a_watch, expire
 from tests.waiting import Stopwatch, eventually
 
 

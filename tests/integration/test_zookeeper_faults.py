@@ -83,7 +83,7 @@ def test_a_connection_that_kazoo_has_given_up_is_replaced(world: World, monkeypa
 
 
 def test_a_grant_whose_reply_was_lost_is_found_again_and_not_taken_twice(world: World, proxy: Proxy) -> None:
-    provider, looking = world.writer("one", lease_s=6.0, port=proxy.port), world.writer("looks")
+    provider, looking = world.writer("one", lease_s=6.0, port=proxy.port), world.writer("looks", lease_s=30.0)
     provider.probe()
     proxy.drop_replies()
     with ThreadPoolExecutor(1) as pool:
@@ -100,7 +100,7 @@ def test_a_grant_whose_reply_was_lost_is_found_again_and_not_taken_twice(world: 
 
 
 def test_giving_up_after_a_lost_reply_leaves_no_node_behind(world: World, proxy: Proxy) -> None:
-    provider, looking = world.writer("one", lease_s=20.0, port=proxy.port), world.writer("looks")
+    provider, looking = world.writer("one", lease_s=20.0, port=proxy.port), world.writer("looks", lease_s=30.0)
     provider.probe()
     proxy.drop_replies()
     with pytest.raises(ProviderUnavailable):
@@ -287,7 +287,7 @@ def test_a_held_lock_survives_the_loss_of_the_leader(tmp_path: Path) -> None:
 def test_leases_are_never_longer_than_the_session_that_the_server_grants(world: World, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="40 s"):
         take(world.writer("long", lease_s=900.0), 5)
-    assert nodes(world.writer("looks")) == []
+    assert nodes(world.writer("looks", lease_s=30.0)) == []
     provider = world.writer("one", lease_s=60.0)
     lease = take(provider, 12)
     assert lease.lease_s == 40.0 and lease.remaining_s() <= 40.0

@@ -12,7 +12,6 @@ from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
 from lakelock.events import Listener
 from lakelock.testing.servers.service import Service
 from tests.integration.test_data_locks import open_one, tables
-from tests.integration.zookeeper_world import end_session
 
 
 @dataclass
@@ -58,9 +57,3 @@ def queues_in(zookeeper: Service) -> Iterator[Queues]:
         locks.close()
     plain.stop()
     plain.close()
-
-
-def expire(locks: ZooKeeperDataLocks) -> None:
-    """End the session behind its back, as the server does with one that is silent."""
-    hosts, _, path = locks.identity.partition("://")[2].partition("/")
-    end_session(hosts, f"/{path}/@table", locks.writer)

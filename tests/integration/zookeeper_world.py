@@ -21,6 +21,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
+from lakelock.providers.zookeeper.client import ZooKeeperClient
 from lakelock.providers.zookeeper.lock import ZooKeeperLockProvider
 from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.settings import LockSettings, Settings
@@ -34,37 +35,39 @@ LEASE_S = 1.5
 _numbers = count()
 
 
-def expire(provider: ZooKeeperLockProvider) -> None:
-    """End the session that has this writer's node behind its back, as the server does with one that is silent."""
-    hosts, _, path = provider.identity.partition("://")[2].partition("/")
-    end_session(hosts, f"/{path}", provider.writer)
-
-
-def end_session(hosts: str, queue: str, writer: WriterIdentity) -> None:
-    """On return the session that has the writer's node in a queue has ended; the writer, who lost its connection, learns it.
+def expire(locks: ZooKeeperClient) -> None:
+    """On return the session that has this writer's nodes has ended behind its back, as with one that is silent.
 
     A twin takes the session over and closes it. The writer comes back within some 20 ms and takes the session over in turn; a
     twin that was not faster has ended nothing, and another one follows.
     """
     from kazoo.client import KazooClient
 
+    hosts, _, path = locks.identity.partition("://")[2].partition("/")
     looking = KazooClient(hosts)
     looking.start(30)
-    found = {name: looking.get(f"{queue}/{name}") for name in looking.get_children(queue)}
-    (name,) = (name for name, (data, _) in found.items() if writer.writer_id.encode() in data)
-    session = found[name][1].ephemeralOwner
+    node, session = next(_nodes_of(locks.writer, looking, f"/{path}"))
 
     def is_over() -> bool:
         twin = KazooClient(hosts, client_id=(session, _password(session)), connection_retry={"max_tries": -1})
         twin.start(30)
         twin.stop()
         twin.close()
-        looking.sync(queue)
-        return looking.exists(f"{queue}/{name}") is None
+        looking.sync(node)
+        return looking.exists(node) is None
 
     eventually(is_over, saying="the session ends")
     looking.stop()
     looking.close()
+
+
+def _nodes_of(writer: WriterIdentity, client: Any, path: str) -> Iterator[tuple[str, int]]:
+    """The writer's nodes below a path, each with the session that it lives as long as."""
+    for name in client.get_children(path):
+        data, stat = client.get(f"{path}/{name}")
+        if stat.ephemeralOwner and writer.writer_id.encode() in data:
+            yield f"{path}/{name}", stat.ephemeralOwner
+        yield from _nodes_of(writer, client, f"{path}/{name}")
 
 
 def _password(session: int) -> bytes:

@@ -79,7 +79,7 @@ def counts(done: subprocess.CompletedProcess[str]) -> str:
 def test_where_all_is_well_everything_runs_once_and_is_measured(project: Project) -> None:
     done = project.run("good")
     assert (done.returncode, counts(done)) == (0, "5 passed")
-    assert "good ran" in done.stdout and "test_spark_passes.py" in done.stdout.partition("coverage:")[2]
+    assert "good ran" in done.stdout and "test_spark_passes.py" in done.stdout.partition("= coverage =")[2]
     assert "failed" not in done.stdout and "flaky" not in done.stdout and "again" not in done.stdout
     names = ("simulation", "without-spark", "interop", "spark")
     written = re.search("matrix of (.*)", done.stdout)

@@ -8,36 +8,17 @@ from dataclasses import replace
 import pytest
 
 from lakelock.errors import CommitOutcomeUnknown, LockTimeout, StorageUnavailable
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import Decision, DecisionKind
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, roll_back
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action, later_than
 from lakelock.table.timeline import read_timeline
-from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, new_table, put_file
+from tests.behaviour.simulated_time.writers import commit, writer
+from tests.behaviour.tables import put_file
 from tests.faulty_storage import Wrapped
-
-
-@pytest.fixture
-def runtime():
-    return ManualRuntime()
-
-
-@pytest.fixture
-def storage(runtime):
-    made = MemoryStorage(runtime.now_ms)
-    new_table(made)
-    return made
-
-
-def writer(storage, runtime, settings=QUICK) -> Coordinator:
-    return Coordinator.open(StorageLocation(storage.uri), settings, runtime=runtime, storage=storage)
 
 
 def roll_back_without_lock(storage, runtime, tx: Transaction) -> RollbackOutcome:
@@ -67,11 +48,6 @@ class NeverPublishes(Wrapped):
         if key.startswith(layout.TIMELINE) and key.endswith(".commit"):
             raise StorageUnavailable("it is gone", hint="")
         return request()
-
-
-def commit(storage, runtime, name: str) -> str:
-    with writer(storage, runtime).begin("INSERT") as tx:
-        return tx.commit([put_file(tx, storage, "month=2", name)]).instant
 
 
 def test_a_rollback_publishes_what_was_decided_since_it_listed_the_timeline(storage, runtime):

@@ -7,33 +7,19 @@ import pytest
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, CorruptTableError
 from lakelock.occ.baseline import inflight_key
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.recovery.reaper import reap
 from lakelock.occ.recovery.rollback import RollbackOutcome
-from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action, format_instant
 from lakelock.table.services import RollbackPlan
 from lakelock.table.timeline import read_timeline
-from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
+from tests.behaviour.simulated_time.writers import writer
 from tests.behaviour.tables import QUICK, new_table, put_file
 from tests.faulty_storage import Wrapped
 
 LIMIT_S = QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses
-
-
-@pytest.fixture
-def runtime():
-    return ManualRuntime()
-
-
-@pytest.fixture
-def storage(runtime):
-    made = MemoryStorage(runtime.now_ms)
-    new_table(made)
-    return made
 
 
 @pytest.fixture
@@ -42,10 +28,6 @@ def peer(storage, runtime):
     made.commit("month=1", "a")
     runtime.advance(1)
     return made
-
-
-def writer(storage, runtime) -> Coordinator:
-    return Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=runtime, storage=storage)
 
 
 def states(storage, instant):

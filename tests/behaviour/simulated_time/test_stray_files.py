@@ -10,32 +10,15 @@ from lakelock.markers.liveness import CLOCK_GRAIN_MS
 from lakelock.markers.names import MarkerKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
-from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import QUICK, Recorder, groups, leftovers, new_table, put_file
+from tests.behaviour.simulated_time.writers import writer
+from tests.behaviour.tables import QUICK, Recorder, groups, leftovers, put_file
 from tests.faulty_storage import CountingStorage, Wrapped
 
 LIMIT_S = QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses + CLOCK_GRAIN_MS / 1000
-
-
-@pytest.fixture
-def runtime():
-    return ManualRuntime()
-
-
-@pytest.fixture
-def storage(runtime):
-    made = MemoryStorage(runtime.now_ms)
-    new_table(made)
-    return made
-
-
-def writer(storage, runtime, *listeners) -> Coordinator:
-    return Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=runtime, storage=storage, listeners=listeners)
 
 
 def commit(storage, runtime, file_id: str) -> str:
@@ -65,7 +48,7 @@ def shown_by_names(storage) -> list[str]:
 def settle(storage, runtime, *listeners) -> None:
     """Whoever may be about to write has been killed long ago, and somebody sweeps."""
     runtime.advance(LIMIT_S + 1)
-    writer(storage, runtime, *listeners).reap()
+    writer(storage, runtime, QUICK, *listeners).reap()
 
 
 def test_a_stray_file_group_is_removed_by_the_sweep_and_told(storage, runtime):

@@ -7,37 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, RolledBackError, StorageUnavailable
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import Outcome
 from lakelock.occ.transaction import TransactionState
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import QUICK, groups, new_table, put_file
+from tests.behaviour.simulated_time.writers import commit, writer
+from tests.behaviour.tables import groups, put_file
 from tests.faulty_storage import Wrapped
-
-
-@pytest.fixture
-def runtime():
-    return ManualRuntime()
-
-
-@pytest.fixture
-def storage(runtime):
-    made = MemoryStorage(runtime.now_ms)
-    new_table(made)
-    return made
-
-
-def writer(storage, runtime) -> Coordinator:
-    return Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=runtime, storage=storage)
-
-
-def commit(storage, runtime, name: str) -> str:
-    with writer(storage, runtime).begin("INSERT") as tx:
-        return tx.commit([put_file(tx, storage, "month=2", name)]).instant
 
 
 class AfterDeciding(Wrapped):

@@ -17,31 +17,15 @@ from lakelock.occ.recovery.reaper import STALE_PROBE_S, reap
 from lakelock.occ.targets import resources_of
 from lakelock.occ.transaction import TransactionState
 from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
+from tests.behaviour.simulated_time.writers import writer
+from tests.behaviour.tables import QUICK, Recorder, put_file
 from tests.faulty_storage import Wrapped
-
-
-@pytest.fixture
-def runtime():
-    return ManualRuntime()
-
-
-@pytest.fixture
-def storage(runtime):
-    made = MemoryStorage(runtime.now_ms)
-    new_table(made)
-    return made
-
-
-def writer(storage, runtime, settings=QUICK) -> Coordinator:
-    return Coordinator.open(StorageLocation(storage.uri), settings, runtime=runtime, storage=storage)
 
 
 def test_two_actions_never_share_an_instant(storage, runtime):

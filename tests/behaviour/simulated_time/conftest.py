@@ -1,0 +1,21 @@
+"""A table in memory, and the clock that its writers share."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakelock.storage.memory import MemoryStorage
+from lakelock.testing import ManualRuntime
+from tests.behaviour.tables import new_table
+
+
+@pytest.fixture
+def runtime() -> ManualRuntime:
+    return ManualRuntime()
+
+
+@pytest.fixture
+def storage(runtime: ManualRuntime) -> MemoryStorage:
+    made = MemoryStorage(runtime.now_ms)
+    new_table(made)
+    return made
