@@ -25,15 +25,17 @@ SMALL = {
     "damage": Model("writer1 writer2 checkpointer2 damage reader", 3, visible=(0,)),
 }
 LONG = {
-    "three writers and two archivers": Model(
-        "writer1 writer2 writer3 checkpointer2 archiver archiver reader", 4, visible=(0,), begun=frozenset({1}),
-        foreign=frozenset({1}),
-    ),
-    "all at once": Model(
-        "writer0 writer2 writer3 checkpointer2 checkpointer1 archiver damage reader", 4, visible=(1,), begun=frozenset({0}),
+    "two make checkpoints, and a late one is archived": Model(
+        "writer0 writer2 checkpointer2 checkpointer1 archiver reader",
+        3,
+        visible=(1,),
+        begun=frozenset({0}),
         foreign=frozenset({0}),
     ),
-}  # fmt: skip
+    "damage beside an archive": Model(
+        "writer1 writer2 checkpointer2 archiver damage reader", 4, visible=(0,), begun=frozenset({1})
+    ),
+}
 
 
 @pytest.mark.parametrize("name", SMALL)
