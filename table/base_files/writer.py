@@ -7,7 +7,7 @@ only where values repeat save a quarter of the CPU; statistics are left out for 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
@@ -64,7 +64,7 @@ class Written:
 
     rows: int
     keys: KeyRange | None
-    metadata: pq.FileMetaData | None = None
+    metadata: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
     """Parquet's own, with the statistics of each row group."""
 
 
