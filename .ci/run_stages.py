@@ -2,7 +2,7 @@
 
     python .ci/run_stages.py [--jobs N] [TARGET...] [-- PYTEST-ARGUMENT...]
 
-First each TARGET of the Makefile, then all tests in four stages, three of them at once. Tests with the marker `waits` that
+First each TARGET of the Makefile, then all tests in four stages, of which three overlap. Tests with the marker `waits` that
 failed run once more at the end, alone: what passes then is listed as flaky, with its first output, and does not fail the run.
 No other test runs twice.
 """
@@ -50,7 +50,7 @@ class Stage:
     @property
     def environment(self) -> dict[str, str]:
         """Stages that run at once measure coverage into files of their own, which `coverage combine` finds."""
-        return {**os.environ, "COVERAGE_FILE": f"{COVERAGE}.{self.name}"}
+        return {**os.environ, "COVERAGE_FILE": f"{COVERAGE.absolute()}.{self.name}"}
 
     def command(self, more: Sequence[str] = ()) -> list[str]:
         """A module that cannot be imported does not keep others from running; the results have what a failed test printed."""
@@ -76,7 +76,8 @@ def workers(number: int) -> list[str]:
 
 
 COMPUTES, WAITS_FOR_JAVA, WAITS_FOR_SERVICES = "simulation", "interop", "without-spark"
-"""At once: the latter two wait for Java, servers and leases more than they compute, and the first takes what they leave."""
+"""The latter two run at once, as they wait for Java, servers and leases more than they compute. The first takes what is left of
+the processor, from the start on."""
 
 
 @dataclass
@@ -256,11 +257,12 @@ def main(arguments: Sequence[str]) -> int:
     for old in [*Path().glob(".coverage"), *Path().glob(".coverage.*"), *RESULTS.glob("*.xml"), *RESULTS.glob("*.log")]:
         old.unlink()
     run = Run(more)
-    for target in targets:
-        run.target(target)
     by_name = {stage.name: stage for stage in stages(jobs)}
-    with run.beside(by_name.pop(COMPUTES), LOWEST_PRIORITY), run.beside(by_name.pop(WAITS_FOR_JAVA)):
-        run.tests(by_name.pop(WAITS_FOR_SERVICES))
+    with run.beside(by_name.pop(COMPUTES), LOWEST_PRIORITY):
+        for target in targets:
+            run.target(target)
+        with run.beside(by_name.pop(WAITS_FOR_JAVA)):
+            run.tests(by_name.pop(WAITS_FOR_SERVICES))
     for stage in by_name.values():
         run.tests(stage)
     report_coverage()

@@ -17,11 +17,13 @@ from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
 from lakelock.occ.decisions import DecisionLog, Resolution, resolve
+from lakelock.occ.recorded_index import recorded_index
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers import open_provider
 from lakelock.storage import probe
 from lakelock.table import layout
-from lakelock.table.eligibility import Refusal, bucket_index_refusal, next_step, why_not_readable, why_not_writable
+from lakelock.table.buckets import BucketIndex
+from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable
 from lakelock.table.instants import parse_instant
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.snapshot import read_snapshot
@@ -53,8 +55,12 @@ def check_settings(context: DoctorContext) -> Iterator[Check]:
 
 def check_table(context: DoctorContext) -> Iterator[Check]:
     properties = read_properties(context.storage)
+    told = BucketIndex.parse(context.settings.write.index) if context.settings.write.index else None
+    properties = properties.indexed(recorded_index(context.storage) or told)
     keys, fields = ", ".join(properties.record_keys) or "none", ", ".join(properties.partition_fields) or "none"
     found = f"{properties.name}: version {properties.version}, {properties.type}, key {keys}, partitioned by {fields}"
+    if properties.bucket_index is not None:
+        found += f", {properties.bucket_index.count} buckets in each partition"
     refusals = _refusals(context, properties)
     if not refusals:
         yield Check("table", "ok", found)
@@ -77,7 +83,7 @@ def _refusals(context: DoctorContext, properties: TableProperties) -> list[Refus
                 runtime=context.runtime,
                 parallel=context.settings.listing.parallel_requests,
             )
-            buckets = bucket_index_refusal(snapshot)
+            buckets = why_files_misfit(properties, snapshot)
             found += [buckets] if buckets is not None and buckets not in found else []
     return found
 

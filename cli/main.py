@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
-from lakelock.cli import commits, config, locks, markers
+from lakelock.cli import commits, config, locks, markers, savepoints
 from lakelock.cli.audit import audit_table
 from lakelock.cli.doctor import doctor
+from lakelock.cli.optimize import optimize_table, restore_table
 from lakelock.cli.simulate import simulate
+from lakelock.cli.upkeep import archive, clean, upkeep
 
 app = typer.Typer(
     name="lakelock",
@@ -25,11 +27,17 @@ app = typer.Typer(
 )
 app.command("doctor")(doctor)
 app.command("audit")(audit_table)
+app.command("optimize")(optimize_table)
+app.command("restore")(restore_table)
 app.command("simulate")(simulate)
+app.command("upkeep")(upkeep)
+app.command("clean")(clean)
+app.command("archive")(archive)
 app.add_typer(commits.app, name="commits")
 app.add_typer(config.app, name="config")
 app.add_typer(locks.app, name="locks")
 app.add_typer(markers.app, name="markers")
+app.add_typer(savepoints.app, name="savepoint")
 
 
 def _print_version(wanted: bool) -> None:

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from contextvars import copy_context
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -74,7 +75,10 @@ class Runtime(Protocol):
         ...
 
     def gather(self, calls: Sequence[Callable[[], T]], *, limit: int) -> list[T]:
-        """Run `calls`, at most `limit` at a time, and return their results in order; the first error is raised."""
+        """Run `calls`, at most `limit` at a time, and return their results in order; the first error is raised.
+
+        Each sees the context variables of the caller.
+        """
         ...
 
     def mutex(self) -> AbstractContextManager[object]:
@@ -111,7 +115,7 @@ class SystemRuntime:
         if len(calls) <= 1 or limit <= 1:
             return [call() for call in calls]
         with ThreadPoolExecutor(max_workers=min(limit, len(calls)), thread_name_prefix="lakelock") as pool:
-            return [future.result() for future in [pool.submit(call) for call in calls]]
+            return [future.result() for future in [pool.submit(copy_context().run, call) for call in calls]]
 
     def mutex(self) -> AbstractContextManager[object]:
         return threading.RLock()

@@ -34,6 +34,8 @@ class EventKind(str, Enum):
     ALERT = "alert"
     DATA_LOCKED = "data-locked"
     CHECKPOINTED = "checkpointed"
+    CLEANED = "cleaned"
+    ARCHIVED = "archived"
 
     def __str__(self) -> str:
         return self.value

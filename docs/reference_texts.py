@@ -221,7 +221,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.LEASE_LOST: "a held lock was lost; says why",
     EventKind.DECIDED: "the decision is made: the transaction is committed, and will be visible",
     EventKind.PUBLISHED: "the transaction is visible to every reader",
-    EventKind.COMMITTED: "done; says rows, files, decision",
+    EventKind.COMMITTED: "done; says rows, files, decision, and how long and for how many requests the lock was held",
     EventKind.REJECTED: "the transaction is withdrawn; says why",
     EventKind.OUTCOME_UNKNOWN: "storage does not say whether the transaction is committed",
     EventKind.RETRY: "a rejected operation is run again",
@@ -231,6 +231,8 @@ EVENTS: dict[EventKind, str] = {
     EventKind.ALERT: "something went wrong that does not change the outcome, such as files that could not be removed yet",
     EventKind.DATA_LOCKED: "the data locks of an operation are held; says which, and after how long",
     EventKind.CHECKPOINTED: "a checkpoint of the file index was written; carries its number",
+    EventKind.CLEANED: "old files that nobody needs any more were deleted; says how many",
+    EventKind.ARCHIVED: "old instants were moved from the timeline to its history; says how many",
 }
 
 EXITS: dict[Exit, str] = {

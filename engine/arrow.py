@@ -18,6 +18,7 @@ from lakelock.clock import Runtime
 from lakelock.data_locks import Resource
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain
+from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
@@ -25,11 +26,15 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.targets import Targets, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.upkeep.optimize import Optimized, optimize
+from lakelock.occ.upkeep.restore import restore
 from lakelock.occ.write_context import WriteContext
-from lakelock.settings import MissingColumns
+from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import Storage
+from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.kernels import ARROW, Condition, Kernels, KeyedRows
+from lakelock.table.layout import FileGroupId
 from lakelock.table.merge import DeleteMask
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -49,14 +54,20 @@ class ArrowEngine:
     def insert(
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
-        """Append the rows; keys are not looked up. Rows outside `partition`, if it is named, are an `InputError`."""
+        """Append the rows; keys are not looked up. In a table with buckets their file groups are rewritten.
+
+        Rows outside `partition`, if it is named, are an `InputError`.
+        """
         work = partial(self.insert_in, rows=rows)
         return with_retries(self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition)
 
     def insert_in(self, tx: Transaction, rows: pa.Table) -> Committed:
         """Append the rows as the only write of a transaction that may have read before."""
         batch = self._batch(tx, rows)
-        return tx.commit(batch.new_files(batch.by_partition()), schema=batch.schema)
+        place = batch.placed(batch.by_partition())
+        tx.claim((file.group for file, _ in place.known), place.claims)
+        added = [batch.rewritten(file, added=mine) for file, mine in place.known]
+        return tx.commit([*added, *batch.new_files(place)], schema=batch.schema)
 
     def upsert(
         self,
@@ -89,11 +100,13 @@ class ArrowEngine:
             partition: self._kernels.dedupe(found, batch.ordering, take_any=settings.duplicates == "any")
             for partition, found in batch.by_partition().items()
         }
-        tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the upsert"))
-        known, new = batch.tagged(keyed)
-        tx.claim(file.group for file, _ in known)
-        stats = [batch.rewritten(file, upserts=changes) for file, changes in known]
-        return tx.commit([*stats, *batch.new_files(new)], schema=batch.schema)
+        if batch.index is None:
+            tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the upsert"))
+        # In a table with buckets whoever writes one of these keys writes one of these file groups.
+        place = batch.tagged(keyed) if batch.index is None else batch.placed(keyed)
+        tx.claim((file.group for file, _ in place.known), place.claims)
+        stats = [batch.rewritten(file, upserts=changes) for file, changes in place.known]
+        return tx.commit([*stats, *batch.new_files(place)], schema=batch.schema)
 
     def delete(
         self,
@@ -123,7 +136,7 @@ class ArrowEngine:
         self, keys: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Delete the rows whose key and partition columns are in a table."""
-        work = partial(self._delete_keys, keys=keys)
+        work = partial(self.delete_keys_in, keys=keys)
         return with_retries(self._coordinator, "DELETE", work, application=application, tag=tag, partition=partition)
 
     def delete_where_in(self, tx: Transaction, condition: Condition) -> Committed:
@@ -136,11 +149,12 @@ class ArrowEngine:
         delete_mask = self._kernels.satisfying(condition)
         return tx.commit([batch.rewritten(file, delete_mask=delete_mask) for file in groups])
 
-    def _delete_keys(self, tx: Transaction, keys: pa.Table) -> Committed:
+    def delete_keys_in(self, tx: Transaction, keys: pa.Table) -> Committed:
+        """Delete the rows with these keys as the only write of a transaction that may have read before."""
         batch = self._batch_of(tx, tx.schema, keys)
         keyed = batch.by_partition()
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
-        known, _ = batch.tagged(keyed)
+        known = batch.tagged(keyed).known
         tx.claim(file.group for file, _ in known)
         return tx.commit([batch.rewritten(file, delete_mask=self._kernels.among(found)) for file, found in known])
 
@@ -154,10 +168,32 @@ class ArrowEngine:
             parts = batch.by_partition()
             tx.overwrites(parts)
             replaced = {p: [f.file_id for f in tx.snapshot().in_partition(p)] for p in parts}
-            tx.claim(f.group for p in parts for f in tx.snapshot().in_partition(p))
-            return tx.commit(batch.new_files(parts), schema=batch.schema, replaced=replaced)
+            place = batch.placed(parts, anew=True)
+            tx.claim((f.group for p in parts for f in tx.snapshot().in_partition(p)), place.claims)
+            return tx.commit(batch.new_files(place), schema=batch.schema, replaced=replaced)
 
         return with_retries(self._coordinator, "INSERT_OVERWRITE", work, application=application, tag=tag, partition=partition)
+
+    def optimize(
+        self,
+        where: pc.Expression | None = None,
+        *,
+        partition: Targets = None,
+        sort_by: Sequence[str] = (),
+        sizes: OptimizeSettings | None = None,
+        tag: str = "",
+    ) -> Optimized:
+        """Join small files of the partitions that are named, or that satisfy a condition on the partition columns.
+
+        Rows of one new file are in memory only where they are sorted.
+        """
+        chosen = chosen_partitions(self._coordinator, where, partition)
+        write = partial(write_joins, self._coordinator, self._kernels, tuple(sort_by))
+        return optimize(self._coordinator, write, partitions=chosen, sort_by=sort_by, sizes=sizes, tag=tag)
+
+    def restore(self, as_of: str, *, tag: str = "") -> Committed:
+        """Make the table what it was as of an instant time: what came after is undone in a new commit."""
+        return restore(self._coordinator, as_of, partial(write_copies, self._coordinator, self._kernels), tag=tag)
 
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""
@@ -189,6 +225,26 @@ class ArrowEngine:
 
     def _batch_of(self, tx: Transaction, schema: TableSchema, rows: pa.Table | None) -> Batch:
         return Batch(self._coordinator, self._kernels, tx, schema, rows)
+
+
+@dataclass
+class Place:
+    """Where the rows of a write go: file groups that are there, new ones by partition, and the first of a bucket."""
+
+    known: list[tuple[DataFile, KeyedRows]] = field(default_factory=list)
+    new: dict[str, KeyedRows] = field(default_factory=dict)
+    buckets: dict[tuple[str, int], KeyedRows] = field(default_factory=dict)
+
+    @property
+    def new_targets(self) -> list[tuple[str, int | None, KeyedRows]]:
+        """Partition, bucket if there are buckets, and rows of each new file group; without buckets of one or several."""
+        plain = [(partition, None, rows) for partition, rows in self.new.items()]
+        return [*plain, *((partition, bucket, rows) for (partition, bucket), rows in self.buckets.items())]
+
+    @property
+    def claims(self) -> list[FileGroupId]:
+        """The names under which the new buckets are claimed."""
+        return [bucket_group(partition, bucket) for partition, bucket in self.buckets]
 
 
 @dataclass
@@ -226,30 +282,60 @@ class Batch:
         """The rows and their keys by partition path."""
         return self.kernels.by_partition(self.rows, self.tx.baseline.properties)
 
-    def tagged(self, keyed: Mapping[str, KeyedRows]) -> tuple[list[tuple[DataFile, KeyedRows]], dict[str, KeyedRows]]:
-        """For each file group the rows whose keys it holds, and by partition the rows whose keys nobody holds."""
-        known: list[tuple[DataFile, KeyedRows]] = []
-        new: dict[str, KeyedRows] = {}
-        for partition, rows in keyed.items():
-            found, rest = self.kernels.tag(rows, self.tx.snapshot().in_partition(partition), self.storage)
-            known += found
-            if len(rest):
-                new[partition] = rest
-        return known, new
+    @property
+    def index(self) -> BucketIndex | None:
+        return self.tx.baseline.properties.bucket_index
 
-    def new_files(self, parts: Mapping[str, KeyedRows]) -> list[WriteStat]:
+    def tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
+        """For each file group the rows whose keys it holds, and by partition the rows whose keys nobody holds.
+
+        A key is looked up in all files of its partition, or in that of its bucket.
+        """
+        place = Place()
+        for partition, rows in keyed.items():
+            asked = [(rows, list(self.tx.snapshot().in_partition(partition)))]
+            if self.index is not None:
+                asked = [(mine, [file]) for file, mine in self.placed({partition: rows}).known]
+            for mine, files in asked:
+                found, rest = self.kernels.tag(mine, files, self.storage)
+                place.known += found
+                if len(rest):
+                    place.new[partition] = rest
+        return place
+
+    def placed(self, keyed: Mapping[str, KeyedRows], *, anew: bool = False) -> Place:
+        """Where rows go without a look at keys: into new file groups, or to their buckets; `anew`: as if there were no file."""
+        if self.index is None:
+            return Place(new=dict(keyed))
+        place, properties = Place(), self.tx.baseline.properties
+        for partition, rows in keyed.items():
+            files = () if anew else self.tx.snapshot().in_partition(partition)
+            there = {bucket_of(file.file_id): file for file in files}
+            for bucket, mine in self.kernels.by_bucket(rows, self.index, properties).items():
+                if bucket in there:
+                    place.known.append((there[bucket], mine))
+                else:
+                    place.buckets[partition, bucket] = mine
+        return place
+
+    def new_files(self, place: Place) -> list[WriteStat]:
         stats: list[WriteStat] = []
-        for partition, keyed in parts.items():
+        for partition, bucket, keyed in place.new_targets:
             stats += write_new_files(
-                self.context, partition, [keyed.rows], self.task(),
+                self.context, partition, [keyed.rows], self.task(), bucket=bucket,
                 storage=self.storage, runtime=self.runtime, kernels=self.kernels,
             )  # fmt: skip
         return stats
 
     def rewritten(
-        self, file: DataFile, *, upserts: KeyedRows | None = None, delete_mask: DeleteMask | None = None
+        self,
+        file: DataFile,
+        *,
+        upserts: KeyedRows | None = None,
+        delete_mask: DeleteMask | None = None,
+        added: KeyedRows | None = None,
     ) -> WriteStat:
         return rewrite_group(
-            self.context, file, self.task(), upserts=upserts, delete_mask=delete_mask,
+            self.context, file, self.task(), upserts=upserts, delete_mask=delete_mask, added=added,
             storage=self.storage, runtime=self.runtime, kernels=self.kernels,
         )  # fmt: skip

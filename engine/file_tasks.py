@@ -6,6 +6,7 @@ A file that could not be finished is deleted if possible; its marker stays and s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,10 +25,11 @@ from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.base_files.column_ranges import column_ranges
 from lakelock.table.base_files.writer import Written
+from lakelock.table.buckets import new_file_id
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
 from lakelock.table.file_index.recorded import recorded
 from lakelock.table.file_index.statistics import FileStatistics
-from lakelock.table.kernels import ARROW, Kernels, KeyedRows
+from lakelock.table.kernels import ARROW, Kernels, KeyedRows, StoredRows
 from lakelock.table.keyed import Keyed
 from lakelock.table.merge import Counts, DeleteMask
 from lakelock.table.partitions import partition_metadata
@@ -36,7 +38,7 @@ from lakelock.table.snapshot import DataFile
 SLOW_S = 0.5
 """After this time a task checks whether it is still wanted: one request, for a file that took longer anyway."""
 
-__all__ = ["TaskToken", "WriteContext", "rewrite_group", "write_new_files"]
+__all__ = ["TaskToken", "WriteContext", "move_rows", "rewrite_group", "write_new_files"]
 
 
 def write_new_files(
@@ -48,20 +50,24 @@ def write_new_files(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
+    bucket: int | None = None,
 ) -> list[WriteStat]:
     """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows, no file.
 
-    A file is closed at `write.target_file_rows`. On an error the files of this call are deleted, if storage answers.
+    A file is closed at `write.target_file_rows`, unless all rows are those of one `bucket`, which has one file group.
+    On an error none of the files of this call remains, if storage lets them go.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     uuid, rows = runtime.uuid(), _Rows(context, tables, kernels)
     stats: list[WriteStat] = []
     try:
         while rows.more():
-            file = DataFile(partition, f"{uuid}-{len(stats)}", str(task), context.instant)
+            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
+            file = DataFile(partition, file_id, str(task), context.instant)
             if not stats:
                 _announce_partition(storage, context.instant, partition)
-            stats.append(_write_new_file(context, file, rows, storage, runtime, kernels))
+            most_rows = context.settings.write.target_file_rows if bucket is None else sys.maxsize
+            stats.append(_write_new_file(context, file, rows, most_rows, storage, runtime, kernels))
     except BaseException:
         _remove(storage, [stat.path for stat in stats if stat.path])
         raise
@@ -75,13 +81,16 @@ def rewrite_group(
     *,
     upserts: Keyed | None = None,
     delete_mask: DeleteMask | None = None,
+    added: Keyed | None = None,
+    content: DataFile | None = None,
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> WriteStat:
     """Write the next slice of the file group of `base`, without the rows of `delete_mask` and with `upserts` (one per key).
 
-    Columns that the `upserts` lack keep their stored values.
+    The `added` rows come last, whatever their keys. Columns that the `upserts` lack keep their stored values. `content`: an
+    older slice, whose rows are taken instead.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     if base.instant >= context.instant:
@@ -93,14 +102,78 @@ def rewrite_group(
     began_s = runtime.monotonic_s()
     with _announced_file(context, file, storage, runtime, base=base) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-        source, ordering = storage.open_input(base.key), context.properties.ordering_field
+        source, ordering = content or base, context.properties.ordering_field
         counts = kernels.rewrite(
-            source, base.key, writer, context.schema, upserts=upserts, delete_mask=delete_mask, ordering_field=ordering
-        )
+            storage.open_input(source.key, size_bytes=source.size_bytes), source.key, writer, context.schema,
+            upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering,
+        )  # fmt: skip
         written = writer.close()
         size_bytes = output.tell()
     stat = _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
     return replace(stat, recorded=_recorded(context, written))
+
+
+def move_rows(
+    context: WriteContext,
+    partition: str,
+    batches: Iterable[StoredRows],
+    task: TaskToken,
+    *,
+    file_rows: int | None = None,
+    bucket: int | None = None,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+    kernels: Kernels = ARROW,
+) -> list[WriteStat]:
+    """Write stored rows, in their order and with all that their meta columns say of them, into new file groups of a partition.
+
+    A file is closed at `file_rows`, if given. Rows of one `bucket` make its one file group. No rows make no file. On an error
+    none of the files of this call remains, if storage lets them go.
+    """
+    storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
+    uuid, stats = runtime.uuid(), list[WriteStat]()
+    pieces = _Pieces(batches)
+    try:
+        while pieces.more():
+            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
+            file = DataFile(partition, file_id, str(task), context.instant)
+            if not stats:
+                _announce_partition(storage, context.instant, partition)
+            began_s = runtime.monotonic_s()
+            with _announced_file(context, file, storage, runtime) as output:
+                writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
+                while (piece := pieces.take(None if file_rows is None else file_rows - writer.rows)) is not None:
+                    writer.add_stored(piece)
+                written, size_bytes = writer.close(), output.tell()
+            stat = _created(file, written.rows, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=0)
+            stats.append(replace(stat, recorded=_recorded(context, written)))
+    except BaseException:
+        _remove(storage, [stat.path for stat in stats if stat.path])
+        raise
+    return stats
+
+
+class _Pieces:
+    """Batches of stored rows as a stream that can be cut at any row."""
+
+    def __init__(self, batches: Iterable[StoredRows]) -> None:
+        self._batches = (batch for batch in batches if batch.num_rows)
+        self._next: StoredRows | None = None
+
+    def more(self) -> bool:
+        if self._next is None:
+            self._next = next(self._batches, None)
+        return self._next is not None
+
+    def take(self, most: int | None) -> StoredRows | None:
+        """The next rows, at most `most`; None at the end, and where no more may be taken."""
+        if most == 0 or not self.more():
+            return None
+        current: StoredRows = self._next
+        self._next = None
+        if most is not None and current.num_rows > most:
+            current, self._next = current.slice(0, most), current.slice(most, current.num_rows - most)
+        return current
 
 
 class _Rows:
@@ -127,25 +200,28 @@ class _Rows:
 
 
 def _write_new_file(
-    context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime, kernels: Kernels
+    context: WriteContext, file: DataFile, rows: _Rows, most_rows: int, storage: Storage, runtime: Runtime, kernels: Kernels
 ) -> WriteStat:
-    began_s, target = runtime.monotonic_s(), context.settings.write.target_file_rows
+    began_s = runtime.monotonic_s()
     with _announced_file(context, file, storage, runtime) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-        while writer.rows < target and (part := rows.take(target - writer.rows)) is not None:
+        while writer.rows < most_rows and (part := rows.take(most_rows - writer.rows)) is not None:
             writer.add_new(part.rows, part.keys)
         written, size_bytes = writer.close(), output.tell()
-    count = written.rows
+    stat = _created(file, written.rows, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=written.rows)
+    return replace(stat, recorded=_recorded(context, written))
+
+
+def _created(file: DataFile, count: int, size_bytes: int, took_ms: int, *, inserts: int) -> WriteStat:
     return WriteStat(
         file_id=file.file_id,
         path=file.key,
         partition_path=file.partition,
         num_writes=count,
-        num_inserts=count,
+        num_inserts=inserts,
         total_write_bytes=size_bytes,
         file_size_bytes=size_bytes,
-        runtime=RuntimeStats(create_ms=round((runtime.monotonic_s() - began_s) * 1000)),
-        recorded=_recorded(context, written),
+        runtime=RuntimeStats(create_ms=took_ms),
     )
 
 

@@ -156,6 +156,22 @@ def all_claims(storage: Storage, runtime: Runtime, *, parallel: int = PARALLEL_R
     return {key: claim for key, claim in claims.items() if claim is not None}
 
 
+@dataclass(frozen=True)
+class OwnClaims:
+    """What a transaction knows of its own claims. `unsure` are those that got no answer, or may be another's by now."""
+
+    sure: frozenset[FileGroupId] = frozenset()
+    unsure: frozenset[FileGroupId] = frozenset()
+
+    def keys(self, storage: Storage, instant: str, runtime: Runtime, *, parallel: int = PARALLEL_REQUESTS) -> tuple[str, ...]:
+        """Keys of the claims that are there. A read for each `unsure` one, whatever others have claimed."""
+        keys = [layout.claim(group) for group in sorted(self.unsure - self.sure)]
+        stored = runtime.gather([partial(storage.get, key) for key in keys], limit=parallel)
+        found = {key: Claim.from_bytes(item.data) for key, item in zip(keys, stored, strict=True) if item}
+        mine = [key for key, claim in found.items() if claim is not None and claim.instant == instant]
+        return (*map(layout.claim, sorted(self.sure)), *mine)
+
+
 def claims_of(storage: Storage, instant: str, runtime: Runtime, *, parallel: int = PARALLEL_REQUESTS) -> tuple[str, ...]:
     """Keys of the claims of one instant."""
     return tuple(key for key, claim in all_claims(storage, runtime, parallel=parallel).items() if claim.instant == instant)

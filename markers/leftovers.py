@@ -13,7 +13,7 @@ from functools import partial
 
 from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError
-from lakelock.markers.claims import claims_of
+from lakelock.markers.claims import OwnClaims, claims_of
 from lakelock.markers.direct import MarkerSet, listed
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.settings.sections import PARALLEL_REQUESTS
@@ -63,6 +63,7 @@ def find_leftovers(
     *,
     data: bool = True,
     everywhere: bool = False,
+    own: OwnClaims | None = None,
     parallel: int = PARALLEL_REQUESTS,
 ) -> Leftovers:
     """Find what an instant left; without `data` (it has committed, or never wrote) only markers, claims and heartbeat.
@@ -70,9 +71,14 @@ def find_leftovers(
     Data files are those that markers announce and those found by listing the same partitions. A foreign instant without
     markers may have written anywhere: then the whole table is listed, as with `everywhere`. A writer of ours places each
     marker before its file.
+
+    `own`: the asker's own instant, and what it knows of its claims. Without it everybody's claims are read.
     """
     markers = listed(storage, instant)
-    claims = claims_of(storage, instant, runtime, parallel=parallel)
+    if own is None:
+        claims = claims_of(storage, instant, runtime, parallel=parallel)
+    else:
+        claims = own.keys(storage, instant, runtime, parallel=parallel)
     files: set[str] = set()
     unreadable = list(markers.unreadable)
     if data:
@@ -81,7 +87,7 @@ def find_leftovers(
                 files.add(marker.data_key)
             else:
                 unreadable.append(str(marker))
-        folders = _where(storage, instant, markers, everywhere or bool(unreadable))
+        folders = _where(storage, instant, markers, everywhere or bool(unreadable), ours=own is not None)
         looks = [partial(_listed_files, storage, instant, folder) for folder in folders]
         files.update(*runtime.gather(looks, limit=parallel))
     return Leftovers(instant, tuple(sorted(files)), markers, claims, layout.heartbeat(instant), tuple(unreadable))
@@ -98,15 +104,18 @@ def is_data_file_of(key: str, instant: str) -> bool:
     return bool(instant) and name.endswith(f"_{instant}.parquet") and not key.startswith("/") and not name.startswith(".")
 
 
-def _where(storage: Storage, instant: str, markers: MarkerSet, unreadable: bool) -> tuple[str, ...]:
-    """The folders to list for data files of the instant; `""` is the whole table."""
+def _where(storage: Storage, instant: str, markers: MarkerSet, unreadable: bool, *, ours: bool) -> tuple[str, ...]:
+    """The folders to list for data files of the instant; `""` is the whole table. `ours`: lakelock's for certain."""
     if unreadable:
         return ("",)
     if markers.markers:
         return ("",) if "" in markers.partitions else markers.partitions
+    return () if ours or _has_our_heartbeat(storage, instant) else ("",)
+
+
+def _has_our_heartbeat(storage: Storage, instant: str) -> bool:
     heartbeat = storage.get(layout.heartbeat(instant))
-    ours = heartbeat is not None and HeartbeatRecord.from_bytes(heartbeat.data) is not None
-    return () if ours else ("",)
+    return heartbeat is not None and HeartbeatRecord.from_bytes(heartbeat.data) is not None
 
 
 def _listed_files(storage: Storage, instant: str, folder: str) -> set[str]:

@@ -155,8 +155,8 @@ def judge_all(
     stored = runtime.gather([partial(storage.get, layout.heartbeat(i)) for i in wanted], limit=parallel)
     read = {instant: HeartbeatRecord.from_bytes(found.data) for instant, found in zip(wanted, stored, strict=True) if found}
     judged = judge(beats.values(), now_ms, settings, {instant: record for instant, record in read.items() if record})
-    for instant in missing:
-        requested = storage.get(layout.timeline(instant.file_name))
+    reads = [partial(storage.get, layout.timeline(instant.file_name)) for instant in missing]
+    for instant, requested in zip(missing, runtime.gather(reads, limit=parallel), strict=True):
         if requested is not None:
             judged[instant.requested] = judge_missing(requested.modified_ms, now_ms, settings)
     return judged

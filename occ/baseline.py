@@ -18,12 +18,13 @@ from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head, newest_commit
+from lakelock.occ.recorded_index import current_properties
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.commit_metadata import requested_replace_bytes
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import Action, Instant, State, later_than
-from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.properties import TableProperties
 from lakelock.table.timeline import Timeline
 
 BEGIN_ATTEMPTS = 50
@@ -52,7 +53,7 @@ class Baseline:
 def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, Heartbeat]:
     """Take an instant and a baseline; the heartbeat runs. Raises `TableError` before any write if the table refuses."""
     for _ in range(BEGIN_ATTEMPTS):
-        properties = read_properties(table.storage)
+        properties = current_properties(table)
         check_writable(properties)
         view = table.log.look()
         table.ensure_same_lock(view)

@@ -23,17 +23,19 @@ from lakelock.occ.baseline import Baseline, check_unchanged
 from lakelock.occ.certainty import News, OwnDecision
 from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.rules import PROFILES, FileCheck, Isolation, judge
-from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.occ.conflicts.summary import CommitCost, CommitSummary
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
 from lakelock.occ.decisions import Decision, DecisionKind, LogView, Resolution, decided_for, resolve, tombstone
 from lakelock.occ.fate import InstantFate, fate_of, is_withdrawn
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
+from lakelock.occ.lock_use import LockUse
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.publish import Publication, finish_head, publish
-from lakelock.occ.recovery.ending import outcome_unknown
+from lakelock.occ.recorded_index import current_properties
+from lakelock.occ.recovery.ending import outcome_unknown, rolled_back
 from lakelock.occ.schemas import schema_after
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
@@ -42,7 +44,6 @@ from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import later_than
 from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
@@ -64,27 +65,27 @@ class Commit:
         schema: TableSchema,
         before: Callable[[FileGroupId], DataFile | None],
         ensure_alive: Callable[[], None],
+        took_s: Callable[[], float],
     ) -> None:
         """`schema`: the table's at the baseline. `before` gives a file group's file in the snapshot; `ensure_alive` raises
-        once the heartbeat is lost. `own` is told what becomes of the decision.
+        once the heartbeat is lost; `took_s` is the time since the beginning. `own` is told what becomes of the decision.
         """
         self._table, self._baseline, self._draft, self._own, self._schema = table, baseline, draft, own, schema
-        self._before, self._ensure_alive = before, ensure_alive
+        self._before, self._ensure_alive, self._took_s = before, ensure_alive, took_s
         self._answers: dict[object, Conflict | None] = {}
         self._others: dict[str, CommitSummary] = {}
-        self.lock_wait_s = 0.0
+        self.lock = LockUse(table)
         self._noticed = table.provider is not None
 
     def run(self) -> Decision:
         """Commit and return the published decision, or raise: `ConflictError`, `RolledBackError`, `CommitOutcomeUnknown`."""
-        table, instant = self._table, self._baseline.instant
+        instant = self._baseline.instant
         for round_number in range(LOOK_ROUNDS + 1):
-            asked_s = table.runtime.monotonic_s()
+            ahead = self._look_ahead()
             try:
-                with table.locked(instant, self._draft.operation) as lease:
-                    self.lock_wait_s += table.runtime.monotonic_s() - asked_s
+                with self.lock.locked(instant, self._draft.operation) as lease:
                     reached(Step.LOCKED)
-                    result = self._under_lock(lease, may_look=round_number == LOOK_ROUNDS)
+                    result = self._under_lock(lease, ahead, may_look=round_number == LOOK_ROUNDS)
             except LeaseLost:
                 if self._own.may_be_in_log or round_number == LOOK_ROUNDS:
                     raise
@@ -104,11 +105,34 @@ class Commit:
         """What others committed in the window, as far as it was read."""
         return self._others
 
-    def _under_lock(self, lease: Lease | None, *, may_look: bool) -> Decision | list[FileCheck | LateStarter]:
+    def _look_ahead(self) -> tuple[int, ...]:
+        """Read the window before the lock is taken, in parallel; the numbers of its decisions."""
         table, baseline = self._table, self._baseline
-        for _ in range(table.settings.decisions.slot_attempts):
+        ahead = table.log.ahead(after=baseline.first)
+        if table.observed.foreign_writers:
+            decisions = [d for d in map(table.log.read, ahead) if d is not None]
+            found = dict(self._others)
+            commits_since(table, baseline, table.timeline(), decisions, found)
+            # A decision counts only once the boundary is read after it.
+            self._others.update((instant, other) for instant, other in found.items() if other.is_foreign)
+        return ahead
+
+    def _nothing_since(self, ahead: Sequence[int], timeline: Timeline) -> bool:
+        """Whether a timeline that was listed under the lock shows nothing that the look ahead did not.
+
+        Then the log is not listed again: should it have grown all the same, the next number is taken, and the round is lost.
+        """
+        known = {decision.instant for decision in map(self._table.log.read, ahead) if decision is not None}
+        return timeline.completed_instants <= known.union(self._others, self._baseline.timeline.completed_instants)
+
+    def _under_lock(
+        self, lease: Lease | None, ahead: tuple[int, ...], *, may_look: bool
+    ) -> Decision | list[FileCheck | LateStarter]:
+        table, baseline = self._table, self._baseline
+        for attempt in range(table.settings.decisions.slot_attempts):
             timeline = table.timeline()
-            view = table.log.look(after=baseline.first, newest=None)
+            listed = ahead if attempt == 0 and self._nothing_since(ahead, timeline) else None
+            view = table.log.look(after=baseline.first, newest=None, listed=listed)
             table.ensure_same_lock(view)
             if view.boundary > baseline.first:
                 return self._by_timeline(timeline)
@@ -118,10 +142,10 @@ class Commit:
                 self._own.learn(News.FOUND)
                 return self._publish(mine, timeline, lease)
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
-            check_unchanged(baseline, read_properties(table.storage), self._draft.footprint.party)
+            check_unchanged(baseline, current_properties(table), self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
             finish_head(table, view, timeline)
-            others = commits_since(table.storage, baseline, timeline, decisions, self._others)
+            others = commits_since(table, baseline, timeline, decisions, self._others)
             for other in others:
                 if other.is_foreign:
                     table.observed.met_foreign(other.party.instant)
@@ -171,11 +195,7 @@ class Commit:
         """Raise unless this instant is pending and nobody has rolled it back."""
         instant = self._baseline.instant
         if mine is not None:
-            raise RolledBackError(
-                f"{instant} was rolled back by {mine.writer} in decision {mine.number}, because its heartbeat had stopped",
-                hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
-                decision=mine.number,
-            )
+            raise rolled_back(self._draft.footprint.party, mine)
         if is_withdrawn(self._table, timeline, instant):
             raise RolledBackError(
                 f"{instant} was rolled back by another Hudi writer",
@@ -196,7 +216,9 @@ class Commit:
             writer=table.writer,
             operation=self._draft.operation,
             completion=later_than(table.runtime.now_ms(), newest),
-            payload=self._draft.payload(number, write_id, schema_json, newest_foreign=table.observed.newest_foreign),
+            payload=self._draft.payload(
+                number, write_id, schema_json, newest_foreign=table.observed.newest_foreign, cost=self._cost_so_far()
+            ),
         )
         self._own.learn(News.SENDS)
         made = table.log.decide(decision)
@@ -220,6 +242,10 @@ class Commit:
         reached(Step.DECIDED)
         table.emit(EventKind.DECIDED, baseline.instant, self._draft.operation, decision=number)
         return decision
+
+    def _cost_so_far(self) -> CommitCost:
+        lock = self.lock
+        return CommitCost(round(self._took_s(), 3), round(lock.wait_s, 3), round(lock.held_s, 3), lock.requests)
 
     def _make_definite(self, decision: Decision) -> Created:
         """No reply came: put a rollback of this instant under the same number, which settles whose number it is.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lakelock.conflict import Conflict
 from lakelock.occ.decisions import Decision
+from lakelock.occ.lock_use import LockUse
 from lakelock.table.commit_metadata import WriteStat
 
 
@@ -25,6 +26,9 @@ class Committed:
     files: int = 0
     size_bytes: int = 0
     lock_wait_s: float = 0.0
+    lock_held_s: float = 0.0
+    lock_requests: int = 0
+    """What was asked of the table's storage under the lock. A listing counts as one request for each 1,000 keys."""
     took_s: float = 0.0
     attempts: int = 1
     conflicts: tuple[Conflict, ...] = field(default_factory=tuple)
@@ -32,7 +36,7 @@ class Committed:
     """True when the application transaction had been committed before: this call changed nothing."""
 
     @classmethod
-    def of(cls, decision: Decision, stats: Sequence[WriteStat], *, lock_wait_s: float, took_s: float) -> Committed:
+    def of(cls, decision: Decision, stats: Sequence[WriteStat], *, lock: LockUse, took_s: float) -> Committed:
         """The result of a published decision and the files that it made visible."""
         return cls(
             instant=decision.instant,
@@ -45,6 +49,8 @@ class Committed:
             rows_deleted=sum(s.num_deletes or 0 for s in stats),
             files=len(stats),
             size_bytes=sum(s.file_size_bytes or 0 for s in stats),
-            lock_wait_s=round(lock_wait_s, 3),
+            lock_wait_s=round(lock.wait_s, 3),
+            lock_held_s=round(lock.held_s, 3),
+            lock_requests=lock.requests,
             took_s=round(took_s, 3),
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
-from lakelock.errors import RolledBackError
+from lakelock.errors import RolledBackError, StorageError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
@@ -20,19 +21,28 @@ from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Detached, Transaction
+from lakelock.occ.upkeep.archive import Archived, archive
+from lakelock.occ.upkeep.budget import Budget, Progress
+from lakelock.occ.upkeep.clean import Cleaned, clean
+from lakelock.occ.upkeep.retained import ensure_readable
+from lakelock.occ.upkeep.run import Upkept, upkeep
+from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
+from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
-from lakelock.table.eligibility import check_readable
+from lakelock.table.eligibility import check_files, check_readable
 from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
+from lakelock.table.timeline import Timeline
 
 
 class Coordinator:
@@ -72,7 +82,11 @@ class Coordinator:
         events = Events(tuple(listeners))
         single = settings.concurrency.mode == "SINGLE_WRITER"
         provider = None if single else open_provider(settings, storage, runtime, writer, events)
-        table = OpenTable(location, storage, runtime, settings, provider, writer, events, DecisionLog(storage))
+        counted = CountedStorage(storage)
+        log = DecisionLog(counted, runtime, parallel=settings.listing.parallel_requests)
+        table = OpenTable(location, counted, runtime, settings, provider, writer, events, log)
+        with suppress(StorageError):  # a reader needs no index, and a writer asks again
+            properties = with_index(table, properties)
         return cls(table, properties)
 
     def begin(
@@ -93,6 +107,7 @@ class Coordinator:
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
         self.ensure_same_provider(record=records_lock)
+        settle_index(self.table)
         replaces = operation in OVERWRITES if overwrites is None else overwrites
         action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
         baseline, heartbeat = begin(self.table, operation, action)
@@ -100,6 +115,9 @@ class Coordinator:
             mine = Party(baseline.instant, operation, self.table.writer)
             self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
+            if self.table.observed.foreign_buckets and baseline.properties.bucket_index is None:
+                # An append looks at no file, and would put its rows beside the buckets.
+                check_files(baseline.properties, self._read_snapshot(baseline.timeline))
             if self.table.provider is None or self.table.observed.same_lock:
                 self._sweep(baseline)
             if self.table.provider is None:
@@ -154,13 +172,17 @@ class Coordinator:
         return self._applied.applied_by(application, self.table.timeline())
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
-        """The file slices visible now, or as of an instant."""
+        """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
         timeline = self.table.timeline_of_one_moment()
         if as_of is not None:
-            return read_snapshot(
-                self.table.storage, timeline, as_of, runtime=self.table.runtime, parallel=self.table.parallel_requests
-            )
-        return self.table.index.snapshot_at(timeline)
+            ensure_readable(self.table, timeline, as_of)
+        return self._read_snapshot(timeline, as_of)
+
+    def _read_snapshot(self, timeline: Timeline, as_of: str | None = None) -> Snapshot:
+        table = self.table
+        if as_of is None:
+            return table.index.snapshot_at(timeline)
+        return read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
 
     def schema(self) -> TableSchema:
         """The table's schema now."""
@@ -182,6 +204,38 @@ class Coordinator:
     def checkpoint(self) -> int | None:
         """Write a checkpoint of the file index now; its number, None if the newest one has every commit."""
         return self.table.checkpoint(at_once=True)
+
+    def upkeep(self, *, dry_run: bool = False, progress: Progress | None = None) -> Upkept:
+        """Finish the dead, clean, archive and collect, for at most `upkeep.budget_s`; what is left, the next run does."""
+        self.ensure_same_provider(record=not dry_run)
+        return upkeep(self.table, dry_run=dry_run, progress=progress)
+
+    def clean(self, *, dry_run: bool = False, progress: Progress | None = None) -> Cleaned:
+        """Delete the files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`."""
+        self.ensure_same_provider(record=not dry_run)
+        return clean(self.table, self._budget(progress), dry_run=dry_run)
+
+    def archive(self, *, dry_run: bool = False, progress: Progress | None = None) -> Archived:
+        """Move the oldest instants from the timeline to its history, for at most `upkeep.budget_s`."""
+        self.ensure_same_provider(record=not dry_run)
+        return archive(self.table, self._budget(progress), dry_run=dry_run)
+
+    def savepoint(self, name: str, as_of: str | None = None) -> Savepoint:
+        """Keep the table as of its newest commit, or of the commit `as_of`, until the savepoint is deleted."""
+        self.ensure_same_provider()
+        return take_savepoint(self.table, name, as_of)
+
+    def savepoints(self) -> list[Savepoint]:
+        """The savepoints, oldest commit first."""
+        return list_savepoints(self.table)
+
+    def delete_savepoint(self, name: str) -> Savepoint:
+        """Let cleaning have the files of a savepoint, given by its name or its instant."""
+        self.ensure_same_provider()
+        return delete_savepoint(self.table, name)
+
+    def _budget(self, progress: Progress | None) -> Budget:
+        return Budget.of(self.table.runtime, self.table.settings.upkeep.budget_s, progress)
 
     def history(self, limit: int = 1000) -> list[HistoryEntry]:
         """The newest commits, newest first."""

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from lakelock.clock import Runtime
 from lakelock.errors import TableError
+from lakelock.occ.recorded_index import record_index
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.table import layout
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.fitting import why_not_fits
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -23,8 +25,9 @@ def create_table(storage: Storage, properties: TableProperties, runtime: Runtime
     made = all(storage.get(key) is None for key in (layout.PROPERTIES, layout.PROPERTIES_BACKUP))
     if made:
         probe(storage, layout.probe(write_id), write_id)
+        _record_index(storage, properties.bucket_index)
         _make_timeline_folder(storage, write_id)
-        made = create(storage, layout.PROPERTIES, properties.serialize(runtime.now_ms())) is not Created.THEIRS
+        made = create(storage, layout.PROPERTIES, properties.unindexed().serialize(runtime.now_ms())) is not Created.THEIRS
     if not made and not if_not_exists:
         raise TableError(
             f"{storage.uri} is a table already",
@@ -54,6 +57,7 @@ def _differences(given: TableProperties, found: TableProperties, *, name: bool) 
         ("key", given.record_keys, found.record_keys),
         ("partition_by", given.partition_fields, found.partition_fields),
         ("order_by", given.ordering_field, found.ordering_field),
+        ("index", _text(given.bucket_index), _text(found.bucket_index)),
     ]
     if found.partition_fields:
         pairs.append(("hive_style", given.hive_style, found.hive_style))
@@ -75,6 +79,21 @@ def _misfits(columns: TableSchema, schema: TableSchema) -> Iterator[str]:
 
 def _shown(value: object) -> str:
     return ", ".join(value) or "none" if isinstance(value, tuple) else "none" if value is None else str(value)
+
+
+def _text(index: BucketIndex | None) -> str | None:
+    return None if index is None else str(index)
+
+
+def _record_index(storage: Storage, index: BucketIndex | None) -> None:
+    """Before the table is there, so that nobody ever sees it without its index."""
+    if index is not None:
+        record_index(storage, index)
+    elif storage.get(layout.INDEX) is not None:
+        raise TableError(
+            f"{storage.uri} has the record of an index ({layout.INDEX}), and no table",
+            hint="somebody began to make a table with it: create the table with that index, or delete the file",
+        )
 
 
 def _make_timeline_folder(storage: Storage, write_id: str) -> None:

@@ -21,10 +21,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
+from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
+from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Created, Storage, create
 from lakelock.table import layout
 
@@ -134,14 +137,19 @@ class LogView:
 class DecisionLog:
     """Reads and extends the log of one table. Records are immutable, so what was read once is kept."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, runtime: Runtime | None = None, *, parallel: int = PARALLEL_REQUESTS) -> None:
+        """With a `runtime` several records are read at a time, at most `parallel`."""
+        self._storage, self._runtime, self._parallel = storage, runtime, parallel
         self._known: dict[int, Decision] = {}
         self.known_boundary = 0
 
-    def look(self, *, after: int = 0, newest: int | None = 1) -> LogView:
-        """List the numbers above `after`, read the `newest` records (None: all), then the boundary, in this order."""
-        listed = self._numbers(after)
+    def look(self, *, after: int = 0, newest: int | None = 1, listed: Sequence[int] | None = None) -> LogView:
+        """List the numbers above `after`, read the `newest` records (None: all), then the boundary, in this order.
+
+        With `listed`, what `ahead` gave for the same `after`, nothing is listed: the view is that of then, judged by the
+        boundary of now. Newer decisions are missing in it; whoever puts the next number finds it taken.
+        """
+        listed = self._numbers(after) if listed is None else listed
         records = self._records(listed, newest)
         boundary, lock = self._read_boundary()
         numbers = tuple(n for n in listed if n > boundary)
@@ -159,6 +167,12 @@ class DecisionLog:
         decisions = tuple(d for n, d in records.items() if d is not None and n > boundary)
         return LogView(boundary, floor, numbers, decisions, lock)
 
+    def ahead(self, *, after: int) -> tuple[int, ...]:
+        """The numbers above `after`; their records are read now, so that a later look finds them read."""
+        listed = self._numbers(after)
+        self._records(listed, None)
+        return tuple(listed)
+
     def _numbers(self, after: int) -> list[int]:
         """The numbers above `after`, sorted. One listing."""
         listed = self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
@@ -166,12 +180,18 @@ class DecisionLog:
 
     def _records(self, numbers: Sequence[int], newest: int | None) -> dict[int, Decision | None]:
         wanted = [n for n in numbers if n > self.known_boundary]
-        return {n: self.read(n) for n in (wanted if newest is None else wanted[max(0, len(wanted) - newest) :])}
+        wanted = wanted if newest is None else wanted[max(0, len(wanted) - newest) :]
+        return dict(zip(wanted, self._read_all(wanted), strict=True))
 
     def peek(self, *, after: int) -> tuple[Decision, ...]:
         """The decisions above `after` that are there now: one listing, and a read for each. For advice, never for a commit."""
-        found = [self.read(number) for number in self._numbers(after)]
-        return tuple(d for d in found if d is not None)
+        return tuple(d for d in self._read_all(self._numbers(after)) if d is not None)
+
+    def _read_all(self, numbers: Sequence[int]) -> list[Decision | None]:
+        reads = [partial(self.read, number) for number in numbers]
+        if self._runtime is None or all(number in self._known for number in numbers):
+            return [read() for read in reads]
+        return self._runtime.gather(reads, limit=self._parallel)
 
     def boundary(self) -> int:
         """The number up to which decisions may have been deleted; 0 when none ever was."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 
 from lakelock.occ.conflicts.summary import CommitSummary
@@ -11,7 +11,9 @@ from lakelock.occ.decisions import Resolution, decided_for, resolve
 from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head
-from lakelock.table.instants import Instant
+from lakelock.table.archive import archived_writes
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Instant, State
 
 
 class Outcome(str, Enum):
@@ -24,7 +26,11 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One commit: who, when, what, how much. `decision` is None for commits that lakelock did not make."""
+    """One commit: who, when, what, how much. `decision` is None for commits that lakelock did not make.
+
+    What it cost is told as of its decision: seconds in all, seconds until it had the lock, and, of the time under the lock,
+    seconds and requests. The publication, some two requests, came after that.
+    """
 
     instant: str
     completion: str
@@ -41,14 +47,32 @@ class HistoryEntry:
     rows_deleted: int
     size_bytes: int
     took_s: float | None
+    lock_wait_s: float | None
+    lock_s: float | None
+    lock_requests: int | None
 
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
-    """The newest commits by completion, newest first; one request each."""
+    """The newest commits by completion, newest first; one request each, and where they do not suffice, the archive's files."""
     newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested, reverse=True)[:limit]
     reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
     others = table.runtime.gather(reads, limit=table.parallel_requests)
-    return [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
+    entries = [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
+    return entries + _archived(table, limit - len(entries), {i.requested for i in newest})
+
+
+def _archived(table: OpenTable, limit: int, known: set[str]) -> list[HistoryEntry]:
+    """The newest archived commits, newest first, without the known ones."""
+    found: dict[str, HistoryEntry] = {}
+    if limit <= 0:
+        return []
+    for _, writes in archived_writes(table.storage):
+        for write in writes:
+            if write.requested not in known and write.requested not in found:
+                metadata = CommitMetadata.from_bytes(write.data, write.requested)
+                instant = Instant(write.requested, write.action, State.COMPLETED, write.completion)
+                found[write.requested] = entry_of(instant, CommitSummary.of(write.requested, write.completion, metadata, None))
+    return sorted(found.values(), key=lambda e: (e.completion, e.instant), reverse=True)[:limit]
 
 
 def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
@@ -69,7 +93,7 @@ def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
         rows_updated=rows.updated,
         rows_deleted=rows.deleted,
         size_bytes=rows.size_bytes,
-        took_s=other.took_s,
+        **asdict(other.cost),
     )
 
 

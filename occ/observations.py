@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lakelock.table.buckets import BucketIndex
+
 
 @dataclass
 class Observations:
@@ -21,6 +23,13 @@ class Observations:
     """The newest known commit of another engine, empty as long as only pending instants were seen."""
     known_ours: frozenset[str] = frozenset()
     """Instants of lakelock's writers, as of the last time that this process looked for dead writers."""
+    index: BucketIndex | None = None
+    """The buckets that the table has on record, once `index_known`: such a record never changes."""
+    index_known: bool = False
+    index_checked: bool = False
+    """Whether this process has made sure that Java keeps no buckets of another kind."""
+    foreign_buckets: bool = False
+    """Whether a commit of another engine was met whose files look like buckets."""
     timeline_files: int = 0
     """How many files the newest listing of the timeline showed."""
     rollback_targets: dict[str, str] = field(default_factory=dict)

@@ -59,19 +59,28 @@ class OpenTable:
         """The timeline as it is now: one listing.
 
         Java creates a file of the timeline on a disk before it writes to it, so one that looks torn is looked at again.
+        A listing of several answers may miss what an archiver removed in between: the oldest instants go first, so it is whole
+        if the oldest commit that it shows still is there.
         """
         for looks in range(TORN_LOOKS):
             listed = list(self.storage.list(layout.TIMELINE))
             try:
                 timeline = Timeline.from_listing(listed)
-                break
             except CorruptTableError:
                 if looks + 1 == TORN_LOOKS:
                     raise
                 self.runtime.sleep(TORN_WAIT_S)
+                continue
+            if len(listed) <= self.settings.listing.at_once or self._is_whole(timeline):
+                break
         self.observed.time_seen(timeline.newest_time)
         self.observed.timeline_files = len(listed)
         return timeline
+
+    def _is_whole(self, timeline: Timeline) -> bool:
+        """Whether nothing was archived while the timeline was listed."""
+        oldest = timeline.commits[0] if timeline.commits else None
+        return oldest is None or self.storage.get(layout.timeline(oldest.file_name)) is not None
 
     def timeline_of_one_moment(self) -> Timeline:
         """The timeline with each commit before the newest, for readers outside a transaction: one listing, or two if long.
@@ -91,6 +100,15 @@ class OpenTable:
         if number is not None:
             self.emit(EventKind.CHECKPOINTED, number=number)
         return number
+
+    def checkpoint_when_due(self, decision: int) -> None:
+        """Make a checkpoint if it is the turn of this decision, which is published. Whatever goes wrong: the commit stands."""
+        if not self.index.checkpoint_is_due(decision):
+            return
+        try:
+            self.checkpoint()
+        except Exception as error:  # noqa: BLE001  an error would contradict the table
+            self.emit(EventKind.ALERT, problem=f"no checkpoint of the file index could be written: {error}")
 
     def ensure_same_lock(self, view: LogView) -> None:
         """`ProviderMismatch` if the table has moved to another lock since this process looked; costs no request."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.occ.conflicts.summary import CommitCost
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.file_index.recorded import STATISTICS, of_commit
 from lakelock.table.schema import TableSchema
@@ -52,12 +53,13 @@ class PendingCommit:
     def operation(self) -> str:
         return self.footprint.party.operation
 
-    def payload(self, number: int, write_id: str, schema_json: str, *, newest_foreign: str = "") -> bytes:
+    def payload(self, number: int, write_id: str, schema_json: str, *, newest_foreign: str = "", cost: CommitCost) -> bytes:
         """The bytes of the completed instant, if it is decided as `number`.
 
         `newest_foreign`: the newest known commit of another engine, so that whoever reads only this commit knows of it.
         """
         extra = {**self.extra, keys.DECISION: str(number), keys.WRITE_ID: write_id, keys.SCHEMA: schema_json}
+        extra[keys.COMMIT_INFO] = cost.to_json()
         if newest_foreign:
             extra[keys.NEWEST_FOREIGN] = newest_foreign
         return CommitMetadata(self.stats, self.operation, extra, self.replaced).to_bytes()

@@ -14,12 +14,15 @@ from lakelock.data_locks import Resource
 from lakelock.errors import ConflictError, EarlyConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.conflicts.footprint import SERVICES, AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.targets import Targets, resources_of
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.waiting import wait_for
 from lakelock.retry import Backoff
-from lakelock.table.instants import State
+
+MOST_MOVES = 20
+"""How many conflicts with services, which change no row, do not count as attempts."""
 
 
 def with_retries(
@@ -62,7 +65,8 @@ def _attempts(
     policy = table.settings.retry
     waits = Backoff(policy.attempts, policy.first_wait_s, policy.longest_wait_s).waits(table.runtime)
     conflicts: list[Conflict] = []
-    for attempt in range(1, policy.attempts + 1):
+    moved = 0
+    for attempt in range(1, policy.attempts + MOST_MOVES + 1):
         try:
             with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
                 tx.keep_within(targets)
@@ -74,17 +78,19 @@ def _attempts(
                 return replace(applied, attempts=attempt)
             if isinstance(error, ConflictError):
                 conflicts.append(error.conflict)
-            if attempt == policy.attempts or not _helps(error):
+            # A service that was faster has only moved the rows: what it costs is not this write's fault.
+            moved += moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
+            if attempt - moved == policy.attempts or not _helps(error):
                 _note(error, f"after {attempt} of {policy.attempts} attempts (retry.attempts)")
                 raise
-            wait_s = next(waits)
+            wait_s = next(waits, policy.longest_wait_s)
             cause = error.message.splitlines()[0]
             table.emit(
                 EventKind.RETRY, "", operation, attempt=attempt, of=policy.attempts, wait_s=round(wait_s, 2), cause=cause
             )
             table.runtime.sleep(wait_s)
             if isinstance(error, EarlyConflictError):
-                _wait_for(coordinator, error.conflict.other.instant)
+                wait_for(table, error.conflict.other)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -114,20 +120,3 @@ def _helps(error: LakelockError) -> bool:
     if isinstance(error, ConflictError):
         return error.conflict.retry_helps or error.conflict.rule is ConflictRule.APPLICATION_TRANSACTION
     return True
-
-
-def _wait_for(coordinator: Coordinator, instant: str) -> None:
-    """Wait until the other transaction is finished or its writer is dead, at most `retry.holder_wait_s`."""
-    table = coordinator.table
-    policy = table.settings.retry
-    deadline_s = table.runtime.monotonic_s() + policy.holder_wait_s
-    pause_s = policy.first_wait_s
-    while table.runtime.monotonic_s() < deadline_s:
-        timeline = table.timeline()
-        state = timeline.state_of(instant)
-        if state is None or state is State.COMPLETED:
-            return
-        if any(r.instant == instant for r in coordinator.reap(patient=True)):
-            return
-        table.runtime.sleep(pause_s)
-        pause_s = min(pause_s * 2, policy.longest_wait_s)

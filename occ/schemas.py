@@ -16,6 +16,7 @@ from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.eligibility import look_like_buckets
 from lakelock.table.evolution import merged
 from lakelock.table.instants import Instant
 from lakelock.table.properties import TableProperties
@@ -74,6 +75,8 @@ class SchemaHistory:
             # A commit that is archived by now, or was rolled back, does not show that the other engine still writes.
             if foreign and timeline.state_of(foreign) is not None:
                 self._table.observed.met_foreign(foreign)
+            if other.is_foreign and look_like_buckets(group.file_id for group in other.files):
+                self._table.observed.foreign_buckets = True
             self._known[instant.requested] = other.schema_json
         return self._known[instant.requested]
 

@@ -43,6 +43,14 @@ class Step(str, Enum):
     ROLLBACK_RECORDED = "rollback-recorded"
     BOUNDARY_RAISED = "boundary-raised"
     COLLECTED = "collected"
+    CLEAN_PLANNED = "clean-planned"
+    CLEAN_DELETED = "clean-deleted"
+    CLEAN_COMPLETED = "clean-completed"
+    SAVEPOINT_SHOWN = "savepoint-shown"
+    SAVEPOINT_TAKEN = "savepoint-taken"
+    HISTORY_WRITTEN = "history-written"
+    HISTORY_SHOWN = "history-shown"
+    ARCHIVED = "archived"
 
 
 _SIGNALS = {"LAKELOCK_CRASH_AT": signal.SIGKILL, "LAKELOCK_STOP_AT": signal.SIGSTOP}

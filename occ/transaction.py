@@ -10,7 +10,6 @@ begin ──► open ──► commit ──► committed          visible to ev
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -28,7 +27,7 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Claim
+from lakelock.markers.claims import Claim, OwnClaims
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
@@ -47,9 +46,10 @@ from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remo
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.targets import ensure_within
+from lakelock.occ.upkeep.run import upkeep_when_due
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.eligibility import check_no_buckets
+from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
@@ -88,11 +88,15 @@ class Transaction:
         self._reads: list[Read] = []
         self._overwritten: set[str] = set()
         self._claimed: set[FileGroupId] = set()
+        self._new_buckets: set[FileGroupId] = set()
+        self._unanswered: set[FileGroupId] = set()
         self._targets: tuple[Resource, ...] = ()
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
         self._inflight = False
         self._decision = own or OwnDecision()
+        self.extra: dict[str, str] = {}
+        """What else the commit's extra metadata says, for people."""
         self.reconciled = False
         """Whether the commit has looked at the markers: files that are announced later are not counted."""
 
@@ -112,7 +116,7 @@ class Transaction:
         """The file slices that this transaction sees, read at the first call, and partition by partition as they are needed."""
         if self._snapshot is None:
             snapshot = self._table.index.snapshot_at(self.baseline.timeline)
-            check_no_buckets(self.baseline.properties, snapshot)
+            check_files(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot
 
@@ -138,29 +142,43 @@ class Transaction:
             )
         self._overwritten.update(partitions)
 
-    def claim(self, groups: Iterable[FileGroupId]) -> None:
+    def claim(
+        self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *, leave_held: bool = False
+    ) -> None:
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
+
+        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.
+        With `leave_held` (a service) groups that others hold are left to them; `claimed` says what is left to do.
         """
         self._ensure_open()
         self.check_alive()
-        fresh = sorted(set(groups) - self._claimed)
+        made = set(new_buckets)
+        self._new_buckets |= made
+        fresh = sorted({*groups, *made} - self._claimed)
         ensure_within((g.partition for g in fresh), self._targets, f"{self.operation} {self.instant}")
         table = self._table
-        if not fresh or not table.settings.concurrency.early_conflict_detection:
+        if not fresh or not (leave_held or table.settings.concurrency.early_conflict_detection):
             return
         claim = Claim(self.instant, table.writer, self.operation)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
+        self._unanswered.update(fresh)
         claimed, refused = claim_groups(table, context, fresh)
         self._claimed.update(claimed)
-        conflict = early_conflict(table, self.baseline, self._work(), refused)
+        self._unanswered.difference_update(fresh)
+        conflict = early_conflict(table, self.baseline, self._work(), () if leave_held else refused)
         if conflict is not None:
             self._tell(EventKind.EARLY_CONFLICT, conflict)
             raise EarlyConflictError(conflict)
         reached(Step.CLAIMED)
         self._emit(EventKind.CLAIMED, groups=len(fresh))
+
+    @property
+    def claimed(self) -> frozenset[FileGroupId]:
+        """The file groups that are announced as this transaction's."""
+        return frozenset(self._claimed)
 
     def write_context(self, schema: TableSchema | None = None) -> WriteContext:
         """What executors need to write files of this transaction; picklable. Marks the instant as inflight."""
@@ -237,21 +255,13 @@ class Transaction:
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
         tidy_up(self._table, self.instant, self.operation, markers, self._claimed)
-        result = Committed.of(decision, stats, lock_wait_s=commit.lock_wait_s, took_s=self._took_s())
-        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files)
+        result = Committed.of(decision, stats, lock=commit.lock, took_s=self._took_s())
+        under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
+        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
-        self._checkpoint(decision.number)
+        self._table.checkpoint_when_due(decision.number)
+        upkeep_when_due(self._table, decision.number)
         return result
-
-    def _checkpoint(self, decision: int) -> None:
-        """Make a checkpoint of the file index if it is this commit's turn. Whatever goes wrong: the commit stands."""
-        table = self._table
-        if not table.index.checkpoint_is_due(decision):
-            return
-        try:
-            table.checkpoint()
-        except Exception as error:  # noqa: BLE001  an error would contradict the table
-            table.emit(EventKind.ALERT, problem=f"no checkpoint of the file index could be written: {error}")
 
     def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
         """Remove the announced files that are not part of the commit; returns the markers."""
@@ -269,14 +279,14 @@ class Transaction:
         self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
     ) -> Commit:
         draft = PendingCommit.of(
-            self._work().wrote(stats, replaced),
+            self._work().wrote(stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
             stats,
             (replaced or {}) if self.baseline.action == Action.REPLACE_COMMIT.value else None,
             self.schema if schema is None or schema == self.schema else schema,
             {
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
-                keys.COMMIT_INFO: json.dumps({"took_s": round(self._took_s(), 3)}),
+                **self.extra,
             },
         )
         return Commit(
@@ -287,6 +297,7 @@ class Transaction:
             schema=self.schema,
             before=self._file_before,
             ensure_alive=self.check_alive,
+            took_s=self._took_s,
         )
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
@@ -307,7 +318,10 @@ class Transaction:
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
-        target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence)
+        # Whoever took this transaction for dead may have taken over its claims.
+        unsure = self._unanswered | (self._claimed if disturbed else set())
+        claims = OwnClaims(frozenset(self._claimed - unsure), frozenset(unsure))
+        target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence, claims)
         self.state = withdraw(self._table, target, self._decision, disturbed=disturbed)
 
     def __enter__(self) -> Transaction:
@@ -328,7 +342,8 @@ class Transaction:
         """What is known so far of what this transaction touches."""
         return Footprint(
             party=self.party,
-            rewritten=frozenset(self._claimed),
+            rewritten=frozenset(self._claimed - self._new_buckets),
+            new_buckets=frozenset(self._new_buckets),
             overwritten_partitions=frozenset(self._overwritten),
             reads=tuple(self._reads),
             application=self._application,

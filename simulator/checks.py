@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakelock.occ.conflicts.footprint import RESTORED
 from lakelock.occ.decisions import Decision, Resolution, resolve
 from lakelock.simulator.operations import Operation, State, state_of
 from lakelock.simulator.rows import Row, rows_of
@@ -67,6 +68,7 @@ class Checker:
         self._twins: dict[tuple[FileGroupId, str], set[str]] = {}
         self._completed: dict[str, str] = {}
         self._owners: dict[str, Process] = {}
+        self._commits: list[tuple[str, CommitMetadata]] = []
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
         self.strays: dict[str, bool] = {}
@@ -122,6 +124,18 @@ class Checker:
     def rows(self, key: str) -> tuple[Row, ...]:
         """The rows of a data file."""
         return rows_of(key, self._server.objects[key].data)
+
+    def state_as_of(self, moment: str) -> State:
+        """The same for what was requested up to a moment, as far as it is visible now."""
+        newest: dict[FileGroupId, DataFile] = {}
+        gone: set[FileGroupId] = set()
+        for requested, metadata in self._commits:
+            if requested <= moment:
+                gone |= metadata.replaced_groups
+                for file in filter(None, (DataFile.parse(stat.path or "") for stat in metadata.stats)):
+                    if file.group not in newest or newest[file.group].instant < file.instant:
+                        newest[file.group] = file
+        return state_of(row for group, file in newest.items() if group not in gone for row in self.rows(file.key))
 
     def visible_state(self) -> State:
         """The table by Hudi's rule: of each file group the newest file of a completed instant, unless it was replaced."""
@@ -253,9 +267,14 @@ class Checker:
             self.fail(
                 "an operation is applied once", f"{self._operations[number]} becomes visible a second time as {requested}"
             )
+        self._commits.append((requested, metadata))
         state = dict(self.published[-1].state) if self.published else {}
         if number is not None and self._serial and self._operations[number].serial:
-            self._operations[number].apply(state)
+            moment = metadata.extra.get(RESTORED)
+            if moment is None:
+                self._operations[number].apply(state)
+            else:
+                state = self.state_as_of(moment)
             seen = self.visible_state()
             if seen != state:
                 self.fail("serial in decision order", f"{self._operations[number]} as {requested}: {difference(state, seen)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -12,13 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.engine.arrow import ArrowEngine, Batch
+from lakelock.engine.arrow import ArrowEngine, Batch, Place
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.transaction import Detached, Transaction
+from lakelock.occ.upkeep.optimize import Optimized
 from lakelock.simulator.light_rows import Chosen, LightKernels, Lines
 from lakelock.simulator.rows import NOT_GIVEN, SCHEMA, TABLE_SCHEMA, Row, partition_of, row_of
 from lakelock.table.base_files.writer import Stamp
@@ -84,6 +85,14 @@ class Engine:
     def overwrite(self, rows: Sequence[Row], tag: str) -> Committed:
         return self._engine.overwrite_partitions(self._format.table(rows), tag=tag)
 
+    def optimize(self, tag: str, sort_by: Sequence[str] = ()) -> Optimized:
+        return self._engine.optimize(sort_by=sort_by, tag=tag)
+
+    def restore(self, back: int, tag: str) -> Committed | None:
+        """To what the table was that many commits ago; None if there was nothing then."""
+        commits = self.coordinator.table.timeline().commits
+        return self._engine.restore(commits[-1 - back].requested, tag=tag) if len(commits) > back else None
+
     def read(self) -> list[Row]:
         return self._format.rows(self._engine.read())
 
@@ -124,20 +133,23 @@ class _AttemptedTwice(Batch):
 
     follow: Follow | None = None
 
-    def new_files(self, parts: Mapping[str, Any]) -> list[WriteStat]:
-        stats = super().new_files(parts)
+    def new_files(self, place: Place) -> list[WriteStat]:
+        stats = super().new_files(place)
         # New rows of an upsert's straggler would be found by their keys and changed by others: then they would stay.
         if self.follow is not None and self.context.operation == "INSERT":
-            for partition, keyed in parts.items():
-                late = partial(write_new_files, self.context, partition, [keyed.rows], _LATE, kernels=self.kernels)
+            for partition, bucket, keyed in place.new_targets:
+                late = partial(
+                    write_new_files, self.context, partition, [keyed.rows], _LATE, bucket=bucket, kernels=self.kernels
+                )
                 self.follow(self.context.instant, late)
         return stats
 
-    def rewritten(self, file: DataFile, *, upserts: Any = None, delete_mask: Any = None) -> WriteStat:
+    def rewritten(self, file: DataFile, *, upserts: Any = None, delete_mask: Any = None, added: Any = None) -> WriteStat:
         task, attempt = self.task(), 0
         while True:
             stat = rewrite_group(
-                self.context, file, TaskToken(task.partition, 0, attempt), upserts=upserts, delete_mask=delete_mask,
+                self.context, file, TaskToken(task.partition, 0, attempt),
+                upserts=upserts, delete_mask=delete_mask, added=added,
                 storage=self.storage, runtime=self.runtime, kernels=self.kernels,
             )  # fmt: skip
             attempt += 1
@@ -145,7 +157,14 @@ class _AttemptedTwice(Batch):
                 break
         if self.follow is not None:
             late = partial(
-                rewrite_group, self.context, file, _LATE, upserts=upserts, delete_mask=delete_mask, kernels=self.kernels
+                rewrite_group,
+                self.context,
+                file,
+                _LATE,
+                upserts=upserts,
+                delete_mask=delete_mask,
+                added=added,
+                kernels=self.kernels,
             )
             self.follow(self.context.instant, late)
         return stat

@@ -7,7 +7,7 @@ rows only by their kernels, so a history on these is the same as on Parquet (tes
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -15,6 +15,8 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.simulator.rows import Row, partition_of, rows_of
 from lakelock.storage import Storage
 from lakelock.table.base_files.writer import Stamp, Written
+from lakelock.table.bucket_hash import buckets_of_keys
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.merge import Counts
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -38,6 +40,9 @@ class Lines(tuple[Row, ...]):
 
     def cut(self, count: int) -> tuple[Lines, Lines]:
         return Lines(self[:count]), Lines(self[count:])
+
+    def slice(self, start: int, count: int) -> Lines:
+        return Lines(self[start : start + count])
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,9 @@ class NewLines:
     def add_new(self, rows: Lines, keys: object) -> None:
         self.content += (row.completed() for row in rows)
 
+    def add_stored(self, rows: Lines) -> None:
+        self.content += rows
+
     def close(self) -> Written:
         self._output.write(json.dumps([row[1:] for row in self.content]).encode())
         return Written(self.rows, None)
@@ -90,6 +98,12 @@ class LightKernels:
         for row in rows:
             found.setdefault(partition_of(row.part), []).append(row)
         return {partition: Lines(mine) for partition, mine in found.items()}
+
+    def by_bucket(self, keyed: Lines, index: BucketIndex, properties: TableProperties) -> Mapping[int, Lines]:
+        found: dict[int, list[Row]] = {}
+        for row, bucket in zip(keyed, buckets_of_keys(keyed.keys, index), strict=True):
+            found.setdefault(bucket, []).append(row)
+        return {bucket: Lines(found[bucket]) for bucket in sorted(found)}
 
     def dedupe(self, keyed: Lines, ordering_field: str | None, *, take_any: bool) -> Lines:
         assert len(set(keyed.keys)) == len(keyed)
@@ -126,12 +140,20 @@ class LightKernels:
         found = [row for file in files for row in _stored(storage, file)]
         return Lines(found if condition is None else filter(condition.chooses, found))
 
+    def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[Lines]:
+        for file in files:
+            yield Lines(_stored(storage, file))
+
+    def in_order(self, batches: Iterable[Lines], columns: Sequence[str]) -> Lines:
+        assert tuple(columns) == ("id",)
+        return Lines(sorted((row for batch in batches for row in batch), key=lambda row: row.key))
+
     def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> NewLines:
         return NewLines(output)
 
     def rewrite(
         self, source: IO[bytes], name: str, file: NewLines, schema: TableSchema, *,
-        upserts: Lines | None, delete_mask: Callable[[Row], bool] | None, ordering_field: str | None,
+        upserts: Lines | None, delete_mask: Callable[[Row], bool] | None, added: Lines | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         stored = rows_of(name, source.read())
         kept = [row for row in stored if delete_mask is None or not delete_mask(row)]
@@ -141,8 +163,9 @@ class LightKernels:
             change = changes.get(row.key)
             file.content.append(row if change is None else change.completed(row.left, row.right))
         file.add_new(Lines(row for key, row in changes.items() if key not in keys), None)
-        updated = sum(row.key in changes for row in kept)
-        return Counts(file.rows, len(changes.keys() - keys), updated, len(stored) - len(kept))
+        file.add_new(added or Lines(), None)
+        inserted, updated = len(changes.keys() - keys) + len(added or ()), sum(row.key in changes for row in kept)
+        return Counts(file.rows, inserted, updated, len(stored) - len(kept))
 
 
 def _stored(storage: Storage, file: DataFile) -> tuple[Row, ...]:

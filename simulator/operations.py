@@ -60,6 +60,11 @@ class Operation:
         """Whether an error from it means that nothing of it is visible."""
         return True
 
+    @property
+    def undoes(self) -> bool:
+        """Whether it takes back what others have done, so that what was appended to a row may be gone."""
+        return False
+
     def run(self, engine: Engine) -> Committed | None:
         """Do it, as a user would; raises what the engine raises."""
         raise NotImplementedError

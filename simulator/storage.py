@@ -147,7 +147,7 @@ class SimStorage:
         if gone:
             self._write("delete", gone[0], lambda: self._server.delete(gone, self._process), again_later=True)
 
-    def open_input(self, key: str) -> IO[bytes]:
+    def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         found = self._read("open", key, lambda: self._server.get(key))
         if found is None:
             raise StorageError(f"{self.uri}/{key}: no such file", hint="check the path; another process may have removed it")

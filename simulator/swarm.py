@@ -34,9 +34,12 @@ from lakelock.simulator.operations import (
 from lakelock.simulator.rows import Row
 from lakelock.simulator.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario
 from lakelock.simulator.stragglers import straggling
+from lakelock.simulator.upkeep import kept_up
 
 BY_COLUMN_ONE_IN, BY_COLUMN = 16, 9
 """Of so many seeds this one has writers of single columns, besides what chance or a family gave it."""
+KEPT_UP_ONE_IN, KEPT_UP = 16, 11
+"""The same for those who join small files."""
 
 
 def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
@@ -44,6 +47,8 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
     scenario = _scenario_of(seed)
     if seed % BY_COLUMN_ONE_IN == BY_COLUMN and scenario.foreign == "none":
         scenario = by_column(scenario, Random(f"columns/{seed}"))
+    if seed % KEPT_UP_ONE_IN == KEPT_UP and scenario.foreign == "none":
+        scenario = kept_up(scenario, Random(f"upkeep/{seed}"))
     return replace(scenario, files="parquet") if parquet else scenario
 
 

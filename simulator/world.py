@@ -12,6 +12,7 @@ from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, LakelockErr
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.open_table import OpenTable
@@ -38,6 +39,7 @@ from lakelock.simulator.scenario import ActorPlan, Scenario
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimServer, SimStorage
 from lakelock.simulator.stragglers import Stragglers
+from lakelock.simulator.upkeep import keeps_every_claim
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.properties import TableProperties
@@ -115,6 +117,7 @@ class World:
         self.location = StorageLocation(self.server.uri)
         self.properties = _PROPERTIES
         self._stragglers = Stragglers(self.hub, self.checker, self.process, self.storage)
+        self._keeps_claims = keeps_every_claim(scenario)
         self._processes = 0
         self._births: dict[int, Callable[[], None]] = {}
         self.hub.on_death = self._died
@@ -135,7 +138,7 @@ class World:
         writer = WriterIdentity.of_this_process(runtime, process.name)
         opening = Opening("simulated:", self.settings, storage, runtime, writer, events)
         provider = open_lock(self.scenario.lock, self.room, opening, process, self._overran)
-        log = DecisionLog(storage)
+        log = DecisionLog(storage, runtime)
         table = OpenTable(self.location, storage, runtime, self.settings, provider, writer, events, log)
         return Coordinator(table, self.properties)
 
@@ -160,6 +163,11 @@ class World:
             self.checker.ended(event.instant)
             if event.kind is EventKind.REJECTED:
                 self.trace.rejected.add(event.instant)
+        elif event.kind is EventKind.CONFLICT and self._keeps_claims and event.operation not in SERVICES:
+            other = str(event.facts["other"])
+            if other.startswith(tuple(SERVICES)):
+                detail = f"{event.operation} {event.instant} has written, and loses to {other}"
+                self.checker.fail("no write loses to upkeep", detail)
         elif event.kind is EventKind.ALERT:
             self.checker.could_not_tidy(event.instant)
         if self._keep_events:

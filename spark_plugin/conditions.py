@@ -7,7 +7,7 @@ are concerned; and so does each attempt. Spark holds `current_timestamp()` still
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakelock.errors import InputError
+from lakelock.spark_plugin.predicates import predicate_of
+from lakelock.table.pruning.predicates import Anything, Predicate
 
 SHOWN_CHARACTERS = 200
 _CATALYST = "org.apache.spark.sql.catalyst"
@@ -25,10 +27,14 @@ _TIME_LITERAL = re.compile(r"'\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A condition as its user gave it and, if it asks for the time, as Spark's analysed filter with the time filled in."""
+    """A condition as its user gave it and, if it asks for the time, as Spark's analysed filter with the time filled in.
+
+    `predicate` is as much of it as can rule files out.
+    """
 
     given: str | Column
     filled: Any = None
+    predicate: Predicate = field(default_factory=Anything)
 
     @classmethod
     def of(cls, spark: SparkSession, schema: StructType, given: str | Column) -> Condition:
@@ -44,7 +50,7 @@ class Condition:
         for rule in _TIME_RULES:
             filled = _object(spark, f"{_CATALYST}.{rule}").apply(filled)
         asks_for_time = not filled.equals(analysed) or _TIME_LITERAL.search(str(given)) is not None
-        return cls(given, filled if asks_for_time else None)
+        return cls(given, filled if asks_for_time else None, predicate_of(spark, filled))
 
     def on(self, frame: DataFrame) -> Column:
         """The condition on the rows of `frame`, which has the columns that it needs."""

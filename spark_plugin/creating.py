@@ -11,8 +11,10 @@ from lakelock.clock import Runtime
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import check_definition, create_table
+from lakelock.occ.recorded_index import current_properties
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.storage.location import StorageLocation
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
@@ -36,6 +38,7 @@ class Definition:
         order_by: str | None,
         name: str | None,
         hive_style: bool,
+        index: str | None = None,
     ) -> Definition:
         """The definition, checked: `SchemaError` or `InputError` before anything is written."""
         if not key:
@@ -44,6 +47,7 @@ class Definition:
         columns.require(key, "key")
         columns.require(partition_by, "partition")
         columns.require([order_by] if order_by else [], "ordering")
+        buckets = None if index is None else BucketIndex.parse(index).hashing(key)
         table_name = name or location.uri.rpartition("/")[2]
         properties = TableProperties.new(
             table_name,
@@ -53,7 +57,7 @@ class Definition:
             hive_style=hive_style,
             create_schema=columns.to_avro_json(table_name, null_first=False),
         )
-        return cls(properties, columns, name)
+        return cls(properties.indexed(buckets), columns, name)
 
     def make(self, location: StorageLocation, runtime: Runtime, *, if_not_exists: bool) -> bool:
         """Make the empty table; False if it exists and `if_not_exists` is set."""
@@ -65,7 +69,7 @@ class Definition:
             coordinator.table.storage.uri,
             self.properties,
             self.columns,
-            coordinator.properties,
+            current_properties(coordinator.table),
             coordinator.schema(),
             name=self.name is not None,
         )

@@ -7,7 +7,7 @@ from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -18,18 +18,24 @@ from lakelock.occ.history import HistoryEntry
 from lakelock.settings import Settings
 from lakelock.spark_plugin import creating
 from lakelock.spark_plugin.arguments import HISTORY, instant_of, names, plain, settings_of
+from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import require_classic, spark_schema
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
 from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.table_upkeep import TableUpkeep
 from lakelock.spark_plugin.table_writes import TableWrites
 from lakelock.storage.location import StorageLocation
+from lakelock.table.archive import archived_write
 from lakelock.table.changes import read_changes
+from lakelock.table.pruning.files import Pruning
+from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.schema import COMMIT_TIME
+from lakelock.table.snapshot import DataFile
 
 
-class LakeTable(TableWrites, LockedReads):
+class LakeTable(TableWrites, TableUpkeep, LockedReads):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is sound. Values of `options` and of the file `config`
@@ -55,6 +61,7 @@ class LakeTable(TableWrites, LockedReads):
         order_by: str | None = None,
         name: str | None = None,
         hive_style: bool = True,
+        index: str | None = None,
         if_not_exists: bool = False,
         config: str | Path | None = None,
         options: Mapping[str, object] | None = None,
@@ -65,6 +72,8 @@ class LakeTable(TableWrites, LockedReads):
 
         `key`: the columns that identify a row within its partition. `order_by`: of two versions of a row the one with the
         greater value wins; without it the later write does. `hive_style`: partition folders read `column=value`.
+        `index="bucket:16"`: the rows of each partition lie in 16 buckets by their keys' hash, as Hudi's simple bucket index has
+        them, so that an upsert looks up nothing; `"bucket:16:customer"` hashes only these key columns. It stays as it is.
         `if_not_exists`: a table that is there already is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)
@@ -79,6 +88,7 @@ class LakeTable(TableWrites, LockedReads):
             order_by=order_by,
             name=name,
             hive_style=hive_style,
+            index=index,
         )
         made = definition.make(location, SystemRuntime(), if_not_exists=if_not_exists)
         table = cls._open(spark, root, location, settings, application, listeners)
@@ -126,30 +136,51 @@ class LakeTable(TableWrites, LockedReads):
         return cls(spark, coordinator, root)
 
     @needs_spark
-    def read(self, *, as_of: str | datetime | None = None, include_meta: bool = False) -> DataFrame:
+    def read(
+        self,
+        where: str | Column | None = None,
+        *,
+        as_of: str | datetime | None = None,
+        include_meta: bool = False,
+    ) -> DataFrame:
         """The table as it is now, or as it was: the frame keeps this state, whatever is committed later.
 
-        `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). Columns in the table's order;
-        `include_meta` adds Hudi's five in front.
+        `where` chooses rows, and leaves out partitions and files that can have none. A later `.where` on the frame leaves out
+        partitions, too. `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). Columns in the
+        table's order; `include_meta` adds Hudi's five in front.
         """
-        snapshot = self._coordinator.snapshot(None if as_of is None else instant_of(as_of))
-        schema = self._coordinator.schema()
-        columns = schema.file_schema if include_meta else schema.arrow
-        return read_files(self._spark, self._root, snapshot.files, spark_schema(columns))
+        files = self._coordinator.snapshot(None if as_of is None else instant_of(as_of)).files
+        return self._rows(files, where, include_meta=include_meta)
 
     @needs_spark
-    def changes(self, since: str | datetime, *, until: str | datetime | None = None) -> DataFrame:
+    def changes(
+        self, since: str | datetime, *, until: str | datetime | None = None, where: str | Column | None = None
+    ) -> DataFrame:
         """The rows, in their newest version, that were changed by commits completed after the instant or time `since`.
 
         With Hudi's five columns in front: `_hoodie_commit_time` is the instant of the change. Deleted rows do not appear.
+        `where` chooses among these rows, as in `read`.
         """
         table = self._coordinator.table
         timeline = table.timeline_of_one_moment()
         begin, end = (None if moment is None else instant_of(moment) for moment in (since, until))
-        started = timeline.write_at(begin or "")
+        started = timeline.write_at(begin or "") or (
+            archived_write(table.storage, begin or "") if timeline.has_archive else None
+        )
         changes = read_changes(table.storage, timeline, (started.completion if started else None) or begin or "", end)
-        frame = read_files(self._spark, self._root, changes.files, spark_schema(self._coordinator.schema().file_schema))
+        frame = self._rows(changes.files, where, include_meta=True)
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
+
+    def _rows(self, files: Sequence[DataFile], where: str | Column | None, *, include_meta: bool) -> DataFrame:
+        """The rows of these files that satisfy a condition on the columns of the frame."""
+        schema = self._coordinator.schema()
+        columns = schema.file_schema if include_meta else schema.arrow
+        shown, by = spark_schema(columns), PartitionValues.of(self._coordinator.properties, columns)
+        if where is None:
+            return read_files(self._spark, self._root, files, shown, by)
+        condition = Condition.of(self._spark, shown, where)
+        frame = read_files(self._spark, self._root, Pruning(condition.predicate, by).kept(files), shown, by)
+        return frame.where(condition.on(frame))
 
     @needs_spark
     def history(self, limit: int = 1000) -> DataFrame:

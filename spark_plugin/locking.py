@@ -17,6 +17,7 @@ from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.reading import read_files
+from lakelock.table.pruning.partition_values import PartitionValues
 
 LOCKS = (
     "lock_id string, kind string, database string, table string, partition string, state string, type string, "
@@ -46,7 +47,8 @@ class LockedReads:
             schema = coordinator.schema()
             files = [file for file in coordinator.snapshot().files if not named or within(file.partition, named)]
             columns = schema.file_schema if include_meta else schema.arrow
-            yield read_files(self._spark, self._root, files, spark_schema(columns))
+            by = PartitionValues.of(coordinator.properties, columns)
+            yield read_files(self._spark, self._root, files, spark_schema(columns), by)
 
     @contextmanager
     def locked(self, operation: str = "INSERT", *, partition: Targets = None) -> Iterator[None]:

@@ -2,71 +2,58 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
-from pyspark.errors import AnalysisException
+import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakelock.errors import StorageError
+from lakelock.spark_plugin.scans import by_name
+from lakelock.spark_plugin.scans.relation import Partitioned, relation_over
+from lakelock.table.file_index.statistics import Value
+from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
 
-FEW_FILES = 32
-MANY_FILES = 4000
-_GLOB = re.compile(r"([\\{}\[\]*?])")
+FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
+"""What the error of a job says that reads a file which is gone; it comes as one class or another."""
 
 
-def read_files(spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> DataFrame:
+def read_files(
+    spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType, partitions: PartitionValues | None = None
+) -> DataFrame:
     """A frame over these files and no others, with the columns of `schema`; a column that a file lacks is null there.
 
-    `root` is the table's path as Spark knows it. `StorageError` when a file of the snapshot is already gone.
-    Spark plans 2,000 explicit paths in seconds but a name filter over the folder in milliseconds, so there are two ways.
-    A name filter is one alternation that every file is matched against: for very many files explicit paths win again.
+    `root` is the table's path as Spark knows it. With `partitions` Spark prunes by the partition columns. Storage is not asked:
+    a file that is gone meanwhile fails the job that reads it, and never gives fewer rows.
+
+    Where a folder does not tell the value of a column for certain (null and the empty text share one), that column comes
+    from the files, in a part of the frame of its own; a frame of several parts has no column `_metadata`.
     """
     if not files:
         return spark.createDataFrame([], schema)
     try:
-        frame = _frame(spark, root, files, schema)
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        raise _gone(files, [], str(error)) from error
-    found = {path.rpartition("/")[2] for path in frame.inputFiles()}
-    missing = [file.key for file in files if file.name not in found]
-    if missing:
-        raise _gone(files, missing)
-    return frame
+        return _frame(spark, root, files, schema, partitions)
+    except (Py4JError, TypeError):
+        # A Spark with other classes inside: what every Spark can do is slower, and right.
+        return by_name.read_files(spark, root, files, schema)
 
 
-def _frame(spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> DataFrame:
-    reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
-    if len(files) <= FEW_FILES or len(files) > MANY_FILES:
-        return reader.parquet(*(_escaped(f"{root}/{file.key}") for file in files))
-    names = "{" + ",".join(file.name for file in files) + "}"
-    return reader.option("pathGlobFilter", names).parquet(*(_escaped(path) for path in _folders(root, files)))
-
-
-def _folders(root: str, files: Sequence[DataFile]) -> list[str]:
-    """The table's folder, and those inside it that Spark would skip because of how their names begin."""
-    hidden = set()
-    for partition in {file.partition for file in files}:
-        segments = partition.split("/")
-        for depth, segment in enumerate(segments):
-            if segment.startswith(".") or (segment.startswith("_") and "=" not in segment):
-                hidden.add("/".join([root, *segments[: depth + 1]]))
-    return [root, *sorted(hidden)]
-
-
-def _escaped(path: str) -> str:
-    return _GLOB.sub(r"\\\1", path)
-
-
-def _gone(files: Sequence[DataFile], missing: Sequence[str], problem: str = "") -> StorageError:
-    """Spark leaves out files that it does not find, and a cleaner may have removed one: rows must never vanish like that."""
-    what = f"{len(missing)} of the {len(files)} files of this snapshot are gone, the first is {missing[0]}" if missing else ""
-    return StorageError(
-        what or f"a file of this snapshot is gone: {problem.splitlines()[0]}",
-        hint="read again; to read as of old times, let the cleaner keep more commits",
-        missing=list(missing[:5]),
-    )
+def _frame(
+    spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType, partitions: PartitionValues | None
+) -> DataFrame:
+    parts: dict[tuple[str, ...], dict[str, Mapping[str, Value | None]]] = {}
+    part_of: dict[str, tuple[str, ...]] = {}
+    for path in dict.fromkeys(file.partition for file in files):
+        told = partitions.exact(path) if partitions is not None else {}
+        part_of[path] = tuple(told)
+        parts.setdefault(tuple(told), {})[path] = told
+    frames = []
+    for names, values in parts.items():
+        mine = [file for file in files if part_of[file.partition] == names]
+        by = (
+            Partitioned(pa.schema([(name, partitions.types[name]) for name in names]), values) if partitions and names else None
+        )
+        frames.append(relation_over(spark, root, mine, schema, by))
+    return reduce(DataFrame.union, frames)

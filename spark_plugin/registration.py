@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 
 from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
 from lakelock.spark_plugin.frames import spark_conf
+from lakelock.spark_plugin.session_conf import OVERWRITE_MODE
 
 
 def register(spark: SparkSession) -> None:
@@ -14,5 +15,6 @@ def register(spark: SparkSession) -> None:
     After a change of these confs call it again: until then writes fail, they do not go on with the old ones.
     """
     # Of its own module it is not an attribute, so that it is sent to Spark's Python processes by value, with the confs.
-    known = type(LakelockDataSource.__name__, (LakelockDataSource,), {"conf": spark_conf(spark)})
+    mode = {OVERWRITE_MODE: str(spark.conf.get(OVERWRITE_MODE, "static"))}
+    known = type(LakelockDataSource.__name__, (LakelockDataSource,), {"conf": {**spark_conf(spark), **mode}})
     spark.dataSource.register(known)

@@ -25,6 +25,8 @@ class WriteResult:
     files: int
     size_bytes: int
     lock_wait_s: float
+    lock_held_s: float
+    lock_requests: int
     took_s: float
     attempts: int
     conflicts: tuple[Conflict, ...]

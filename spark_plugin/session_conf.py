@@ -15,15 +15,36 @@ from lakelock.errors import SettingsError
 from lakelock.settings.resolver import SPARK_PREFIX, Resolved, setting_of
 
 _FILE = "config"
+OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+"""Spark's own conf for what an overwrite replaces. It counts for `format("lakelock")`, too, and reaches it in the same way."""
 OF_READS = ("storage.", "listing.", _FILE)
 """The settings that a read depends on: it takes no lock."""
 
 
 def conf_in_task() -> dict[str, str]:
     """What the session sets under `spark.lakelock.`, by the confs that Spark sent along with the running task."""
+    return {key: value for key, value in _sent_along().items() if key.startswith(SPARK_PREFIX)}
+
+
+def _sent_along() -> Mapping[str, str]:
     context = TaskContext.get()
-    properties: Mapping[str, str] = (context._localProperties if context is not None else None) or {}
-    return {key: value for key, value in properties.items() if key.startswith(SPARK_PREFIX)}
+    return (context._localProperties if context is not None else None) or {}
+
+
+def overwrites_partitions(conf: Mapping[str, str]) -> bool:
+    """Whether these confs say that an overwrite replaces only the partitions that it has rows for."""
+    return conf.get(OVERWRITE_MODE, "").lower() == "dynamic"
+
+
+def ensure_overwrite_known(known: bool) -> None:
+    """In a task of an overwrite: `SettingsError` if the session overwrites partitions, or the table, otherwise than `known`."""
+    if overwrites_partitions(_sent_along()) != known:
+        raise SettingsError(
+            f'the session sets {OVERWRITE_MODE} otherwise than format("lakelock") knows: Spark gives it options only',
+            hint='give it as an option, .option("partitionOverwriteMode", "dynamic") or "static"; or call '
+            "lakelock.spark_plugin.register(spark) after setting the conf",
+            key=OVERWRITE_MODE,
+        )
 
 
 def chosen_by_options(resolved: Resolved, file: str | None) -> frozenset[str]:

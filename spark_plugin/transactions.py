@@ -109,12 +109,14 @@ class LakeTransaction:
         """The rows (that satisfy `where`) as of the transaction's beginning. Say in `where` everything that the result
         depends on: only rows that satisfy it are watched."""
         attempt = self._open()
-        frame = attempt.read(attempt.tx.snapshot().files, meta=include_meta)
+        files = attempt.tx.snapshot().files
         if where is None:
             attempt.tx.reads(WholeTable())
-            return frame
+            return attempt.read(files, meta=include_meta, pruned=True)
         condition = attempt.condition(where)
-        attempt.tx.reads(RowsRead(condition, attempt.read))
+        pruning = attempt.pruning(condition)
+        attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+        frame = attempt.read(pruning.kept(files), meta=include_meta, pruned=True)
         return frame.where(condition.on(frame))
 
     def insert(self, df: DataFrame) -> None:
@@ -139,6 +141,8 @@ class LakeTransaction:
         attempt = self._open()
         if self._applied is not None:
             return
+        # In buckets two writes may meet in one file group, whatever they look up.
+        looks_up = looks_up or attempt.properties.bucket_index is not None
         earlier = {stat.partition_path or "" for stat in attempt.earlier.stats}
         if anywhere and earlier:
             raise TransactionStateError(

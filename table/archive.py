@@ -1,4 +1,4 @@
-"""The archive of the timeline, which Java Hudi moves old completed instants to: read, never written.
+"""The archive of the timeline, which old completed instants are moved to: how it is read.
 
 Layout 2 (Hudi 1.x): `.hoodie/timeline/history/<first instant>_<last instant>_<level>.parquet`, one row for each instant, with
 the bytes of its completed timeline file in `metadata`. A file is written before its instants leave the active timeline, so
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
@@ -87,6 +88,35 @@ def writes_in(storage: Storage, name: str, wanted: Collection[str]) -> list[Comp
     return list(_writes(_rows(storage, f"{layout.HISTORY}/{name}", _COLUMNS, filters)))
 
 
+def archived_writes(
+    storage: Storage, *, holding: bytes = b"", after: str = "", only: frozenset[str] | None = None
+) -> Iterator[tuple[str, list[CompletedWrite]]]:
+    """The key of each file of the archive, or of the `only` ones, with the completed writes in it, the latest files first.
+
+    With `holding` only those whose bytes contain it, with `after` those that completed after that time. One write may be in
+    several files while files are merged. A file that goes meanwhile was merged into another: then the whole is listed again,
+    so a file may come twice.
+    """
+    for look in range(LOOKS):
+        keys = [key for key, _, _ in sorted(_ranges(storage), key=lambda each: each[2], reverse=True)]
+        try:
+            for key in keys:
+                # What was merged since into a file of another name comes with that one.
+                if only is None or key in only or look:
+                    yield key, _writes_in(storage, key, holding, after)
+            return
+        except StorageUnavailable:
+            raise
+        except StorageError:
+            if look + 1 == LOOKS:
+                raise
+
+
+def archive_keys(storage: Storage) -> frozenset[str]:
+    """The keys of the archive's files. One listing."""
+    return frozenset(key for key, _, _ in _ranges(storage))
+
+
 def archive_files(storage: Storage, requested: str) -> list[str]:
     """Keys of the archive's files that cover this time; its instant, if archived, is in one of them."""
     return [key for key, first, last in _ranges(storage) if first <= requested <= last]
@@ -107,6 +137,27 @@ def _ranges(storage: Storage) -> Iterator[tuple[str, str, str]]:
             yield item.key, first, last
 
 
+def _writes_in(storage: Storage, key: str, holding: bytes, after: str) -> list[CompletedWrite]:
+    with storage.open_input(key) as source:
+        try:
+            # By the file's statistics, so that one in which nothing completed after that time is not read.
+            rows = pq.read_table(source, columns=_COLUMNS, filters=[("completionTime", ">", after)] if after else None)
+            if holding:
+                rows = rows.filter(pc.match_substring(rows.column("metadata").cast(pa.binary()), holding))
+            return [
+                CompletedWrite(str(row["instantTime"]), str(row["completionTime"] or ""), row["action"], bytes(row["metadata"]))
+                for row in rows.to_pylist()
+                if row["action"] in WRITES and row["metadata"]
+            ]
+        except (pa.ArrowException, OSError, KeyError, TypeError) as error:
+            raise _unreadable(key, error) from error
+
+
+def _unreadable(key: str, error: Exception) -> CorruptTableError:
+    hint = "restore the file from a backup; until then nobody can tell what became of the instants in it"
+    return CorruptTableError(f"{key} cannot be read: {error}", hint=hint, file=key)
+
+
 def _find(storage: Storage, key: str, requested: str) -> CompletedWrite | None:
     return next(_writes(_rows(storage, key, _COLUMNS, [("instantTime", "==", requested)])), None)
 
@@ -125,5 +176,4 @@ def _rows(storage: Storage, key: str, columns: list[str], filters: list[tuple[st
                 raise KeyError(*set(columns).difference(found.column_names))
             return found
         except (pa.ArrowException, OSError, KeyError, TypeError) as error:
-            hint = "restore the file from a backup; until then nobody can tell what became of the instants in it"
-            raise CorruptTableError(f"{key} cannot be read: {error}", hint=hint, file=key) from error
+            raise _unreadable(key, error) from error

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lakelock.errors import InputError
 from lakelock.storage import Storage
 from lakelock.table import layout
+from lakelock.table.archive import archived_write, archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.instants import Instant
+from lakelock.table.instants import Instant, State
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline, read_instant
@@ -41,15 +41,22 @@ def changed_files(commits: Iterable[tuple[Instant, CommitMetadata]]) -> Changes:
 def read_changes(storage: Storage, timeline: Timeline, since: str, until: str | None = None) -> Changes:
     """What completed after `since` and not after `until` (instant times; completion decides, as in Hudi 1.x).
 
-    One read per commit. A start before the archived part of the timeline is refused:
-    part of the answer would be missing.
+    One read per commit, and of what is archived one per file of the archive. A commit that began long before it completed
+    may be archived although it is among the latest, so the archive is always asked.
     """
-    if since < timeline.first_active and any(file.key.endswith(".parquet") for file in storage.list(layout.HISTORY)):
-        raise InputError(
-            f"changes since {since} are no longer all on the timeline: older commits were archived",
-            hint=f"start at {timeline.first_active} or later, or read the whole table",
-        )
-    return changed_files(
-        (instant, CommitMetadata.from_bytes(read_instant(storage, instant), instant.file_name))
-        for instant in timeline.completed_after(since, until)
-    )
+    active = timeline.completed_after(since, until)
+    found = {i.requested: (i, _metadata(storage, i)) for i in active}
+    if timeline.has_archive:
+        for _, writes in archived_writes(storage, after=since):
+            for write in writes:
+                if write.requested not in found and (until is None or write.completion <= until):
+                    instant = Instant(write.requested, write.action, State.COMPLETED, write.completion)
+                    found[write.requested] = instant, CommitMetadata.from_bytes(write.data, write.requested)
+    return changed_files(sorted(found.values(), key=lambda each: (each[0].completion or "", each[0].requested)))
+
+
+def _metadata(storage: Storage, instant: Instant) -> CommitMetadata:
+    stored = storage.get(layout.timeline(instant.file_name))
+    archived = archived_write(storage, instant.requested) if stored is None else None
+    data = archived.data if archived is not None else stored.data if stored is not None else read_instant(storage, instant)
+    return CommitMetadata.from_bytes(data, instant.file_name)

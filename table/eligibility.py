@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from lakelock.errors import TableError
+from lakelock.table.buckets import (
+    ENGINE,
+    EXPRESSIONS,
+    HASH_FIELD,
+    INDEX_TYPE,
+    NUM_BUCKETS,
+    bucket_of,
+    bucket_of_group,
+)
+from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TableProperties
-from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.snapshot import Snapshot
 
 READABLE_VERSIONS = (8, 9)
 WRITABLE_VERSION = 9
@@ -75,29 +85,48 @@ def next_step(properties: TableProperties, refusals: Sequence[Refusal]) -> str:
     return "; ".join(filter(None, (advice(refusals), readable)))
 
 
-def bucket_index_refusal(snapshot: Snapshot) -> Refusal | None:
-    """Why a table whose file ids are bucket numbers is not written: the files show it, hoodie.properties does not."""
-    # One partition tells, unless its few file ids look like buckets by chance.
-    sample = snapshot.in_partition(snapshot.partitions[0]) if snapshot.partitions else ()
-    if not sample or not _are_buckets(sample) or not _are_buckets(snapshot.files):
-        return None
-    return _BUCKETS
+def why_files_misfit(properties: TableProperties, snapshot: Snapshot) -> Refusal | None:
+    """Why not to write a table with these files, which `check_writable` does not see: they are buckets and it is not known of
+    what kind, or they are not the buckets that the table is said to have."""
+    index = properties.bucket_index
+    if index is None:
+        # One partition tells, unless its few file ids look like buckets by chance.
+        sample = snapshot.in_partition(snapshot.partitions[0]) if snapshot.partitions else ()
+        if not look_like_buckets(file.file_id for file in sample):
+            return None
+        return _UNKNOWN_BUCKETS if look_like_buckets(file.file_id for file in snapshot.files) else None
+    seen: set[FileGroupId] = set()
+    for file in snapshot.files:
+        bucket, group = bucket_of(file.file_id), bucket_of_group(file.group)
+        if bucket is None or bucket >= index.count:
+            return Refusal(f"its rows lie in {index.count} buckets, and {file.key} is none of them")
+        if group in seen:
+            return Refusal(f"two file groups of one partition are bucket {bucket}: {file.key} is one", _TWO_OF_A_BUCKET)
+        seen.add(group)
+    return None
 
 
-def _are_buckets(files: Iterable[DataFile]) -> bool:
-    prefixes = {file.file_id[:8] for file in files}
-    return all(len(p) == 8 and p.isascii() and p.isdigit() and p.startswith("000") for p in prefixes)
+def look_like_buckets(file_ids: Iterable[str]) -> bool:
+    """Whether all of these file ids begin with a number as buckets have it. A random file id hardly ever does."""
+    prefixes = {file_id[:8] for file_id in file_ids}
+    return bool(prefixes) and all(bucket_of(prefix) is not None and prefix.startswith("000") for prefix in prefixes)
 
 
-def check_no_buckets(properties: TableProperties, snapshot: Snapshot) -> None:
-    """Raise `TableError` if the files show a bucket index, which `check_writable` cannot see."""
-    refusal = bucket_index_refusal(snapshot)
+def check_files(properties: TableProperties, snapshot: Snapshot) -> None:
+    """Raise `TableError` if the files of the table do not fit its index, which `check_writable` cannot see."""
+    refusal = why_files_misfit(properties, snapshot)
     if refusal is not None:
         raise _refused(properties, "write", [refusal], next_step(properties, [refusal]))
 
 
-_BUCKETS = Refusal(
-    "its file groups are buckets of Hudi's bucket index, which lakelock does not fill", made_with="hoodie.index.type=SIMPLE"
+_TWO_OF_A_BUCKET = (
+    "roll the later of their two commits back with Hudi's procedure rollback_to_instant, as Java asks for it, too"
+)
+_UNKNOWN_BUCKETS = Refusal(
+    "its file groups are buckets of Hudi's bucket index, and nothing says how many there are",
+    'tell lakelock\'s writers by the setting write.index = "bucket:N", where N is hoodie.bucket.index.num.buckets of its Java '
+    "writers",
+    f"{INDEX_TYPE}=SIMPLE",
 )
 
 
@@ -181,7 +210,16 @@ def _row_refusals(table: TableProperties) -> Iterator[Refusal]:
         yield Refusal("it orders rows by several columns (hoodie.table.ordering.fields)")
     if table.flag("hoodie.table.cdc.enabled"):
         yield Refusal("it keeps change logs (hoodie.table.cdc.enabled=true)", made_with="hoodie.table.cdc.enabled=false")
-    if table.text("hoodie.index.type", "").upper() == "BUCKET" or any(
-        k.startswith("hoodie.bucket.index.") for k in table.values
+    yield from _index_refusals(table)
+
+
+def _index_refusals(table: TableProperties) -> Iterator[Refusal]:
+    engine, simple = table.text(ENGINE, "SIMPLE").upper(), f"{INDEX_TYPE}=SIMPLE"
+    if engine != "SIMPLE":
+        yield Refusal(f"its buckets are of {ENGINE}={engine}; lakelock writes those of SIMPLE", made_with=simple)
+    elif table.text(EXPRESSIONS, ""):
+        yield Refusal(f"its numbers of buckets differ by partition ({EXPRESSIONS})", made_with=simple)
+    elif table.bucket_index is None and (
+        table.text(INDEX_TYPE, "").upper() == "BUCKET" or any(key.startswith("hoodie.bucket.index.") for key in table.values)
     ):
-        yield _BUCKETS
+        yield Refusal(f"it has a bucket index, but no {NUM_BUCKETS} and {HASH_FIELD} that fit its key", made_with=simple)

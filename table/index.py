@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelock.clock import Runtime
+from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.snapshot import DataFile
@@ -18,6 +21,9 @@ _ROWS_PER_BLOOM_LOOKUP = 16
 _TOLERATED_FALSE_POSITIVES = 2.0
 _PROBED_ROWS = 500_000
 """Stored keys that are compared at once: each comparison hashes all looked-up keys anew."""
+_FILES_TOGETHER = 64
+SMALL_ROWS = 16_384
+"""The keys of a file of up to so many rows are read together with its footer, those of a larger one batch by batch."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +51,25 @@ class Tags:
         return np.flatnonzero(~found)
 
 
-def tag(keys: pa.Array | pa.ChunkedArray, files: Sequence[DataFile], storage: Storage) -> Tags:
+def tag(
+    keys: pa.Array | pa.ChunkedArray,
+    files: Sequence[DataFile],
+    storage: Storage,
+    runtime: Runtime | None = None,
+    *,
+    parallel: int = PARALLEL_REQUESTS,
+) -> Tags:
     """Look up `keys` in `files`, which should be those of the keys' partition. Files that hold none are left out.
 
-    Memory is bounded by the keys and half a million stored ones.
+    Each file is opened once; with a `runtime` at most `parallel` footers are read at a time. Memory is bounded by the keys,
+    for each of a few files, and half a million stored ones.
     """
     array = _one(keys)
     if not len(array):
         return Tags(0, ())
-    holdings = _look_into(array, files, storage)
+    probe, holdings = _Probe(array), []
+    for start in range(0, len(files), _FILES_TOGETHER):
+        holdings += _look_into(array, probe, files[start : start + _FILES_TOGETHER], storage, runtime, parallel)
     return Tags(len(array), tuple(holding for holding in holdings if len(holding.positions)))
 
 
@@ -64,19 +80,50 @@ def held(keys: pa.Array | pa.ChunkedArray, base: BaseFile) -> Any:
     if _may_hold(array, base):
         for stored in base.key_batches():
             probe.add(0, stored)
-    return probe.found(0)
+    return probe.taken(0)
 
 
-def _look_into(keys: pa.Array, files: Sequence[DataFile], storage: Storage) -> list[Holding]:
+@dataclass(frozen=True)
+class _Looked:
+    """A file whose footer was read: its rows, its keys if they are few, or itself, still open, if they are to be read."""
+
+    rows: int
+    stored: tuple[pa.ChunkedArray, ...] = ()
+    base: BaseFile | None = None
+
+
+def _look_into(
+    keys: pa.Array, probe: _Probe, files: Sequence[DataFile], storage: Storage, runtime: Runtime | None, parallel: int
+) -> list[Holding]:
     """What each of the files holds."""
-    probe, rows = _Probe(keys), []
-    for number, file in enumerate(files):
-        with BaseFile(storage.open_input(file.key), file.key) as base:
-            rows.append(base.rows)
-            if _may_hold(keys, base):
+    looks = [partial(_look, keys, file, storage) for file in files]
+    looked = runtime.gather(looks, limit=parallel) if runtime else [look() for look in looks]
+    for number, found in enumerate(looked):
+        for stored in found.stored:
+            probe.add(number, stored)
+        if found.base is not None:
+            with found.base as base:
                 for stored in base.key_batches():
                     probe.add(number, stored)
-    return [Holding(file, np.flatnonzero(probe.found(number)), rows[number]) for number, file in enumerate(files)]
+    return [Holding(file, np.flatnonzero(probe.taken(n)), looked[n].rows) for n, file in enumerate(files)]
+
+
+def _look(keys: pa.Array, file: DataFile, storage: Storage) -> _Looked:
+    """Read the footer of a file, and, unless it rules out all of the keys, the keys of a small file."""
+    source = storage.open_input(file.key, size_bytes=file.size_bytes)
+    try:
+        base = BaseFile(source, file.key)
+        if not _may_hold(keys, base):
+            found = _Looked(base.rows)
+        elif base.rows > SMALL_ROWS:
+            return _Looked(base.rows, base=base)
+        else:
+            found = _Looked(base.rows, tuple(base.key_batches()))
+    except BaseException:
+        source.close()
+        raise
+    source.close()
+    return found
 
 
 def _may_hold(keys: pa.Array, base: BaseFile) -> bool:
@@ -105,10 +152,10 @@ class _Probe:
         if self._pending_rows >= _PROBED_ROWS:
             self._compare()
 
-    def found(self, file: int) -> Any:
-        """For each looked-up key whether it is among those of the file."""
+    def taken(self, file: int) -> Any:
+        """For each looked-up key whether it is among those of the file, which is then forgotten."""
         self._compare()
-        known = self._known.get(file)
+        known = self._known.pop(file, None)
         return np.zeros(len(self._codes), np.bool_) if known is None else known[self._codes]
 
     def _compare(self) -> None:

@@ -6,7 +6,7 @@ them on rows that cost next to nothing to encode.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Protocol
 
 import numpy as np
@@ -17,10 +17,12 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written
+from lakelock.table.bucket_hash import by_bucket
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.fitting import conform
 from lakelock.table.index import tag
 from lakelock.table.keyed import Keyed, dedupe
-from lakelock.table.merge import Counts, DeleteMask, keys_among, rewrite
+from lakelock.table.merge import BATCH_BYTES, Counts, DeleteMask, keys_among, rewrite
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns
@@ -28,6 +30,9 @@ from lakelock.table.snapshot import DataFile
 
 Rows = Any
 """Rows in memory: to Arrow a `pyarrow.Table`."""
+
+StoredRows = Any
+"""Rows as a base file holds them, with the meta columns that they keep when they are moved: to Arrow a `pyarrow.Table`."""
 
 KeyedRows = Any
 """Rows with their record keys: to Arrow a `Keyed`."""
@@ -43,6 +48,8 @@ class NewFile(Protocol):
     def rows(self) -> int: ...
 
     def add_new(self, rows: Rows, keys: Any) -> None: ...
+
+    def add_stored(self, rows: StoredRows) -> None: ...
 
     def close(self) -> Written: ...
 
@@ -64,6 +71,10 @@ class Kernels(Protocol):
 
     def by_partition(self, rows: Rows, properties: TableProperties) -> Mapping[str, KeyedRows]:
         """The rows by partition path."""
+        ...
+
+    def by_bucket(self, keyed: KeyedRows, index: BucketIndex, properties: TableProperties) -> Mapping[int, KeyedRows]:
+        """The rows of one partition by bucket."""
         ...
 
     def dedupe(self, keyed: KeyedRows, ordering_field: str | None, *, take_any: bool) -> KeyedRows:
@@ -96,11 +107,19 @@ class Kernels(Protocol):
         """The rows of these files that satisfy the condition, in the table's columns."""
         ...
 
+    def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[StoredRows]:
+        """All rows of these files, in batches, in the table's columns; columns that a file lacks are null."""
+        ...
+
+    def in_order(self, batches: Iterable[StoredRows], columns: Sequence[str]) -> StoredRows:
+        """The rows of all batches at once, sorted by these columns, nulls last."""
+        ...
+
     def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> NewFile: ...
 
     def rewrite(
         self, source: IO[bytes], name: str, file: Any, schema: TableSchema, *,
-        upserts: KeyedRows | None, delete_mask: DeleteMask | None, ordering_field: str | None,
+        upserts: KeyedRows | None, delete_mask: DeleteMask | None, added: KeyedRows | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         """Fill a `new_file` with the rows of the base file `name`, changed; see `lakelock.table.merge.rewrite`."""
         ...
@@ -129,6 +148,9 @@ class ArrowKernels:
         paths = partition_paths(rows, properties)
         keyed, indices, names = Keyed.of(rows, properties), np.asarray(paths.indices), paths.dictionary.to_pylist()
         return {names[n]: keyed.pick(np.flatnonzero(indices == n)) for n in sorted(set(indices.tolist()))}
+
+    def by_bucket(self, keyed: Keyed, index: BucketIndex, properties: TableProperties) -> dict[int, Keyed]:
+        return by_bucket(keyed, index, properties.record_keys)
 
     def dedupe(self, keyed: Keyed, ordering_field: str | None, *, take_any: bool) -> Keyed:
         return dedupe(keyed, ordering_field, take_any=take_any)
@@ -171,15 +193,26 @@ class ArrowKernels:
                 found += [batch if condition is None else batch.filter(condition) for batch in base.batches(schema)]
         return pa.concat_tables(found)
 
+    def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[pa.Table]:
+        for file in files:
+            with BaseFile(storage.open_input(file.key), file.key) as base:
+                yield from base.stamped_batches(schema, base.batch_rows_within(BATCH_BYTES))
+
+    def in_order(self, batches: Iterable[pa.Table], columns: Sequence[str]) -> pa.Table:
+        rows = pa.concat_tables(batches)
+        return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns]))
+
     def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> BaseFileWriter:
         return BaseFileWriter(output, schema, stamp, settings)
 
     def rewrite(
         self, source: IO[bytes], name: str, file: BaseFileWriter, schema: TableSchema, *,
-        upserts: Keyed | None, delete_mask: DeleteMask | None, ordering_field: str | None,
+        upserts: Keyed | None, delete_mask: DeleteMask | None, added: Keyed | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         with BaseFile(source, name) as stored:
-            return rewrite(stored, file, schema, upserts=upserts, delete_mask=delete_mask, ordering_field=ordering_field)
+            return rewrite(
+                stored, file, schema, upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering_field
+            )
 
 
 ARROW = ArrowKernels()

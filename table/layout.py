@@ -29,6 +29,8 @@ CHECKPOINTS = f"{LAKELOCK}/checkpoints"
 LOCK_IDENTITY = f"{LAKELOCK}/lock.json"
 PROBES = f"{LAKELOCK}/probe"
 AUDIT = f"{LAKELOCK}/audit"
+INDEX = f"{LAKELOCK}/index.json"
+HUDI_BUCKETS = f"{HOODIE}/.bucket_index"
 PARTITION_METADATA = f"{HOODIE}_partition_metadata"
 
 DECISION_DIGITS = 20

@@ -43,9 +43,12 @@ def rewrite(
     *,
     upserts: Keyed | None = None,
     delete_mask: DeleteMask | None = None,
+    added: Keyed | None = None,
     ordering_field: str | None = None,
 ) -> Counts:
     """Write the rows of `base` that `delete_mask` does not select, with `upserts` (one per key) in place of those they match.
+
+    The `added` rows come last, whatever their keys.
 
     An upsert replaces every stored row of its key unless `ordering_field` says that the stored one is newer (null is the
     oldest, equal means replace); one that matches nothing is appended. Rows that stay keep their commit time and number.
@@ -54,20 +57,23 @@ def rewrite(
     """
     changes = _Changes(upserts, writer, ordering_field) if upserts is not None and len(upserts) else None
     deleted = 0
-    for batch in base.stamped_batches(schema, base.batch_rows_within(_BATCH_BYTES)):
+    for batch in base.stamped_batches(schema, base.batch_rows_within(BATCH_BYTES)):
         kept = batch
         if delete_mask is not None:
             kept = batch.filter(pc.invert(_mask(delete_mask, batch)))
             deleted += batch.num_rows - kept.num_rows
         if changes is not None:
             kept = changes.applied(kept)
-        times, seqnos, keys, *columns = kept.columns
-        writer.add_stamped(pa.table(columns, schema=schema.arrow), keys, times, seqnos)
+        writer.add_stored(kept)
     inserted = changes.append_rest() if changes is not None else 0
+    for part in added.slices(writer.batch_rows) if added is not None else ():
+        writer.add_new(part.rows, part.keys)
+        inserted += len(part)
     return Counts(writer.rows, inserted, changes.updated if changes is not None else 0, deleted)
 
 
-_BATCH_BYTES = 64 << 20
+BATCH_BYTES = 64 << 20
+"""What a batch of stored rows takes in memory, about."""
 
 
 class _Changes:

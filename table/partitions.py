@@ -64,6 +64,40 @@ def partition_paths(rows: pa.Table | pa.RecordBatch, properties: TableProperties
     return pa.DictionaryArray.from_arrays(pa.array(dense[codes]), pa.array(list(number), pa.string()))
 
 
+def partition_values(paths: Sequence[str], schema: pa.Schema, properties: TableProperties) -> pa.Table:
+    """The values of the partition columns in each of these partitions, in the table's types; null stands for empty, too.
+
+    `SchemaError` for a folder whose name is no such value: not every key generator of other engines can be read backwards.
+    """
+    fields = properties.partition_fields
+    texts = [_texts(path, properties) for path in paths]
+    columns = []
+    for number, name in enumerate(fields):
+        kind = schema.field(name).type
+        found = pa.array([text[number] for text in texts], pa.string())
+        try:
+            columns.append(found.cast(pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else found.cast(kind))
+        except pa.ArrowException as error:
+            raise SchemaError(
+                f"the folders of the partitions do not tell the values of {name}: {error}",
+                hint=f'name partitions by their folders instead, such as partition="{paths[0]}"',
+            ) from error
+    return pa.table(columns, schema=pa.schema([schema.field(name).with_nullable(True) for name in fields]))
+
+
+def _texts(path: str, properties: TableProperties) -> list[str | None]:
+    """The text of each partition column in a partition path, None for what stands for a null."""
+    fields = properties.partition_fields
+    parts = path.split("/", len(fields) - 1) if properties.url_encode or len(fields) > 1 else [path]
+    if len(parts) != len(fields):
+        raise SchemaError(f"the folder {path!r} does not name {', '.join(fields)}", hint="name partitions by their folders")
+    texts = [
+        part.removeprefix(f"{field}=") if properties.hive_style else part for part, field in zip(parts, fields, strict=True)
+    ]
+    texts = [unescape(text) if properties.url_encode else text for text in texts]
+    return [None if text == DEFAULT_PARTITION else text for text in texts]
+
+
 def partition_metadata(instant: str, partition: str) -> bytes:
     """The content of a partition's `.hoodie_partition_metadata`, without which Java Hudi does not see the partition."""
     depth = partition.count("/") + 1 if partition else 0

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
 from lakelock.storage import Storage
+from lakelock.table.buckets import BUCKET_KEYS, BucketIndex
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
 
 NAME = "hoodie.table.name"
@@ -81,6 +82,22 @@ class TableProperties:
             values["hoodie.database.name"] = database
         values[CHECKSUM] = str(table_checksum(name, database))
         return cls(values)
+
+    def indexed(self, index: BucketIndex | None) -> TableProperties:
+        """These properties of a table whose rows lie in buckets, which Java keeps in the options of its writers only."""
+        if index is None:
+            return self
+        return TableProperties({**self.values, **index.hashing(self.record_keys).as_values()})
+
+    def unindexed(self) -> TableProperties:
+        """These properties as they are written to the file."""
+        none = {key: value for key, value in self.values.items() if not key.startswith(BUCKET_KEYS)}
+        return TableProperties(none)
+
+    @cached_property
+    def bucket_index(self) -> BucketIndex | None:
+        """The buckets that the table's rows lie in, None where keys are looked up in the files."""
+        return BucketIndex.stated(self.values, self.record_keys)
 
     def serialize(self, now_ms: int) -> bytes:
         """The file's content, saved at `now_ms`."""

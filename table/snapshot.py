@@ -214,7 +214,7 @@ def read_snapshot(
     """
     if as_of is not None:
         timeline = timeline.as_of(as_of)
-    replaced = _read_replaced(storage, timeline, runtime, parallel)
+    replaced = read_replaced(storage, timeline, runtime, parallel)
     return Snapshot.of(timeline, storage.list(""), replaced, lru_cache(partial(_names, storage, timeline)))
 
 
@@ -224,7 +224,7 @@ def _names(storage: Storage, timeline: Timeline, instant: str) -> frozenset[str]
     return frozenset(stat.path for stat in stats if stat.path)
 
 
-def _read_replaced(storage: Storage, timeline: Timeline, runtime: Runtime | None, parallel: int) -> dict[FileGroupId, str]:
+def read_replaced(storage: Storage, timeline: Timeline, runtime: Runtime | None, parallel: int) -> dict[FileGroupId, str]:
     """Every replaced file group of the timeline and the instant that replaced it."""
     replacing = [i for i in timeline.commits if i.action == Action.REPLACE_COMMIT]
 

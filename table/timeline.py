@@ -23,11 +23,13 @@ class Timeline:
 
     `until`, when set, hides everything requested later (a look at the past); `first_active` stays that of the whole.
     `archive`: names of the archive's files in the same listing, each of which was there when it was made.
+    `has_archive`: there may be instants that are older than all of these.
     """
 
     instants: tuple[Instant, ...]
     first_active: str
     until: str | None = None
+    has_archive: bool = True
     archive: tuple[str, ...] = ()
 
     @classmethod
@@ -50,7 +52,7 @@ class Timeline:
         # An archive always leaves completed commits. Where nothing was archived, a file older than all instants is that of a
         # writer with a slow clock that has only just begun, or that was rolled back while it was paused and wrote on.
         archivable = archived and any(i.is_completed and i.is_write and i.requested not in saved for i in ordered)
-        return cls(ordered, first if archivable else "")
+        return cls(ordered, first if archivable else "", has_archive=archived)
 
     @classmethod
     def from_listing(cls, files: Iterable[Listed]) -> Timeline:
@@ -101,8 +103,13 @@ class Timeline:
 
     @cached_property
     def cleanings(self) -> tuple[Instant, ...]:
-        """Removals of old file slices by another engine, in any state."""
+        """Removals of old file slices, in any state."""
         return tuple(i for i in self.instants if i.action == Action.CLEAN)
+
+    @cached_property
+    def savepoints(self) -> tuple[Instant, ...]:
+        """Savepoints in any state; each has the time of the commit that it keeps."""
+        return tuple(i for i in self.instants if i.action == Action.SAVEPOINT)
 
     @cached_property
     def newest_time(self) -> str:

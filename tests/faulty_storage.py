@@ -64,8 +64,8 @@ class Wrapped:
         if gone:
             self.carry("delete", gone[0], lambda: self.inner.delete(gone), weight=-(-len(gone) // BATCH))
 
-    def open_input(self, key: str) -> IO[bytes]:
-        return self.carry("open_input", key, lambda: self.inner.open_input(key))
+    def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
+        return self.carry("open_input", key, lambda: self.inner.open_input(key, size_bytes=size_bytes))
 
     def open_output(self, key: str) -> IO[bytes]:
         return self.carry("open_output", key, lambda: self.inner.open_output(key))
@@ -92,6 +92,15 @@ class CountingStorage(Wrapped):
         self.requests[op] += weight
         self.calls.append((op, key))
         return request()
+
+
+class PagedStorage(CountingStorage):
+    """Counts a listing by the pages of an object store that its reader asked for."""
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
+        for number, item in enumerate(super().list(prefix, start_after=start_after)):
+            self.requests["list"] += bool(number) and number % BATCH == 0
+            yield item
 
 
 class Fault(Enum):

@@ -1,5 +1,6 @@
 """Settings: what a user can tune, where each value came from, and how other engines' keys are read."""
 
+from lakelock.settings.optimize import OptimizeSettings
 from lakelock.settings.resolver import Settings
 from lakelock.settings.sections import (
     SECTIONS,
@@ -15,19 +16,24 @@ from lakelock.settings.sections import (
     WriteSettings,
     settings_reference,
 )
+from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 
 __all__ = [
     "CheckpointSettings",
+    "ArchiveSettings",
+    "CleanSettings",
     "ConcurrencySettings",
     "DecisionSettings",
     "HeartbeatSettings",
     "ListingSettings",
     "LockSettings",
     "MissingColumns",
+    "OptimizeSettings",
     "RetrySettings",
     "SECTIONS",
     "Settings",
     "StatisticsSettings",
+    "UpkeepSettings",
     "WriteSettings",
     "settings_reference",
 ]

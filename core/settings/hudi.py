@@ -12,6 +12,7 @@ from urllib.parse import quote
 from lakelock.settings.fields import did_you_mean
 from lakelock.settings.given import FileSettings, Refused
 from lakelock.settings.hive import HIVE_KEYS
+from lakelock.settings.hudi_index import INDEX_KEYS, index_of
 
 _LOCK = "hoodie.write.lock."
 _PROVIDER = "hoodie.write.lock.provider"
@@ -64,6 +65,13 @@ _DIRECT: Mapping[str, tuple[str, Convert]] = {
     "hoodie.index.bloom.num_entries": ("write.bloom_entries", str),
     "hoodie.bloom.index.filter.dynamic.max.entries": ("write.bloom_max_entries", str),
     "hoodie.index.bloom.fpp": ("write.bloom_fpp", str),
+    "hoodie.clean.policy": ("clean.policy", str),
+    "hoodie.clean.commits.retained": ("clean.keep_commits", str),
+    "hoodie.clean.hours.retained": ("clean.keep_hours", str),
+    "hoodie.clean.fileversions.retained": ("clean.keep_versions", str),
+    "hoodie.keep.min.commits": ("archive.min_commits", str),
+    "hoodie.keep.max.commits": ("archive.max_commits", str),
+    "hoodie.timeline.compaction.batch.size": ("archive.merge_files", str),
 }
 
 _LEASE_KEYS: Mapping[str, tuple[str, str]] = {
@@ -109,6 +117,9 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
             values[ours] = (convert(properties[key]), key)
             used.add(key)
     warnings += _mode(properties, values)
+    if "hoodie.clean.commits.retained" in properties and "clean.policy" not in values:
+        # Java's default policy, which the file means by saying how many commits it keeps.
+        values["clean.policy"] = ("KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained")
     scheme = _provider(properties, values)
     if scheme:
         used |= {_LOCK + name for name in _USED_IN_URI[scheme]}
@@ -119,6 +130,10 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
         # Java's default. Another region would be another lock.
         values["dynamodb.region"] = (os.environ.get("AWS_REGION") or "us-east-1", f"{_REGION} as Java has it")
     values |= {key: (properties[key], key) for key in HIVE_KEYS if key in properties}
+    index = index_of(properties)
+    if index is not None:
+        values["write.index"] = index
+        used |= {key for key in INDEX_KEYS if key in properties}
     return FileSettings(path, values, (*warnings, *_left_out(path, properties, used, scheme)))
 
 

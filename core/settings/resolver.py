@@ -16,6 +16,7 @@ from lakelock.settings.file import read_settings_file
 from lakelock.settings.given import Refused
 from lakelock.settings.hive import HIVE_KEYS, from_hive
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.optimize import OptimizeSettings
 from lakelock.settings.redis import RedisSettings
 from lakelock.settings.secrets import masked
 from lakelock.settings.sections import (
@@ -31,6 +32,7 @@ from lakelock.settings.sections import (
     WriteSettings,
     settings_reference,
 )
+from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 from lakelock.settings.zookeeper import ZooKeeperSettings
 
 _log = logging.getLogger("lakelock")
@@ -74,6 +76,10 @@ class Settings:
     statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     listing: ListingSettings = field(default_factory=ListingSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
+    clean: CleanSettings = field(default_factory=CleanSettings)
+    archive: ArchiveSettings = field(default_factory=ArchiveSettings)
+    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
+    optimize: OptimizeSettings = field(default_factory=OptimizeSettings)
     dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
     redis: RedisSettings = field(default_factory=RedisSettings)
     zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)

@@ -15,7 +15,9 @@ from lakelock.settings.data_locks import DataLockSettings
 from lakelock.settings.dynamodb import DynamodbSettings
 from lakelock.settings.fields import Section, SettingRow, section_rows, setting
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.optimize import OptimizeSettings
 from lakelock.settings.redis import RedisSettings
+from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 from lakelock.settings.zookeeper import ZooKeeperSettings
 
 PARALLEL_REQUESTS = 16
@@ -210,6 +212,11 @@ class WriteSettings(Section):
         "What an upsert does when its rows lack columns of the table: refuse, keep the stored values of the rows that it "
         "updates, or write null over them",
     )
+    index: str = setting(
+        "",
+        "How the rows of a table that Java made are placed, such as bucket:16 (or bucket:16:customer): the number of buckets "
+        "and, if not all, the key columns of its Java writers. A table that lakelock created knows by itself",
+    )
     duplicates: Literal["error", "any"] = setting(
         "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"
     )
@@ -234,6 +241,10 @@ SECTIONS: tuple[type[Section], ...] = (
     StatisticsSettings,
     ListingSettings,
     WriteSettings,
+    CleanSettings,
+    ArchiveSettings,
+    UpkeepSettings,
+    OptimizeSettings,
     DynamodbSettings,
     RedisSettings,
     ZooKeeperSettings,

@@ -76,8 +76,12 @@ class Storage(Protocol):
         """Remove the objects, in batches where the service has them; a missing one is no error."""
         ...
 
-    def open_input(self, key: str) -> IO[bytes]:
-        """A seekable reader of a data file; raises `StorageError` when it is not there."""
+    def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
+        """A seekable reader of a data file; raises `StorageError` when it is not there.
+
+        Whoever knows the file's size says so (0: not known), which saves an object store a request. Then a missing file is
+        found by the first read.
+        """
         ...
 
     def open_output(self, key: str) -> IO[bytes]:

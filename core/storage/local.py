@@ -123,7 +123,7 @@ class LocalStorage:
         for folder in sorted(folders, reverse=True):
             files.prune_empty(folder, self.root)
 
-    def open_input(self, key: str) -> IO[bytes]:
+    def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         path = self._unlinked(key)
         try:
             return open(path, "rb", opener=files.without_links)

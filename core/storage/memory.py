@@ -56,7 +56,7 @@ class MemoryStorage:
             with self._mutex:
                 self._objects.pop(checked(key), None)
 
-    def open_input(self, key: str) -> IO[bytes]:
+    def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         found = self.get(key)
         if found is None:
             raise StorageError(f"{self.uri}/{key}: no such file", hint="check the path; another process may have removed it")

@@ -15,26 +15,63 @@ from functools import partial
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Refusal, conflict_of
+from lakelock.markers.claims import Held, Refusal, conflict_of
 from lakelock.markers.liveness import LivenessState, judge_all
 from lakelock.occ.baseline import Baseline
-from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.occ.conflicts.footprint import SERVICES, Footprint
 from lakelock.occ.conflicts.rules import PROFILES, Isolation, judge
 from lakelock.occ.conflicts.window import commits_since
 from lakelock.occ.foreign.planned_services import planned_clustering
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, decide_rollback
+from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
+
+MOST_YIELDING = 3
+"""How often a claim is tried again after services were made to yield: in between another one may have come."""
 
 
 def claim_groups(
     table: OpenTable, context: ClaimContext, groups: Iterable[FileGroupId]
 ) -> tuple[set[FileGroupId], list[Refusal]]:
-    """Claim each of these file groups: what was claimed, and what was refused. One conditional write each, in parallel."""
+    """Claim each of these file groups: what was claimed, and what was refused. One conditional write each, in parallel.
+
+    A service that holds a group is made to yield, unless a service asks.
+    """
+    claimed, refused = _claim_each(table, context, groups)
+    for _ in range(MOST_YIELDING):
+        finished = frozenset() if context.claim.operation in SERVICES else _made_to_yield(table, refused)
+        if not finished:
+            break
+        context = replace(context, saw=context.saw | finished)
+        more, still = _claim_each(table, context, [r.group for r in refused if r.by.instant in finished])
+        claimed |= more
+        refused = [*(r for r in refused if r.by.instant not in finished), *still]
+    return claimed, refused
+
+
+def _claim_each(
+    table: OpenTable, context: ClaimContext, groups: Iterable[FileGroupId]
+) -> tuple[set[FileGroupId], list[Refusal]]:
     answers = table.runtime.gather(
         [partial(context.claim_group, table.storage, group) for group in groups], limit=table.parallel_requests
     )
-    refused = [a for a in answers if isinstance(a, Refusal)]
-    return {a.group for a in answers if not isinstance(a, Refusal)}, refused
+    return {a.group for a in answers if not isinstance(a, Refusal)}, [a for a in answers if isinstance(a, Refusal)]
+
+
+def _made_to_yield(table: OpenTable, refused: Sequence[Refusal]) -> frozenset[str]:
+    """Decide the rollback of the live services that hold these groups; the instants that can no longer commit.
+
+    First the decision, then the claim: whoever takes it over may count on it that the service does not commit any more. One
+    that has committed meanwhile keeps its claim: what was looked up before has to be looked up again.
+    """
+    services = {r.by.instant: r.by.operation for r in refused if isinstance(r, Held) and r.by.operation in SERVICES}
+    finished = set()
+    for instant, operation in sorted(services.items()):
+        victim = RollbackTarget(instant, Action.REPLACE_COMMIT, operation, "a write of the same file groups came")
+        if decide_rollback(table, victim) is not RollbackOutcome.COMMITTED:
+            finished.add(instant)
+    return frozenset(finished)
 
 
 def early_conflict(table: OpenTable, baseline: Baseline, mine: Footprint, refused: Sequence[Refusal]) -> Conflict | None:
@@ -50,7 +87,7 @@ def early_conflict(table: OpenTable, baseline: Baseline, mine: Footprint, refuse
 def window_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> Conflict | None:
     """A conflict with a decision made since the baseline that needs no look into files. One listing if there is none."""
     decisions = table.log.peek(after=baseline.first)
-    others = commits_since(table.storage, baseline, baseline.timeline, decisions, {})
+    others = commits_since(table, baseline, baseline.timeline, decisions, {})
     conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation())
     return None if conflict is None else replace(conflict, early=True)
 
@@ -63,7 +100,7 @@ def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> C
     if not table.observed.foreign_writers:
         return None
     timeline = table.timeline()
-    others = commits_since(table.storage, baseline, timeline, table.log.peek(after=baseline.first), {})
+    others = commits_since(table, baseline, timeline, table.log.peek(after=baseline.first), {})
     conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation())
     if conflict is not None:
         return replace(conflict, early=True)

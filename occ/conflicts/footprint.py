@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from lakelock.conflict import Party
 from lakelock.json_object import JsonObject
 from lakelock.occ.conflicts.reads import Read
+from lakelock.table.buckets import bucket_of_group
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.layout import FileGroupId
 
@@ -27,9 +28,16 @@ COMMIT_INFO = "lakelock.commit_info"
 SAW = "lakelock.saw"
 NEWEST_FOREIGN = "lakelock.beside"
 TAG = "lakelock.tag"
+RESTORED = "lakelock.restored"
+"""The instant time as of which a restore made the table what it was."""
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 """Hudi's names of the operations that replace the whole content of partitions."""
+
+CLUSTER = "CLUSTER"
+"""What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
+SERVICES = frozenset({CLUSTER})
+"""Operations that change no row. They yield to every write of the same file groups, also when they came first."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,8 @@ class Footprint:
     overwritten_partitions: frozenset[str] = frozenset()
     reads: tuple[Read, ...] = ()
     application: AppTransaction | None = None
+    new_buckets: frozenset[FileGroupId] = frozenset()
+    """In a table whose rows lie in buckets: those that get their first file group, as they are claimed."""
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
@@ -75,11 +85,15 @@ class Footprint:
     def written_partitions(self) -> frozenset[str]:
         return frozenset(g.partition for g in self.added | self.rewritten)
 
-    def wrote(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> Footprint:
+    def wrote(
+        self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None, *, in_buckets: bool = False
+    ) -> Footprint:
         """This footprint with the files that were written in the end instead of those that were announced."""
+        added = frozenset(s.group for s in stats if s.is_new_group)
         return replace(
             self,
-            added=frozenset(s.group for s in stats if s.is_new_group),
+            added=added,
+            new_buckets=frozenset(map(bucket_of_group, added)) if in_buckets else frozenset(),
             rewritten=frozenset(s.group for s in stats if not s.is_new_group),
             replaced=frozenset(FileGroupId(p, f) for p, ids in (replaced or {}).items() for f in ids),
         )

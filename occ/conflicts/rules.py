@@ -14,6 +14,7 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.reads import Read, ReadKind
 from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.table.buckets import bucket_of_group
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 
@@ -74,9 +75,19 @@ def application_transaction(mine: Footprint, other: CommitSummary, isolation: Is
 
 
 def file_group(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
-    """The other rewrote or replaced a file group that I rewrite or replace."""
+    """The other rewrote or replaced a file group that I rewrite or replace, or made the file group of a bucket that I make.
+
+    A bucket has one file group, so two writers who find none must not both make one. Java compares buckets, too
+    (`BucketIndexConcurrentFileWritesConflictResolutionStrategy`).
+    """
     both = mine.touched & other.touched
-    return Conflict.over(ConflictRule.FILE_GROUP, mine.party, other.party, map(str, both)) if both else None
+    if both:
+        return Conflict.over(ConflictRule.FILE_GROUP, mine.party, other.party, map(str, both))
+    made = mine.new_buckets.intersection(bucket_of_group(group) for group in other.files if group not in other.touched)
+    if not made:
+        return None
+    detail = "both make the first file group of a bucket"
+    return Conflict.over(ConflictRule.FILE_GROUP, mine.party, other.party, map(str, made), detail=detail)
 
 
 def partition_overwrite(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:

@@ -5,21 +5,22 @@ It is derived from commit metadata, so that a Java writer's commits can be judge
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 
 from lakelock.conflict import Party
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
 from lakelock.occ.conflicts import footprint as keys
-from lakelock.occ.conflicts.footprint import OVERWRITES, AppTransaction
+from lakelock.occ.conflicts.footprint import CLUSTER, OVERWRITES, AppTransaction
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 
-CLUSTER = "CLUSTER"
-"""What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
+T = TypeVar("T")
 
 _NOTHING: Mapping[FileGroupId, str] = MappingProxyType({})
 
@@ -33,6 +34,34 @@ class RowCounts:
     deleted: int = 0
     files: int = 0
     size_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class CommitCost:
+    """What a commit had cost when its decision was sent: seconds in all, seconds until it had the lock, and, of the time
+    under the lock, seconds and requests. None where the commit does not tell.
+    """
+
+    took_s: float | None = None
+    lock_wait_s: float | None = None
+    lock_s: float | None = None
+    lock_requests: int | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_extra(cls, extra: Mapping[str, str]) -> CommitCost:
+        try:
+            told = JsonObject.parse(extra[keys.COMMIT_INFO])
+        except (KeyError, ValueError):
+            return cls()
+        return cls(
+            took_s=_told(told.number, "took_s"),
+            lock_wait_s=_told(told.number, "lock_wait_s"),
+            lock_s=_told(told.number, "lock_s"),
+            lock_requests=_told(told.integer, "lock_requests"),
+        )
 
 
 @dataclass(frozen=True)
@@ -73,7 +102,7 @@ class CommitSummary:
     """The table's Avro schema as of this commit, if it holds one."""
     tag: str = ""
     write_id: str = ""
-    took_s: float | None = None
+    cost: CommitCost = CommitCost()
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
@@ -119,7 +148,7 @@ class CommitSummary:
             schema_json=extra.get(keys.SCHEMA, ""),
             tag=extra.get(keys.TAG, ""),
             write_id=extra.get(keys.WRITE_ID, ""),
-            took_s=_took_s(extra),
+            cost=CommitCost.from_extra(extra),
         )
 
 
@@ -138,8 +167,8 @@ def _number_of(extra: Mapping[str, str]) -> int | None:
         return None
 
 
-def _took_s(extra: Mapping[str, str]) -> float | None:
+def _told(read: Callable[[str], T], name: str) -> T | None:
     try:
-        return JsonObject.parse(extra[keys.COMMIT_INFO]).number("took_s")
+        return read(name)
     except (KeyError, ValueError):
         return None

@@ -7,20 +7,22 @@ decision log (which also holds a commit that is decided and not yet visible).
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from functools import partial
 
 from lakelock.errors import CorruptTableError
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.decisions import Decision, Resolution, resolve
+from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Storage
 from lakelock.table import layout
-from lakelock.table.archive import covered_by_archive
+from lakelock.table.archive import archived_write, covered_by_archive
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.timeline import Timeline
 
 
 def commits_since(
-    storage: Storage,
+    table: OpenTable,
     baseline: Baseline,
     timeline: Timeline,
     decisions: Sequence[Decision],
@@ -36,30 +38,33 @@ def commits_since(
         if instant in fresh and instant not in known:
             metadata = CommitMetadata.from_bytes(decision.payload, f"decision {decision.number}")
             known[instant] = CommitSummary.of(instant, decision.completion, metadata, decision.number)
-    for foreign in timeline.commits:
-        instant = foreign.requested
-        if baseline.saw(instant) or instant in decided or instant == baseline.instant:
-            continue
-        fresh.append(instant)
-        if instant not in known:
-            known[instant] = read_commit(storage, foreign.file_name, instant, foreign.completion or "")
+    beside = [i for i in timeline.commits if not baseline.saw(i.requested) and i.requested not in decided]
+    beside = [i for i in beside if i.requested != baseline.instant]
+    unread = [i for i in beside if i.requested not in known]
+    reads = [partial(read_commit, table.storage, i.file_name, i.requested, i.completion or "") for i in unread]
+    read = table.runtime.gather(reads, limit=table.parallel_requests)
+    known.update(zip((i.requested for i in unread), read, strict=True))
+    fresh += [i.requested for i in beside]
     return sorted((known[i] for i in fresh), key=lambda o: (o.decision is None, o.decision or 0, o.party.completion or ""))
 
 
 def read_commit(storage: Storage, file_name: str, instant: str, completion: str) -> CommitSummary:
-    """Read one completed instant from the timeline."""
+    """Read one completed instant that a listing of the timeline showed, from there, or from the archive if it went there."""
     stored = storage.get(layout.timeline(file_name))
-    if stored is None:
+    archived = archived_write(storage, instant) if stored is None else None
+    data = stored.data if stored is not None else archived.data if archived is not None else None
+    if data is None:
         raise CorruptTableError(f"the timeline lists {file_name} but it cannot be read", hint="run again", file=file_name)
-    return CommitSummary.of(instant, completion, CommitMetadata.from_bytes(stored.data, file_name), None)
+    return CommitSummary.of(instant, completion, CommitMetadata.from_bytes(data, file_name), None)
 
 
 def possibly_archived(storage: Storage, baseline: Baseline, timeline: Timeline) -> set[str]:
-    """Instants that were pending at the baseline and may have committed and been archived since.
+    """Instants that were pending at the baseline and have committed and been archived since.
 
-    Such a commit can no longer be judged. An instant that vanished otherwise was rolled back or given up. This is not the
-    question of `fate_of`: names of archive files answer it for many instants at once, and being wrong costs one retry.
+    Such a commit can no longer be judged. An instant that vanished otherwise was rolled back or given up. The names of the
+    archive's files rule out most; of those that they cover the archive itself tells.
     """
     then = baseline.timeline
     pending_then = {i.requested for i in (*then.pending, *then.pending_services)} - {baseline.instant}
-    return covered_by_archive(storage, {i for i in pending_then if timeline.state_of(i) is None})
+    covered = covered_by_archive(storage, {i for i in pending_then if timeline.state_of(i) is None})
+    return {instant for instant in covered if archived_write(storage, instant) is not None}

@@ -28,8 +28,8 @@ HINT = (
     "then compare the rows of these file groups as of both instants and write again what is missing"
 )
 
-_OURS = frozenset({Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK})
-"""What lakelock puts on a timeline. Cleaning, clustering or a savepoint are somebody else's."""
+_OURS = frozenset({Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.CLEAN, Action.SAVEPOINT})
+"""What lakelock puts on a timeline. Clustering is somebody else's."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Ma
         decision.instant, decision.completion, CommitMetadata.from_bytes(decision.payload, "this commit"), decision.number
     )
     try:
-        window = commits_since(table.storage, baseline, table.timeline(), (), dict(known))
+        window = commits_since(table, baseline, table.timeline(), (), dict(known))
     except LakelockError as error:
         problem = f"committed, but whether the lock kept other engines out could not be checked: {error.message}"
         table.emit(EventKind.ALERT, decision.instant, decision.operation, problem=problem)

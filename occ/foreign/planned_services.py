@@ -14,6 +14,7 @@ from lakelock.occ.conflicts.rules import pending_service
 from lakelock.occ.open_table import OpenTable
 from lakelock.table import layout
 from lakelock.table.instants import Instant, State
+from lakelock.table.layout import FileGroupId
 from lakelock.table.services import partitions_to_clean, pending_clustering_groups
 from lakelock.table.timeline import Timeline
 
@@ -26,6 +27,12 @@ def planned_clustering(table: OpenTable, timeline: Timeline, mine: Footprint) ->
         if conflict is not None:
             return conflict
     return None
+
+
+def planned_groups(table: OpenTable, timeline: Timeline) -> frozenset[FileGroupId]:
+    """The file groups in pending clustering plans, of any age. One request for each plan."""
+    plans = (_plan(table, plan) for plan in timeline.pending_clustering)
+    return frozenset(group for name, data in plans if data is not None for group in pending_clustering_groups(data, name))
 
 
 def planned_cleaning(table: OpenTable, baseline: Baseline, timeline: Timeline, mine: Footprint) -> Conflict | None:

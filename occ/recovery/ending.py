@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from lakelock.errors import CommitOutcomeUnknown, LakelockError
+from lakelock.conflict import Party
+from lakelock.errors import CommitOutcomeUnknown, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import markers_of
 from lakelock.occ.certainty import OwnDecision
+from lakelock.occ.conflicts.footprint import SERVICES
+from lakelock.occ.decisions import Decision
 from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, roll_back
@@ -72,6 +75,18 @@ def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, 
         problem = f"committed, but its markers could not be removed: {error.message}"
         table.emit(EventKind.ALERT, instant, operation, problem=problem)
     reached(Step.CLEANED)
+
+
+def rolled_back(mine: Party, decision: Decision) -> RolledBackError:
+    """What to raise for a transaction that finds itself rolled back by somebody's decision."""
+    why, hint = "because its heartbeat had stopped", "if the process was paused, raise heartbeat.interval_s"
+    if mine.operation in SERVICES:
+        why, hint = "which writes the same file groups", "what was left out is taken up by the next run"
+    return RolledBackError(
+        f"{mine.instant} was rolled back by {decision.writer} in decision {decision.number}, {why}",
+        hint=f"run the operation again; {hint}",
+        decision=decision.number,
+    )
 
 
 def outcome_unknown(table: OpenTable, instant: str, operation: str, cause: Exception) -> CommitOutcomeUnknown:

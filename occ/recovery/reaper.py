@@ -10,6 +10,7 @@ from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
 from lakelock.occ.baseline import inflight_key, requested_key
+from lakelock.occ.decisions import LogView
 from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, finish_rollbacks, record_gone, roll_back
@@ -169,11 +170,25 @@ def remove_leftovers(table: OpenTable, timeline: Timeline, instant: str, *, comm
 def collect(table: OpenTable) -> int:
     """Delete old decisions that nobody needs any more; how many.
 
-    Not beyond what a live transaction noted as its head, and never the head itself: only that can await publication. A rollback
-    need not be complete: its writer then finds a hole in its window, and whoever finds the instant pending decides once more.
-    The boundary is raised before anything is deleted: whoever sees a hole in a listing reads the boundary afterwards.
+    The boundary is raised before anything is deleted: whoever lists a hole reads the boundary afterwards.
     """
     view = table.log.look(newest=0)
+    upto = collectable(table, view)
+    if upto <= view.boundary or not table.log.raise_boundary(upto):
+        return 0
+    reached(Step.BOUNDARY_RAISED)
+    deleted = table.log.delete_up_to(upto)
+    reached(Step.COLLECTED)
+    table.emit(EventKind.COLLECTED, upto=upto, decisions=deleted)
+    return deleted
+
+
+def collectable(table: OpenTable, view: LogView) -> int:
+    """The greatest number up to which nobody needs the decisions any more.
+
+    Not beyond what a live transaction noted as its head, and never the head itself: only that can await publication. A rollback
+    need not be complete: its writer's window has a hole then, and whoever finds it pending decides once more.
+    """
     judged = judge_all(
         table.storage, table.settings.heartbeat, table.runtime, table.timeline().pending, parallel=table.parallel_requests
     )
@@ -182,11 +197,4 @@ def collect(table: OpenTable) -> int:
         for liveness in judged.values()
         if liveness.state is LivenessState.ALIVE and liveness.record is not None
     ]
-    upto = min([view.head - 1, *needed])
-    if upto <= view.boundary or not table.log.raise_boundary(upto):
-        return 0
-    reached(Step.BOUNDARY_RAISED)
-    deleted = table.log.delete_up_to(upto)
-    reached(Step.COLLECTED)
-    table.emit(EventKind.COLLECTED, upto=upto, decisions=deleted)
-    return deleted
+    return min([view.head - 1, *needed])

@@ -15,9 +15,11 @@ from enum import Enum
 
 from lakelock.errors import StorageUnavailable, TransactionError
 from lakelock.events import EventKind
+from lakelock.markers.claims import OwnClaims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
+from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.decisions import Decision, DecisionKind, Resolution, decided_for, resolve
 from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target
 from lakelock.occ.open_table import OpenTable
@@ -41,12 +43,13 @@ class RollbackOutcome(Enum):
 
 @dataclass(frozen=True)
 class RollbackTarget:
-    """An instant to roll back, and what is known of its writer."""
+    """An instant to roll back, and what is known of its writer. `claims`: its own, if the writer itself rolls it back."""
 
     instant: str
     action: Action
     operation: str = "write"
     evidence: str = ""
+    claims: OwnClaims | None = None
 
 
 def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False) -> RollbackOutcome:
@@ -65,6 +68,12 @@ def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False)
             reached(Step.ROLLBACK_DECIDED)
             clean_up(table, target)
     return outcome
+
+
+def decide_rollback(table: OpenTable, target: RollbackTarget) -> RollbackOutcome:
+    """Only decide: whoever is rolled back is alive, finds the decision when it wants to commit, and removes its own files."""
+    with table.locked(target.instant, "ROLLBACK"):
+        return _decide(table, target, yields=False)
 
 
 def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> RollbackOutcome:
@@ -126,10 +135,19 @@ def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = Fal
 
     `everywhere`: search the whole table for its data, because its markers may be incomplete.
     """
-    left = find_leftovers(table.storage, target.instant, table.runtime, everywhere=everywhere, parallel=table.parallel_requests)
+    left = find_leftovers(
+        table.storage,
+        target.instant,
+        table.runtime,
+        everywhere=everywhere,
+        own=target.claims,
+        parallel=table.parallel_requests,
+    )
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
-    table.storage.delete([*left.markers, *left.claims])
+    # A service that was made to yield may find claims that look like its own, and are being taken over: those are swept later.
+    claims = () if target.operation in SERVICES else left.claims
+    table.storage.delete([*left.markers, *claims])
     reached(Step.ROLLBACK_MARKERS_DELETED)
     table.storage.delete([inflight_key(target.instant, target.action)])
     reached(Step.ROLLBACK_INFLIGHT_DELETED)

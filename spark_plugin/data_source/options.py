@@ -13,11 +13,19 @@ from lakelock.settings import Settings
 from lakelock.settings.fields import did_you_mean
 from lakelock.settings.resolver import Resolved
 from lakelock.spark_plugin.arguments import numbered
-from lakelock.spark_plugin.session_conf import chosen_by_options, conf_in_task, ensure_known
+from lakelock.spark_plugin.session_conf import (
+    OVERWRITE_MODE,
+    chosen_by_options,
+    conf_in_task,
+    ensure_known,
+    ensure_overwrite_known,
+    overwrites_partitions,
+)
 from lakelock.spark_plugin.streaming import application_of
 from lakelock.storage.location import StorageLocation
 
 OWN = ("path", "as_of", "include_meta", "overwrite", "application", "config", "txn_app_id", "txn_version", "tag", "partition")
+_OVERWRITE_MODE = "partitionoverwritemode"
 _DELTAS = {"txnappid": "txn_app_id", "txnversion": "txn_version"}
 _SPARKS = {"checkpointlocation", "queryname"}
 _REFUSED = {
@@ -37,6 +45,7 @@ class SourceOptions:
     as_of: str | None
     include_meta: bool
     overwrite: Literal["table", "partitions"]
+    overwrite_chosen: bool
     application: str
     txn_app_id: str | None
     txn_version: int | None
@@ -56,21 +65,22 @@ class SourceOptions:
                 hint="use .load(path) or .save(path); in SQL: INSERT INTO t WITH ('path' = '...'), "
                 "or a temporary view USING lakelock OPTIONS (path '...')",
             )
-        overwrite = given.get("overwrite", "table").lower()
-        if overwrite not in ("table", "partitions"):
-            raise SettingsError(f"the option overwrite is {overwrite!r}", hint="use table or partitions")
+        conf = dict(conf or {})
+        overwrite, chosen = _overwrite(given, sparks=overwrites_partitions(conf))
+        conf.pop(OVERWRITE_MODE, None)
         meta = given.get("include_meta", "false").lower()
         if meta not in ("true", "false"):
             raise SettingsError(f"the option include_meta is {meta!r}", hint="use true or false")
-        resolved = _resolved(given, conf or {})
+        resolved = _resolved(given, conf)
         return cls(
             path=given["path"],
             settings=resolved.settings,
-            conf=dict(conf or {}),
+            conf=conf,
             chosen=chosen_by_options(resolved, given.get("config")),
             as_of=given.get("as_of") or None,
             include_meta=meta == "true",
-            overwrite=overwrite,  # type: ignore[arg-type]
+            overwrite=overwrite,
+            overwrite_chosen=chosen,
             application=given.get("application", ""),
             txn_app_id=given.get("txn_app_id"),
             txn_version=_whole(given.get("txn_version")),
@@ -100,6 +110,11 @@ class SourceOptions:
         """In a task: `SettingsError` if the session sets something that these settings lack; `of` as in `ensure_known`."""
         ensure_known(conf_in_task(), self.conf, self.chosen, of)
 
+    def ensure_overwrite_known(self) -> None:
+        """In a task of an overwrite: `SettingsError` if the session wants another part of the table overwritten."""
+        if not self.overwrite_chosen:
+            ensure_overwrite_known(self.overwrite == "partitions")
+
     def open(self) -> Coordinator:
         """Open the table, in whatever process this is."""
         location = StorageLocation.of(self.path, self.settings.storage)
@@ -114,6 +129,20 @@ def _spelled_as_here(given: dict[str, str]) -> dict[str, str]:
     return {_DELTAS.get(key, key): value for key, value in given.items()}
 
 
+def _overwrite(given: Mapping[str, str], *, sparks: bool) -> tuple[Literal["table", "partitions"], bool]:
+    """What an overwrite replaces, and whether an option says so; `sparks`: whether Spark's own conf says partitions."""
+    ours, mode = given.get("overwrite", "").lower(), given.get(_OVERWRITE_MODE, "").lower()
+    if ours not in ("", "table", "partitions"):
+        raise SettingsError(f"the option overwrite is {ours!r}", hint="use table or partitions")
+    if mode not in ("", "static", "dynamic"):
+        raise SettingsError(f"the option partitionOverwriteMode is {mode!r}", hint="use static or dynamic")
+    if ours and mode and (ours == "partitions") != (mode == "dynamic"):
+        hint = "partitionOverwriteMode=dynamic means overwrite=partitions, static means table: give one of them"
+        raise SettingsError(f"the options overwrite={ours} and partitionOverwriteMode={mode} contradict each other", hint=hint)
+    partitions = ours == "partitions" or mode == "dynamic" or (not ours and not mode and sparks)
+    return "partitions" if partitions else "table", bool(ours or mode)
+
+
 def _whole(text: str | None) -> int | None:
     try:
         return None if text is None else int(text)
@@ -123,7 +152,7 @@ def _whole(text: str | None) -> int | None:
 
 
 def _resolved(given: Mapping[str, str], conf: Mapping[str, str]) -> Resolved:
-    rest = {key: value for key, value in given.items() if key not in OWN and key not in _SPARKS}
+    rest = {key: value for key, value in given.items() if key not in (*OWN, *_SPARKS, _OVERWRITE_MODE)}
     try:
         return Settings.resolve(rest, conf, given.get("config"))
     except SettingsError as error:

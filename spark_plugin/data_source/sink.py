@@ -19,11 +19,12 @@ from pyspark.sql.types import StructType
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks.keeper.client import KeptLocks
-from lakelock.errors import ConflictError, RolledBackError, SchemaError
+from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.recorded_index import current_properties
 from lakelock.occ.retrying import applied_instead
 from lakelock.occ.targets import resources_of
 from lakelock.occ.transaction import Detached, Transaction
@@ -73,6 +74,7 @@ class Sink:
         self.begun: Begun | None = None
         self.applied = False
         with self.parsed.open() as table:
+            _refuse_buckets(table)
             self.targets = resources_of(self.parsed.partition, table.properties)
             self.after = _schema_after(table, schema, self.parsed.settings.write.merge_schema)
 
@@ -109,6 +111,8 @@ class Sink:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """In a task: write its rows under a heartbeat; the message is what the commit needs."""
         self.parsed.ensure_session_known()
+        if self.overwrite:
+            self.parsed.ensure_overwrite_known()
         if self.applied:
             return TaskDone((), None, None)
         begun = self.begun
@@ -189,6 +193,14 @@ class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
             if isinstance(message, TaskDone) and message.begun is not None:
                 self.withdraw(message.begun)
                 return
+
+
+def _refuse_buckets(table: Coordinator) -> None:
+    if table.table.settings.write.index or current_properties(table.table).bucket_index is not None:
+        raise InputError(
+            f"{table.table.storage.uri} has its rows in buckets, and a data source cannot bring the rows of a bucket together",
+            hint="use LakeTable.for_path(spark, path).insert(df), or stream with foreachBatch(table.insert_batch)",
+        )
 
 
 def _stats(messages: Sequence[WriterCommitMessage | None]) -> list[WriteStat]:

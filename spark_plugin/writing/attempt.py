@@ -23,8 +23,11 @@ from lakelock.spark_plugin.job_group import job_group
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.writing.reports import REPORT, received
 from lakelock.storage import Storage
+from lakelock.table.buckets import bucket_of_group
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.properties import TableProperties
+from lakelock.table.pruning.files import Pruning
+from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.schema import TableSchema, check_write, require_columns
 from lakelock.table.snapshot import DataFile
 
@@ -73,21 +76,32 @@ class Attempt:
         return replace(context, settings=replace(context.settings, write=self.settings))
 
     @contextmanager
-    def jobs(self, what: str) -> Iterator[None]:
-        """The Spark jobs inside fail with one readable error, and are cancelled as soon as the transaction is lost."""
+    def jobs(self, what: str, *, check: Callable[[], None] | None = None) -> Iterator[None]:
+        """The Spark jobs inside fail with one readable error, and are cancelled as soon as the transaction is lost.
+
+        `check` is asked as well, and raises if they are to be cancelled.
+        """
         description = f"{self.tx.operation.lower()} {self.tx.instant}: {what}"
-        with job_group(self.spark, description, self.runtime, self.tx.check_alive):
+
+        def ensure_wanted() -> None:
+            self.tx.check_alive()
+            if check is not None:
+                check()
+
+        with job_group(self.spark, description, self.runtime, ensure_wanted):
             yield
 
     def collected(self, frame: DataFrame) -> list[object]:
         """The reports in a frame."""
         return received(frame.select(REPORT).where(F.col(REPORT).isNotNull()).collect())
 
-    def written(self, frame: DataFrame, what: str) -> tuple[WriteStat, ...]:
+    def written(self, frame: DataFrame, what: str, *, check: Callable[[], None] | None = None) -> tuple[WriteStat, ...]:
         """Run a stage that writes files, and return their stats; one file per file group."""
-        with self.jobs(what):
+        with self.jobs(what, check=check):
             stats = [report for report in self.collected(frame) if isinstance(report, WriteStat)]
-        twice = [group for group, count in Counter(stat.group for stat in stats).items() if count > 1]
+        in_buckets = self.properties.bucket_index is not None
+        groups = Counter(bucket_of_group(stat.group) if in_buckets else stat.group for stat in stats)
+        twice = [group for group, count in groups.items() if count > 1]
         if twice:
             raise WriteFailed(
                 f"two tasks wrote the file group {twice[0]}: the rows changed while they were being written",
@@ -106,10 +120,16 @@ class Attempt:
             with suppress(Py4JError, OSError, AttributeError):
                 self.kept.pop().unpersist()
 
-    def read(self, files: Sequence[DataFile], *, meta: bool = False) -> DataFrame:
-        """The rows of these files, with the table's columns, or with Hudi's five before them."""
+    def read(self, files: Sequence[DataFile], *, meta: bool = False, pruned: bool = False) -> DataFrame:
+        """The rows of these files, with the table's columns, or with Hudi's five before them. There is a column `_metadata`,
+        unless the frame is to be `pruned` by Spark when it is filtered further."""
         columns = self.schema.file_schema if meta else self.schema.arrow
-        return read_files(self.spark, self.root, files, spark_schema(columns))
+        by = PartitionValues.of(self.properties, columns) if pruned else None
+        return read_files(self.spark, self.root, files, spark_schema(columns), by)
+
+    def pruning(self, condition: Condition) -> Pruning:
+        """Which files a condition rules out."""
+        return Pruning(condition.predicate, PartitionValues.of(self.properties, self.schema.arrow))
 
     def condition(self, given: str | Column) -> Condition:
         """A condition on the table's rows, at this moment."""

@@ -14,20 +14,21 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.writing.attempt import Attempt, Written
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
+from lakelock.spark_plugin.writing.packing import pack_of
 from lakelock.spark_plugin.writing.parcels import ROUTE
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.spark_plugin.writing.routing import FileTarget, plan_routes
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.selecting import POSITIONS, AtPositions, Selection, select_rows
-from lakelock.spark_plugin.writing.upserting import pack_of
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.snapshot import DataFile
 
 
 def delete_where(attempt: Attempt, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition. Nobody may add such a row meanwhile."""
-    attempt.tx.reads(RowsRead(condition, attempt.read))
-    files = attempt.tx.snapshot().files
+    pruning = attempt.pruning(condition)
+    attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+    files = pruning.kept(attempt.tx.snapshot().files)
     selection = select_rows(attempt, files, condition)
     attempt.tx.claim(files[number].group for number in sorted(selection.counts))
     return Written(remove_rows(attempt, files, selection))

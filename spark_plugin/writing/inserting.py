@@ -1,4 +1,4 @@
-"""Insert: rows become new file groups; nothing is looked up, so nothing can collide."""
+"""Insert: rows become new file groups; nothing is looked up, so nothing can collide. In buckets they join what is there."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from lakelock.engine.file_tasks import write_new_files
-from lakelock.errors import SchemaError
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared
+from lakelock.spark_plugin.writing.bucketing import write_buckets
+from lakelock.spark_plugin.writing.fits import fitting
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.table.commit_metadata import WriteStat
@@ -22,15 +23,18 @@ from lakelock.table.fitting import conform
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
 
-FITS = "_lakelock_fits"
-"""A boolean column that says whether the row may be written at all; the writer leaves it out."""
 GATHERED_ROWS, GATHERED_BYTES = 1_000_000, 256 << 20
 """How much a task whose rows come in no order holds to bring each partition's together."""
 
 
-def insert(attempt: Attempt, df: DataFrame) -> Written:
-    """Write the rows of `df` as new files."""
+def insert(attempt: Attempt, df: DataFrame, *, anew: bool = False) -> Written:
+    """Write the rows of `df` as new files, or, in a table with buckets, into the file groups of their buckets.
+
+    With `anew` they join no file group that is there.
+    """
     frame, schema = prepared(attempt, df)
+    if attempt.properties.bucket_index is not None:
+        return Written(write_buckets(attempt, frame, schema, schema, "add", anew=anew), schema)
     stats = write_rows(attempt, frame, attempt.context(schema), "writing rows")
     return Written(stats, schema)
 
@@ -60,7 +64,7 @@ def insert_stage(
     Unless the rows come with each partition's together (`in_order`), they are brought together here, in bounded memory.
     """
     task = this_task()
-    rows: Iterator[pa.Table] = (conform(_checked(batch), context.schema.arrow) for batch in batches if batch.num_rows)
+    rows: Iterator[pa.Table] = (conform(fitting(batch), context.schema.arrow) for batch in batches if batch.num_rows)
     if not in_order and context.properties.partition_fields:
         rows = gathered(rows, context.properties)
     partitions = groupby(by_partition(rows, context.properties), key=lambda piece: piece[0])
@@ -100,17 +104,3 @@ def _together(rows: pa.Table, properties: TableProperties) -> pa.Table:
     if len(paths.dictionary) == 1:
         return rows
     return rows.take(pa.array(np.argsort(np.asarray(paths.indices), kind="stable")))
-
-
-def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    index = batch.schema.get_field_index(FITS)
-    if index < 0:
-        return batch
-    misfits = np.flatnonzero(~np.asarray(batch.column(index).fill_null(False)))
-    if len(misfits):
-        shown = {name: value for name, value in batch.slice(int(misfits[0]), 1).to_pylist()[0].items() if name != FITS}
-        raise SchemaError(
-            f"a row to write does not satisfy the condition of the overwrite: {shown}",
-            hint="filter the rows by the same condition, or widen it",
-        )
-    return batch

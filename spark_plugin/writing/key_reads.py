@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,23 +10,18 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.parcels import Parcels
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, Batches, received, reporting
-from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS
+from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, KeysByPartition, keys_by_partition
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.index import held
-from lakelock.table.keyed import Keyed
-from lakelock.table.partitions import partition_paths
 from lakelock.table.snapshot import DataFile
-
-FEW_KEYS = 1_000_000
-"""Up to this many keys the driver fetches them once and looks itself, which is quicker than a Spark job each time."""
-
-KeysByPartition = Mapping[str, pa.Array]
 
 
 @dataclass(frozen=True)
@@ -61,10 +56,18 @@ class KeysRead:
 
     kind = ReadKind.KEYS
 
-    def __init__(self, description: str, partitions: frozenset[str], storage: Storage, looked_up: LookedUp) -> None:
+    def __init__(
+        self,
+        description: str,
+        partitions: frozenset[str],
+        attempt: Attempt,
+        looked_up: LookedUp,
+        keys: KeysByPartition | None = None,
+    ) -> None:
+        """`keys`: the same keys, if the driver has them already."""
         self.description = description
-        self._partitions, self._storage, self._looked_up = partitions, storage, looked_up
-        self._keys: KeysByPartition | None = None
+        self._partitions, self._looked_up, self._keys = partitions, looked_up, keys
+        self._storage, self._runtime = attempt.storage, attempt.runtime
 
     def concerns(self, partition: str) -> bool:
         return partition in self._partitions
@@ -74,48 +77,47 @@ class KeysRead:
         if not mine:
             return None
         try:
-            if self._looked_up.count > FEW_KEYS:
-                return self._looked_up.first_in(mine)
             if self._keys is None:
-                self._keys = self._looked_up.keys()
-            return first_held(self._keys, mine, self._storage)
+                return self._looked_up.first_in(mine)
+            parallel = self._looked_up.context.settings.listing.parallel_requests
+            return first_held(self._keys, mine, self._storage, self._runtime, parallel)
         except StorageError as error:
             return error.message
 
 
-def first_held(keys: KeysByPartition, files: Iterable[DataFile], storage: Storage) -> str | None:
-    """The first of `keys` that a file of its partition holds, as text for people."""
-    for file in files:
-        wanted = keys.get(file.partition)
-        if wanted is None:
-            continue
-        with BaseFile(storage.open_input(file.key), file.key) as base:
-            found = np.flatnonzero(held(wanted, base))
-        if len(found):
-            key = wanted[int(found[0])].as_py()
-            return f"{file.partition}: {key}" if file.partition else str(key)
+def first_held(
+    keys: KeysByPartition, files: Iterable[DataFile], storage: Storage, runtime: Runtime, parallel: int
+) -> str | None:
+    """The first of `keys` that a file of its partition holds, as text for people. Several files are read at a time."""
+    concerned = [file for file in files if file.partition in keys]
+    for start in range(0, len(concerned), parallel):
+        looks = [partial(_held_in, keys[file.partition], file, storage) for file in concerned[start : start + parallel]]
+        found = next((text for text in runtime.gather(looks, limit=parallel) if text is not None), None)
+        if found is not None:
+            return found
     return None
+
+
+def _held_in(keys: pa.Array, file: DataFile, storage: Storage) -> str | None:
+    with BaseFile(storage.open_input(file.key), file.key) as base:
+        found = np.flatnonzero(held(keys, base))
+    if not len(found):
+        return None
+    key = keys[int(found[0])].as_py()
+    return f"{file.partition}: {key}" if file.partition else str(key)
 
 
 def _keys_stage(context: WriteContext, parcels: Parcels, batches: Iterator[pa.RecordBatch]) -> Iterator[object]:
     for rows in parcels.unpacked_keys(batches, CHUNK_ROWS):
-        yield from _by_partition(context, rows).items()
+        yield from keys_by_partition(context, rows).items()
 
 
 def _search_stage(
     context: WriteContext, parcels: Parcels, files: Sequence[DataFile], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[object]:
-    storage = context.location.open()
+    storage, parallel = context.location.open(), context.settings.listing.parallel_requests
     for rows in parcels.unpacked_keys(batches, CHUNK_ROWS):
-        found = first_held(_by_partition(context, rows), files, storage)
+        found = first_held(keys_by_partition(context, rows), files, storage, SystemRuntime(), parallel)
         if found is not None:
             yield found
             return
-
-
-def _by_partition(context: WriteContext, rows: pa.Table) -> dict[str, pa.Array]:
-    keyed = Keyed.of(rows, context.properties)
-    keys, paths = keyed.keys.combine_chunks(), partition_paths(rows, context.properties)
-    codes = np.asarray(paths.indices)
-    names = paths.dictionary.to_pylist()
-    return {name: keys.take(pa.array(np.flatnonzero(codes == code))) for code, name in enumerate(names)}

@@ -11,15 +11,17 @@ from pyspark.sql import functions as F
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared
+from lakelock.spark_plugin.writing.bucketing import write_buckets
 from lakelock.spark_plugin.writing.deleting import remove_rows
-from lakelock.spark_plugin.writing.inserting import FITS, insert, write_rows
+from lakelock.spark_plugin.writing.fits import FITS
+from lakelock.spark_plugin.writing.inserting import insert, write_rows
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.selecting import select_rows
 
 
 def overwrite_partitions(attempt: Attempt, df: DataFrame) -> Written:
     """Replace the whole content of every partition that `df` has rows for."""
-    written = insert(attempt, df)
+    written = insert(attempt, df, anew=True)
     return _replacing(attempt, written, {stat.partition_path or "" for stat in written.stats})
 
 
@@ -28,19 +30,23 @@ def overwrite_table(attempt: Attempt, df: DataFrame) -> Written:
     attempt.tx.reads(WholeTable())
     partitions = attempt.tx.snapshot().partitions
     attempt.tx.claim(file.group for file in attempt.tx.snapshot().files)
-    written = insert(attempt, df)
+    written = insert(attempt, df, anew=True)
     return _replacing(attempt, written, {*partitions, *(stat.partition_path or "" for stat in written.stats)})
 
 
 def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition and insert `df`, whose rows must all satisfy it too."""
-    attempt.tx.reads(RowsRead(condition, attempt.read))
-    files = attempt.tx.snapshot().files
+    pruning = attempt.pruning(condition)
+    attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+    files = pruning.kept(attempt.tx.snapshot().files)
     selection = select_rows(attempt, files, condition)
     attempt.tx.claim(files[number].group for number in sorted(selection.counts))
     frame, schema = prepared(attempt, df)
-    fits = F.coalesce(condition.on(frame), F.lit(False))
-    added = write_rows(attempt, frame.withColumn(FITS, fits), attempt.context(schema), "writing rows")
+    frame = frame.withColumn(FITS, F.coalesce(condition.on(frame), F.lit(False)))
+    if attempt.properties.bucket_index is not None:
+        # A file group may both lose rows and get some: it is rewritten once.
+        return Written(write_buckets(attempt, frame, schema, schema, "add", without=selection), schema)
+    added = write_rows(attempt, frame, attempt.context(schema), "writing rows")
     removed = remove_rows(replace(attempt, earlier=Written((), schema)), files, selection)
     return Written((*added, *removed), schema)
 

@@ -69,24 +69,31 @@ class _Unit:
 
 
 def plan_routes(
-    counts: Mapping[tuple[str, int], int], files: Sequence[FileTarget], *, tasks: int, target_rows: int, task_rows: int
+    counts: Mapping[tuple[str, int], int],
+    files: Sequence[FileTarget],
+    *,
+    tasks: int,
+    target_rows: int,
+    task_rows: int,
+    in_buckets: bool = False,
 ) -> Routes:
     """Balance the work over about `tasks` tasks, with at most about `task_rows` incoming rows in each.
 
     `counts` has the number of incoming rows by (partition path, route).
-    New keys of a partition join the smallest of its files that is rewritten anyway, if that has room for them.
+    New keys of a partition join the smallest of its files that is rewritten anyway, if that has room for them. `in_buckets`
+    they have places of their own, and each slot may go to another task.
     """
     found = {route for _, route in counts if route < len(files)}
     new: dict[str, int] = {}
     for (partition, route), rows in counts.items():
         if route >= len(files):
             new[partition] = new.get(partition, 0) + rows
-    adopted = _adopted(new, found, files, target_rows)
+    adopted = {} if in_buckets else _adopted(new, found, files, target_rows)
     groups: dict[int, int] = {}
     for partition, rows in new.items():
         if partition not in adopted:
-            family = family_of(partition)
-            groups[family] = max(groups.get(family, 1), min(SLOTS, math.ceil(rows / target_rows)))
+            family, wanted = family_of(partition), SLOTS if in_buckets else math.ceil(rows / target_rows)
+            groups[family] = max(groups.get(family, 1), min(SLOTS, wanted))
     units = _units(counts, files, found, adopted, groups)
     wanted = max(tasks, math.ceil(sum(counts.values()) / task_rows))
     packs = max(1, min(len(units), wanted))

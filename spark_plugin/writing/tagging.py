@@ -1,9 +1,18 @@
-"""The first stage of an upsert, on the executors: which file holds the key of each incoming row."""
+"""Which file holds the key of each incoming row: the stages of an upsert before it writes, on the executors.
+
+1. `pack_stage` packs the rows, and counts them by partition.
+2. `look_stage` gets the keys and some files of their partitions each. So each footer is read once, whatever the number of rows,
+   and the files of one hot partition are spread over many tasks.
+3. `tag_stage` gives each row the number of the file that holds its key.
+
+More keys than `FEW_KEYS` do not go through the driver: then the third stage looks into the files itself, and the rows of a
+partition are brought together in few tasks before that.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakelock.clock import SystemRuntime
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.parcels import Parcels
-from lakelock.spark_plugin.writing.routing import slot_of
+from lakelock.spark_plugin.writing.reports import this_task
+from lakelock.spark_plugin.writing.routing import SLOTS, family_of, slot_of
 from lakelock.table.fitting import conform
+from lakelock.table.held_keys import HeldKeys
 from lakelock.table.index import tag
 from lakelock.table.keyed import Keyed
 from lakelock.table.partitions import partition_paths
@@ -22,16 +34,28 @@ from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
 CHUNK_ROWS = 262_144
-"""Keys that are looked up at once: each chunk reads the key columns of its partitions' files."""
+"""Rows that a task packs, and keys that it looks up, at once."""
+FEW_KEYS = 1_000_000
+"""Up to this many keys the driver fetches them once, and every task gets them."""
+TOLD_KEYS = 4_096
+"""Up to this many keys a task that packs rows tells them at once, which spares a job."""
+
+MOST_FILES, SHARE_BYTES = 256, 8 << 20
+"""A task looks into at most so many files; for less than so much to read there is no further task."""
+
+KeysByPartition = Mapping[str, pa.Array]
 
 
 @dataclass(frozen=True)
 class TagPlan:
-    """What a tag task needs: the columns of the rows, and the files of the snapshot, whose numbers are routes."""
+    """What the tasks need: the columns of the rows, the files of their partitions, whose numbers are routes, and, if it was
+    looked up before, which of them hold which keys.
+    """
 
     context: WriteContext
     columns: TableSchema
-    files: tuple[DataFile, ...]
+    files: tuple[DataFile, ...] = ()
+    held: Mapping[str, HeldKeys] | None = None
 
     @property
     def parcels(self) -> Parcels:
@@ -40,20 +64,93 @@ class TagPlan:
 
 
 @dataclass
+class PackReport:
+    """The rows of a task by partition, and their keys unless they are many."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    keys: dict[str, pa.Array] | None = None
+
+
+@dataclass
 class TagReport:
-    """What a tag task found: rows by (partition, route), and the rows of the files that hold some of them, by number."""
+    """What a task found: rows by (partition, route), and the rows of the files that hold some of them, by number."""
 
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     file_rows: dict[int, int] = field(default_factory=dict)
 
 
+def pack_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | PackReport]:
+    """Every incoming row in a parcel of its partition's family; its slot there says nothing but which task packed it."""
+    report, parcels, slot = PackReport(keys={}), plan.parcels, this_task().partition % SLOTS
+    for rows in chunks(batches, CHUNK_ROWS):
+        fitted = conform(rows, plan.columns.arrow)
+        paths = partition_paths(fitted, plan.context.properties)
+        names, codes = paths.dictionary.to_pylist(), np.asarray(paths.indices)
+        report.counts.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
+        families = np.array([family_of(name) * SLOTS + slot for name in names], np.int32)
+        if report.keys is not None:
+            few = sum(report.counts.values()) <= TOLD_KEYS
+            report.keys = joined_keys(report.keys, keys_by_partition(plan.context, fitted)) if few else None
+        yield from parcels.packed(fitted, np.arange(len(codes)), families[codes])
+    yield report
+
+
+def keys_by_partition(context: WriteContext, rows: pa.Table) -> dict[str, pa.Array]:
+    """The record keys of the rows, as often as they are there."""
+    keys = Keyed.of(rows, context.properties).keys.combine_chunks()
+    paths = partition_paths(rows, context.properties)
+    codes, names = np.asarray(paths.indices), paths.dictionary.to_pylist()
+    return {name: keys.take(pa.array(np.flatnonzero(codes == code))) for code, name in enumerate(names)}
+
+
+def joined_keys(*several: KeysByPartition) -> dict[str, pa.Array]:
+    """The keys of all of them."""
+    parts: dict[str, list[pa.Array]] = {}
+    for keys in several:
+        for partition, found in keys.items():
+            parts.setdefault(partition, []).append(found)
+    return {partition: pa.concat_arrays(found) for partition, found in parts.items()}
+
+
+@dataclass(frozen=True)
+class LookPlan:
+    """What the tasks that look into files need: distinct keys by partition, and which files each task looks into."""
+
+    context: WriteContext
+    keys: KeysByPartition
+    files: tuple[DataFile, ...]
+    shares: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class FileKeys:
+    """The positions, among the keys of its partition, of those that a file of so many rows holds."""
+
+    file: int
+    rows: int
+    positions: npt.NDArray[np.int64]
+
+
+def look_stage(plan: LookPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[list[FileKeys]]:
+    """For each share whose number came to this task, what its files hold."""
+    storage, runtime = plan.context.location.open(), SystemRuntime()
+    parallel = plan.context.settings.listing.parallel_requests
+    for share in (number for batch in batches for number in batch.column(0).to_pylist()):
+        by_partition: dict[str, dict[DataFile, int]] = {}
+        for number in plan.shares[share]:
+            by_partition.setdefault(plan.files[number].partition, {})[plan.files[number]] = number
+        for partition, numbers in by_partition.items():
+            tags = tag(plan.keys[partition], list(numbers), storage, runtime, parallel=parallel)
+            yield [FileKeys(numbers[held.file], held.rows, held.positions) for held in tags.holdings]
+
+
 def tag_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | TagReport]:
-    """Every incoming row once for each file that holds its key, or once, with a slot as its route, if none does."""
+    """Every packed row once for each file that holds its key, or once, with a slot as its route, if none does."""
     numbered: dict[str, dict[DataFile, int]] = {}
     for number, file in enumerate(plan.files):
         numbered.setdefault(file.partition, {})[file] = number
     report, parcels = TagReport(), plan.parcels
-    for rows in chunks(batches, CHUNK_ROWS):
+    for rows in chunked(parcels.unpacked(batches), CHUNK_ROWS):
         keyed = Keyed.of(conform(rows, plan.columns.arrow), plan.context.properties)
         yield from parcels.packed(keyed.rows, *_tagged(plan, keyed, numbered, report))
     yield report
@@ -61,17 +158,22 @@ def tag_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 
 def chunks(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.Table]:
     """The batches as tables of about `most_rows` rows."""
-    pending: list[pa.RecordBatch] = []
+    yield from chunked(((0, pa.Table.from_batches([batch])) for batch in batches), most_rows)
+
+
+def chunked(parts: Iterator[tuple[int, pa.Table]], most_rows: int) -> Iterator[pa.Table]:
+    """The tables of all routes together, about `most_rows` rows at a time."""
+    pending: list[pa.Table] = []
     count = 0
-    for batch in batches:
-        if batch.num_rows:
-            pending.append(batch)
-            count += batch.num_rows
+    for _, rows in parts:
+        if rows.num_rows:
+            pending.append(rows)
+            count += rows.num_rows
         if count >= most_rows:
-            yield pa.Table.from_batches(pending)
+            yield pa.concat_tables(pending)
             pending, count = [], 0
     if pending:
-        yield pa.Table.from_batches(pending)
+        yield pa.concat_tables(pending)
 
 
 def _tagged(
@@ -79,26 +181,46 @@ def _tagged(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Positions into the chunk and the route of each; a key that several files hold has several."""
     paths = partition_paths(keyed.rows, plan.context.properties)
-    codes = np.asarray(paths.indices)
-    storage, all_keys = plan.context.location.open(), keyed.keys.combine_chunks()
+    codes, all_keys = np.asarray(paths.indices), keyed.keys.combine_chunks()
     positions: list[npt.NDArray[Any]] = []
     routes: list[npt.NDArray[Any]] = []
     for code, partition in enumerate(paths.dictionary.to_pylist()):
         at = np.flatnonzero(codes == code)
         keys = all_keys.take(pa.array(at)) if len(paths.dictionary) > 1 else all_keys
-        numbers = numbered.get(partition, {})
-        tags = tag(keys, list(numbers), storage)
-        for holding in tags.holdings:
-            number = numbers[holding.file]
-            report.file_rows[number] = holding.rows
-            report.counts[partition, number] += len(holding.positions)
-            positions.append(at[holding.positions])
-            routes.append(np.full(len(holding.positions), number, np.int32))
-        if len(tags.missing):
-            texts = keys.take(pa.array(tags.missing)).to_pylist()
-            slots = np.array([slot_of(partition, text) for text in texts], np.int32) + np.int32(len(plan.files))
-            for slot, rows in zip(*np.unique(slots, return_counts=True), strict=True):
-                report.counts[partition, int(slot)] += int(rows)
-            positions.append(at[tags.missing])
-            routes.append(slots)
+        files_of = numbered.get(partition, {})
+        held = _looked_up(plan, keys, files_of, report) if plan.held is None else plan.held[partition]
+        found, files, missing = held.tagged(keys)
+        slots = slots_of(partition, keys.take(pa.array(missing)), len(plan.files))
+        report.counts.update(counted(partition, files, slots))
+        positions += [at[found], at[missing]]
+        routes += [files, slots]
     return np.concatenate(positions), np.concatenate(routes)
+
+
+def _looked_up(plan: TagPlan, keys: pa.Array, numbers: Mapping[DataFile, int], report: TagReport) -> HeldKeys:
+    """Look into the files from here."""
+    parallel = plan.context.settings.listing.parallel_requests
+    distinct = keys.unique()
+    holdings = tag(distinct, list(numbers), plan.context.location.open(), SystemRuntime(), parallel=parallel).holdings
+    report.file_rows.update((numbers[held.file], held.rows) for held in holdings)
+    return HeldKeys.of(distinct, ((numbers[held.file], held.positions) for held in holdings))
+
+
+def slots_of(partition: str, new: pa.Array, files: int) -> npt.NDArray[np.int32]:
+    """The routes of keys that none of so many files holds."""
+    return np.array([slot_of(partition, text) for text in new.to_pylist()], np.int32) + np.int32(files)
+
+
+def counted(partition: str, *routes: npt.NDArray[np.int32]) -> Counter[tuple[str, int]]:
+    """How many rows of the partition go each way."""
+    values, counts = np.unique(np.concatenate(routes), return_counts=True)
+    return Counter({(partition, int(route)): int(rows) for route, rows in zip(values, counts, strict=True)})
+
+
+def shares(files: Sequence[DataFile], tasks: int) -> tuple[tuple[int, ...], ...]:
+    """The numbers of the files for each task that looks into some, as much to read for each; one task if that is little."""
+    size_bytes = sum(file.size_bytes for file in files)
+    wanted = max(-(-len(files) // MOST_FILES), min(tasks, 1 + size_bytes // SHARE_BYTES))
+    count = max(1, min(len(files), wanted))
+    by_size = sorted(range(len(files)), key=lambda number: (-files[number].size_bytes, number))
+    return tuple(tuple(by_size[start::count]) for start in range(count))

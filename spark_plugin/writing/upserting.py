@@ -1,32 +1,32 @@
 """Upsert and delete by key: look the keys up, claim the file groups that hold them, rewrite those.
 
-Two stages of tasks and one shuffle. The driver claims all file groups between the stages, so that a conflict costs the
-look-up only.
+Three stages of tasks (`tagging.py`), then a shuffle and the stage that writes. The driver claims all file groups before that,
+so that a conflict costs the look-up only.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.spark_plugin.frames import arrow_schema, spark_schema
-from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared, prepared_keys
-from lakelock.spark_plugin.writing.key_reads import KeysRead, LookedUp
-from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, ROUTE
+from lakelock.spark_plugin.frames import arrow_schema
+from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared, prepared_keys
+from lakelock.spark_plugin.writing.bucketing import write_buckets
+from lakelock.spark_plugin.writing.key_lookup import Tagged, look_up
+from lakelock.spark_plugin.writing.key_reads import KeysRead
+from lakelock.spark_plugin.writing.packing import pack_of
+from lakelock.spark_plugin.writing.parcels import ROUTE
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting
 from lakelock.spark_plugin.writing.rewriting import RewritePlan, rewrite_stage
 from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_routes
-from lakelock.spark_plugin.writing.tagging import TagPlan, TagReport, tag_stage
+from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema, columns_of_upserts
 
 TASK_ROWS = 500_000
 """Incoming rows that one write task holds; beyond that there are more tasks."""
-FEW_FILES = 64
-"""Up to this many files, every tag task may look into all of them; above, a partition's rows are brought together."""
 
 
 def upsert(attempt: Attempt, df: DataFrame) -> Written:
@@ -34,6 +34,9 @@ def upsert(attempt: Attempt, df: DataFrame) -> Written:
     missing = attempt.settings.missing_columns
     frame, schema = prepared(attempt, df, missing=missing)
     columns = columns_of_upserts(schema, arrow_schema(frame.schema), missing)
+    if attempt.properties.bucket_index is not None:
+        # Whoever writes one of these keys writes one of these file groups, so the keys need not be watched.
+        return Written(write_buckets(attempt, frame, columns, schema, "upsert"), schema)
     return _by_key(attempt, frame, columns, schema, deletes=False)
 
 
@@ -44,52 +47,36 @@ def delete_keys(attempt: Attempt, df: DataFrame) -> Written:
 
 
 def _by_key(attempt: Attempt, frame: DataFrame, columns: TableSchema, schema: TableSchema, *, deletes: bool) -> Written:
-    files = attempt.tx.snapshot().files
-    context = attempt.context(schema)
-    plan = TagPlan(context, columns, files)
-    stage = reporting(PARCELS, partial(tag_stage, plan))
-    tagged = _clustered(attempt, frame, len(files)).mapInArrow(stage, spark_schema(PARCELS))
-    attempt.keep(tagged)
-    with attempt.jobs("looking up keys"):
-        reports = [report for report in attempt.collected(tagged) if isinstance(report, TagReport)]
-    counts: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
-    if not counts:
+    tagged = look_up(attempt, frame, TagPlan(attempt.context(schema), columns))
+    if tagged is None:
         return Written((), None if deletes else schema)
-    _watch_keys(attempt, tagged, plan, counts, deletes=deletes)
-    routes = _routes(attempt, plan, reports, counts, deletes=deletes)
-    attempt.tx.claim(files[number].group for number in sorted(routes.rewritten))
-    stats = _rewritten(attempt, tagged, RewritePlan(context, columns, files, routes, deletes))
+    _watch_keys(attempt, tagged, deletes=deletes)
+    routes = _routes(attempt, tagged, deletes=deletes)
+    plan = tagged.plan
+    attempt.tx.claim(plan.files[number].group for number in sorted(routes.rewritten))
+    stats = _rewritten(attempt, tagged.frame, RewritePlan(plan.context, columns, plan.files, routes, deletes))
     return Written(stats, None if deletes else schema)
 
 
-def _clustered(attempt: Attempt, frame: DataFrame, files: int) -> DataFrame:
-    fields = attempt.properties.partition_fields
-    if files <= FEW_FILES or not fields:
-        return frame
-    return frame.repartition(2 * attempt.tasks, *[column(name) for name in fields])
-
-
-def _routes(
-    attempt: Attempt, plan: TagPlan, reports: list[TagReport], counts: Counter[tuple[str, int]], *, deletes: bool
-) -> Routes:
-    rows = {number: count for report in reports for number, count in report.file_rows.items()}
-    targets = [FileTarget(file.partition, file.size_bytes, rows.get(number, 0)) for number, file in enumerate(plan.files)]
-    work = {key: count for key, count in counts.items() if not deletes or key[1] < len(targets)}
+def _routes(attempt: Attempt, tagged: Tagged, *, deletes: bool) -> Routes:
+    targets = [
+        FileTarget(file.partition, file.size_bytes, tagged.file_rows.get(number, 0))
+        for number, file in enumerate(tagged.plan.files)
+    ]
+    work = {key: count for key, count in tagged.counts.items() if not deletes or key[1] < len(targets)}
     tasks = attempt.tasks if sum(work.values()) < TASK_ROWS else 2 * attempt.tasks
     return plan_routes(work, targets, tasks=tasks, target_rows=attempt.settings.target_file_rows, task_rows=TASK_ROWS)
 
 
-def _watch_keys(attempt: Attempt, tagged: DataFrame, plan: TagPlan, counts: Counter[tuple[str, int]], *, deletes: bool) -> None:
+def _watch_keys(attempt: Attempt, tagged: Tagged, *, deletes: bool) -> None:
     """Keys were read, found or not: whoever inserts one of them meanwhile would make this a different write."""
-    partitions = frozenset(partition for partition, _ in counts)
-    looked_up = tagged.where(F.col(REPORT).isNull()).select(KEYS)
+    partitions = frozenset(partition for partition, _ in tagged.counts)
     what = "the keys of the delete" if deletes else "the keys of the upsert"
-    keys = LookedUp(looked_up, plan.parcels, plan.context, sum(counts.values()))
-    attempt.tx.reads(KeysRead(what, partitions, attempt.storage, keys))
+    attempt.tx.reads(KeysRead(what, partitions, attempt, tagged.looked_up, tagged.keys))
 
 
-def _rewritten(attempt: Attempt, tagged: DataFrame, plan: RewritePlan) -> tuple[WriteStat, ...]:
-    rows = tagged.where(F.col(REPORT).isNull()).drop(REPORT)
+def _rewritten(attempt: Attempt, rows: DataFrame, plan: RewritePlan) -> tuple[WriteStat, ...]:
+    rows = rows.drop(REPORT)
     if plan.deletes:
         if not plan.routes.rewritten:
             return ()
@@ -97,9 +84,3 @@ def _rewritten(attempt: Attempt, tagged: DataFrame, plan: RewritePlan) -> tuple[
     stage = reporting(REPORT_SCHEMA, partial(rewrite_stage, plan))
     packed = rows.repartition(plan.routes.packs, pack_of(plan.routes, ROUTE))
     return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"rewriting {len(plan.routes.rewritten)} file groups")
-
-
-def pack_of(routes: Routes, route: str) -> Column:
-    """What to shuffle by, for the number in the column `route`: one look-up in a constant array."""
-    values = ",".join(map(str, routes.pack_values))
-    return F.expr(f"element_at(cast(split('{values}', ',') as array<int>), {route} + 1)")

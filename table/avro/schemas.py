@@ -139,8 +139,60 @@ _ROLLBACK_PARTITION = _record(
     _maybe("logFilesFromFailedCommit", _map("long")),
 )
 
-CLEANER_PLAN = _top("HoodieCleanerPlan", _maybe("partitionsToBeDeleted", _array(_STRING)))
-"""Only what is read of it: which folders a cleaner removes as a whole."""
+_CLEANED_FILE = _record("HoodieCleanFileInfo", _maybe("filePath"), _maybe("isBootstrapBaseFile", "boolean"))
+_CLEANED_PARTITION = _record(
+    "HoodieCleanPartitionMetadata",
+    _field("partitionPath", _STRING),
+    _field("policy", _STRING),
+    _field("deletePathPatterns", _array(_STRING)),
+    _field("successDeleteFiles", _array(_STRING)),
+    _field("failedDeleteFiles", _array(_STRING)),
+    _maybe("isPartitionDeleted", "boolean"),
+)
+
+CLEANER_PLAN = _top(
+    "HoodieCleanerPlan",
+    _maybe(
+        "earliestInstantToRetain",
+        _record("HoodieActionInstant", _field("timestamp", _STRING), _field("action", _STRING), _field("state", _STRING)),
+    ),
+    _field("lastCompletedCommitTimestamp", _STRING, default=""),
+    _field("policy", _STRING),
+    _maybe("filesToBeDeletedPerPartition", _map(_array(_STRING))),
+    _VERSION,
+    _maybe(
+        "filePathsToBeDeletedPerPartition",
+        _map(_array(_CLEANED_FILE)),
+        doc="This field replaces the field filesToBeDeletedPerPartition",
+    ),
+    _maybe("partitionsToBeDeleted", _array(_STRING), doc="partitions to be deleted"),
+    _maybe("extraMetadata", _map(_STRING, **_NULL_DEFAULT)),
+)
+
+CLEAN = _top(
+    "HoodieCleanMetadata",
+    _field("startCleanTime", _STRING),
+    _field("timeTakenInMillis", "long"),
+    _field("totalFilesDeleted", "int"),
+    _field("earliestCommitToRetain", _STRING),
+    _field("lastCompletedCommitTimestamp", _STRING, default=""),
+    _field("partitionMetadata", _map(_CLEANED_PARTITION)),
+    _VERSION,
+    _maybe("bootstrapPartitionMetadata", _map("HoodieCleanPartitionMetadata", **_NULL_DEFAULT)),
+    _maybe("extraMetadata", _map(_STRING, **_NULL_DEFAULT)),
+)
+
+_SAVED_PARTITION = _record(
+    "HoodieSavepointPartitionMetadata", _field("partitionPath", _STRING), _field("savepointDataFile", _array(_STRING))
+)
+SAVEPOINT = _top(
+    "HoodieSavepointMetadata",
+    _field("savepointedBy", _STRING),
+    _field("savepointedAt", "long"),
+    _field("comments", _STRING),
+    _field("partitionMetadata", _map(_SAVED_PARTITION)),
+    _VERSION,
+)
 
 ROLLBACK_PLAN = _top(
     "HoodieRollbackPlan",

@@ -121,6 +121,11 @@ class BaseFileWriter:
         if self._pending_rows >= self._settings.row_group_rows or self._pending_bytes >= BUFFER_BYTES:
             self._flush(keep_rest=True)
 
+    def add_stored(self, rows: pa.Table) -> None:
+        """Add rows as `BaseFile.stamped_batches` gives them: they keep their commit time and sequence number."""
+        times, seqnos, keys, *columns = rows.columns
+        self.add_stamped(pa.table(columns, schema=self._schema.arrow), keys, times, seqnos)
+
     def close(self) -> Written:
         """Write what is buffered and the footer."""
         self._flush(keep_rest=False)

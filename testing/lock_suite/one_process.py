@@ -136,7 +136,7 @@ class OneProcessPromises(Promises):
         assert began_s - _ROUNDING_S <= lease.deadline_s - arena.lease_s <= arena.runtime.monotonic_s() + _ROUNDING_S
 
     def test_release_may_be_called_twice_and_frees_nobody_elses_lock(self, arena: Arena) -> None:
-        first, second, third = arena.writer("first"), arena.writer("second"), arena.writer("third")
+        first, second, third = (arena.writer(name, lease_s=15) for name in ("first", "second", "third"))
         old = take(first)
         arena.writer("operator").break_lock(old.token, force=True)
         new = take(second)

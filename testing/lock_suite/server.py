@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -89,6 +90,19 @@ class ServerPromises(Promises):
         after = two.acquire(wait_s=3 + SLACK_S)
         assert after.token > lease.token
         two.release(after)
+
+    @column("lost reply")
+    def test_a_renewal_whose_answer_is_lost_does_not_lose_the_lock(self, arena: Arena, proxy: Proxy) -> None:
+        one, two = arena.writer("one", lease_s=LONG_S, proxy=proxy), arena.writer("two")
+        lease = one.acquire(wait_s=12)
+        proxy.drop_replies(1)
+        with suppress(ProviderUnavailable):
+            one.renew(lease)
+        assert proxy.dropped == 1
+        lease.ensure_active()
+        assert arena.until(lambda: _renewed(one, lease)) == "kept"
+        assert taken(two) is None
+        one.release(lease)
 
 
 def _answers(provider: LockProvider) -> bool:

@@ -12,7 +12,7 @@ from lakelock.settings import WriteSettings
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.avro.container import encode
-from lakelock.table.avro.schemas import CLEANER_PLAN, REQUESTED_REPLACE
+from lakelock.table.avro.schemas import REQUESTED_REPLACE
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
@@ -23,6 +23,7 @@ from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
+from lakelock.table.upkeep.cleaning import CleanPlan
 
 AFTER_ALL_MS = 1
 
@@ -124,14 +125,16 @@ class Peer:
 
     def service(self, action: Action) -> None:
         """A clean, an archival mark or a savepoint that completes."""
-        plan = encode(CLEANER_PLAN, {"partitionsToBeDeleted": None}) if action is Action.CLEAN else b"plan"
+        plan = CleanPlan("KEEP_LATEST_COMMITS", "", "", "", {}).to_bytes() if action is Action.CLEAN else b"plan"
         instant = self.begin(action, plan=plan)
         done = Instant(instant, action.value, State.COMPLETED, self.later())
         assert self.storage.put_if_absent(layout.timeline(done.file_name), b"done") is not None
 
     def plan_cleaning(self, *partitions: str) -> str:
         """Plan to remove the folders of these partitions."""
-        return self.begin(Action.CLEAN, plan=encode(CLEANER_PLAN, {"partitionsToBeDeleted": list(partitions)}))
+        return self.begin(
+            Action.CLEAN, plan=CleanPlan("KEEP_LATEST_COMMITS", "", "", "", {}, partitions_to_remove=partitions).to_bytes()
+        )
 
     def clean(self, instant: str) -> None:
         """Say that a planned cleaning is done."""

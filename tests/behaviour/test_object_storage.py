@@ -68,6 +68,30 @@ def test_a_file_whose_writing_failed_or_was_forgotten_does_not_appear(s3_table: 
     assert list(storage.list("p")) == []
 
 
+def unfinished_uploads(endpoint: str) -> list[str]:
+    import boto3
+
+    keys = {"aws_access_key_id": S3_OPTIONS["access_key_id"], "aws_secret_access_key": S3_OPTIONS["secret_access_key"]}
+    client = boto3.client("s3", region_name=S3_OPTIONS["region"], endpoint_url=endpoint, **keys)
+    return [upload["Key"] for upload in client.list_multipart_uploads(Bucket="lake").get("Uploads", [])]
+
+
+def test_an_upload_that_is_given_up_leaves_no_parts_behind(s3_table: Callable[[], ObjectStorage], s3_endpoint: str) -> None:
+    storage = s3_table()
+    before = unfinished_uploads(s3_endpoint)
+    with suppress(RuntimeError), storage.open_output("p/failed") as out:
+        for _ in range(3):
+            out.write(bytes(PART_BYTES))
+        assert len(unfinished_uploads(s3_endpoint)) == len(before) + 1
+        raise RuntimeError
+    forgotten = storage.open_output("p/forgotten")
+    for _ in range(3):
+        forgotten.write(bytes(PART_BYTES))
+    del forgotten
+    assert unfinished_uploads(s3_endpoint) == before
+    assert list(storage.list("p")) == []
+
+
 @pytest.fixture
 def nobody_there() -> ObjectStorage:
     return ObjectStorage("s3://lake/t", {**S3_OPTIONS, "endpoint": "http://127.0.0.1:1", "timeout": "1s"})

@@ -64,17 +64,6 @@ def test_giving_up_takes_back_a_grant_that_nobody_heard_of(world: World, proxy: 
     take(world.writer("two"))
 
 
-def test_a_renewal_whose_reply_was_lost_does_not_lose_the_lock(world: World, proxy: Proxy) -> None:
-    provider = world.writer(port=proxy.port, lock__lease_s=3, lock__renew_s=0.2)
-    lease = take(provider)
-    provider.renew(lease)
-    proxy.drop_replies(1, to=b"EVALSHA")
-    with pytest.raises(ProviderUnavailable):
-        provider.renew(lease)
-    lease.ensure_active()
-    provider.renew(lease)
-
-
 def test_a_release_whose_reply_was_lost_frees_the_lock_and_raises_nothing(world: World, proxy: Proxy) -> None:
     provider = world.writer(port=proxy.port)
     provider.release(take(provider))

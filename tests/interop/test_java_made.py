@@ -129,7 +129,6 @@ def follow(share: Share, table: Shared, hint: str) -> None:
         {"hoodie.populate.meta.fields": "false"},
         {"hoodie.datasource.write.recordkey.field": None},
         {"hoodie.table.cdc.enabled": "true"},
-        {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
         {"hoodie.datasource.write.table.type": "MERGE_ON_READ"},
         {"hoodie.datasource.write.drop.partition.columns": "true"},
         {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"},

@@ -59,7 +59,7 @@ class Project:
         return int((self.folder / f"ran-{name}").read_text())
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "PYTEST_", "MAKE"))}
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTEST_", "MAKE"))}
         command = [sys.executable, str(ROOT / ".ci" / "run_stages.py"), "--jobs", "1", *arguments]
         return subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=800, check=False)
 

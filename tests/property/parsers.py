@@ -42,7 +42,7 @@ from lakelock.storage.location import canonical_uri
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.avro.container import encode
-from lakelock.table.avro.schemas import CLEANER_PLAN, REQUESTED_REPLACE
+from lakelock.table.avro.schemas import REQUESTED_REPLACE
 from lakelock.table.base_files.bloom import DYNAMIC, SIMPLE, BloomFilter
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat, requested_replace_bytes
 from lakelock.table.instants import as_of_time, parse_file_name, parse_instant
@@ -50,6 +50,8 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups
 from lakelock.table.snapshot import DataFile
+from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
+from lakelock.table.upkeep.savepoints import SavepointMetadata
 from tests.property import base_files
 
 CRASHES = Path(__file__).parent / "crashes"
@@ -127,6 +129,7 @@ def _clustering(data: bytes) -> None:
 def _cleaning(data: bytes) -> None:
     for partition in partitions_to_clean(data):
         layout.checked_partition(partition, "x")
+    _inside(CleanPlan.from_bytes(data).keys)
 
 
 def _timeline_name(data: bytes) -> None:
@@ -244,7 +247,12 @@ PARSERS: dict[str, Parser] = {
         Parser("rollback", lambda data: _files(RollbackMetadata.from_bytes(data).files), _TORN, (
             RollbackMetadata(AT, 5, AT, "commit", {"p=1": ("a.parquet",)}).to_bytes(),)),
         Parser("clustering-plan", _clustering, _TORN, (requested_replace_bytes(), _PLAN)),
-        Parser("cleaner-plan", _cleaning, _TORN, (encode(CLEANER_PLAN, {"partitionsToBeDeleted": ["p=1"]}, b"s" * 16),)),
+        Parser("cleaner-plan", _cleaning, _TORN, (
+            CleanPlan("P", AT, "commit", AT, {"p=1": ("a.parquet",)}, {"k": "v"}, "", ("p=1",)).to_bytes(),)),
+        Parser("clean", lambda data: _files(CleanMetadata.from_bytes(data).files), _TORN, (
+            CleanMetadata(AT, 5, "P", AT, AT, {"p=1": ("a.parquet",)}).to_bytes(),)),
+        Parser("savepoint", lambda data: _files(SavepointMetadata.from_bytes(data).files), _TORN, (
+            SavepointMetadata("me", 5, "name", {"p=1": ("a.parquet",)}).to_bytes(),)),
         Parser("timeline-name", _timeline_name, (), (f"{AT}_{AT}.commit".encode(), f"{AT}.clustering.inflight".encode())),
         Parser("instant", _instant, (InputError, CorruptTableError), (AT.encode(), b"2026-11-21T09:27:37.397+01:00")),
         Parser("data-file", _data_file, (), (f"p=1/a-0_0-0-0_{AT}.parquet".encode(),)),

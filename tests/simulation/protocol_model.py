@@ -91,7 +91,7 @@ class Model:
         if not self.begun:
             return World(agents=(Agent("look", 0), Agent("look", 1), *others))
         both = frozenset({0, 1})
-        return World(pending=both, files=both, agents=(Agent("commit", 0), Agent("commit", 1), *others))
+        return World(pending=both, files=both, agents=(Agent("ahead", 0), Agent("ahead", 1), *others))
 
     def steps(self, world: World) -> Iterator[World]:
         """Every state that one request leads to."""
@@ -126,6 +126,14 @@ class Model:
                 yield self._baseline(world, me, mine)
             case "finish":
                 yield self._finish_and_begin_again(world, me, mine)
+            case "ahead":
+                # Before the lock is asked for. The look at the timeline may show that this is old: then it is taken anew.
+                yield _as(world, me, mine._replace(at="ahead-read", log=world.log))
+            case "ahead-read":
+                yield _as(world, me, mine._replace(at="commit-ahead", log=_read(mine.log, world.log)))
+            case "commit-ahead":
+                yield self._timeline_at_commit(world, me, mine)
+                yield self._timeline_at_commit(world, me, mine, after="boundary")
             case "commit":
                 yield self._timeline_at_commit(world, me, mine)
             case "list":
@@ -180,7 +188,7 @@ class Model:
         if self.rules.finish_at_begin and head is not None and head[0] == COMMIT and head[1] not in seen:
             return _as(world._replace(pending=world.pending - {who}), me, mine._replace(at="finish"))
         written = world._replace(files=world.files | {who})
-        return _as(written, me, Agent("commit", who, first=mine.first, seen=seen))
+        return _as(written, me, Agent("ahead", who, first=mine.first, seen=seen))
 
     def _finish_and_begin_again(self, world: World, me: int, mine: Agent) -> World:
         who = mine.who
@@ -190,13 +198,13 @@ class Model:
             world = _publish(world, head[1])
         return _as(world, me, Agent("look", who + 2) if who < 2 else Agent("end", who))
 
-    def _timeline_at_commit(self, world: World, me: int, mine: Agent) -> World:
+    def _timeline_at_commit(self, world: World, me: int, mine: Agent, *, after: str = "list") -> World:
         who = mine.who
         if who in world.published:
             return _as(world, me, Agent("end", who, seen=mine.seen, told="committed"))
         if who not in world.pending:
             return _as(world, me, Agent("abort", who, seen=mine.seen, told="rejected"))
-        return _as(world, me, mine._replace(at="list", log=(), bound=0))
+        return _as(world, me, mine._replace(at=after, log=mine.log if after == "boundary" else (), bound=0))
 
     def _judge(self, world: World, me: int, mine: Agent) -> Iterator[World]:
         who = mine.who

@@ -18,6 +18,7 @@ from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakelockDataSource, LakeTable, register
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.sink import BatchSink
+from lakelock.spark_plugin.session_conf import OVERWRITE_MODE
 from lakelock.table import layout
 
 COLUMNS = "id long, p string, v long"
@@ -79,6 +80,8 @@ def test_sql_reaches_tables_through_temporary_views(spark: SparkSession, table: 
         ({}, "id long, p string, w long", "w: not a column of the table"),
         ({}, "id string, p string, v long", "id: string does not fit int64"),
         ({"overwrite": "everything"}, COLUMNS, "use table or partitions"),
+        ({"partitionOverwriteMode": "often"}, COLUMNS, "use static or dynamic"),
+        ({"partitionOverwriteMode": "dynamic", "overwrite": "table"}, COLUMNS, "contradict each other"),
     ],
 )
 def test_bad_options_and_columns_are_told_before_any_work(
@@ -223,3 +226,43 @@ def test_reads_need_the_confs_of_storage_only(session: SparkSession, table: Lake
     session.conf.set("spark.lakelock.storage.timeout", "30s")
     with pytest.raises(PySparkException, match=r"spark\.lakelock\.storage\.timeout"):
         session.read.format("lakelock").load(path).collect()
+
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def test_queries_with_different_filters_over_one_frame_each_get_all_their_rows(
+    spark: SparkSession, table: LakeTable, path: str
+) -> None:
+    table.insert(rows(spark, (1, "a", 1), (2, "b", 2), (3, None, 3)))
+    spark.conf.set(PUSH_DOWN, "true")
+    try:
+        read = spark.read.format("lakelock").load(path)
+        assert content(read.where("p = 'a'")) == [(1, "a", 1)]
+        # Spark keeps one plan of the read for the frame: had the reader taken the filter, only its rows would be left.
+        assert read.count() == 3
+        assert content(read.where("p = 'a'").union(read.where("p = 'b'"))) == [(1, "a", 1), (2, "b", 2)]
+    finally:
+        spark.conf.unset(PUSH_DOWN)
+
+
+def test_sparks_own_option_overwrites_only_the_partitions_that_have_rows(
+    spark: SparkSession, table: LakeTable, path: str
+) -> None:
+    table.insert(rows(spark, (1, "a", 1), (2, "b", 2)))
+    writer = rows(spark, (3, "a", 3)).write.format("lakelock").mode("overwrite")
+    writer.option("partitionOverwriteMode", "dynamic").save(path)
+    assert content(table.read()) == [(2, "b", 2), (3, "a", 3)]
+    spark.conf.set(OVERWRITE_MODE, "dynamic")
+    try:
+        with pytest.raises(PySparkException, match="partitionOverwriteMode"):
+            rows(spark, (4, "a", 4)).write.format("lakelock").mode("overwrite").save(path)
+        assert content(table.read()) == [(2, "b", 2), (3, "a", 3)]
+        register(spark)
+        rows(spark, (4, "a", 4)).write.format("lakelock").mode("overwrite").save(path)
+        assert content(table.read()) == [(2, "b", 2), (4, "a", 4)]
+        rows(spark, (5, "c", 5)).write.format("lakelock").option("overwrite", "table").mode("overwrite").save(path)
+        assert content(table.read()) == [(5, "c", 5)]
+    finally:
+        spark.conf.unset(OVERWRITE_MODE)
+        spark.dataSource.register(LakelockDataSource)

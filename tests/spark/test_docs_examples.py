@@ -9,7 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = {"README.md": "/tmp", "docs/howto-stream-and-backfill.md": "/tmp/shop"}
+EXAMPLES = {
+    "README.md": "/tmp",
+    "docs/howto-stream-and-backfill.md": "/tmp/shop",
+    "docs/howto-small-files-and-mistakes.md": "/tmp/upkeep",
+}
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

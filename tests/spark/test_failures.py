@@ -15,12 +15,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import StorageUnavailable, WriteFailed
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.writing import deleting, inserting, upserting
+from lakelock.spark_plugin.writing import deleting, inserting, key_lookup, upserting
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 COLUMNS = "id long, p string, v long"
-STAGES = [(inserting, "insert_stage"), (upserting, "tag_stage"), (upserting, "rewrite_stage"), (deleting, "remove_stage")]
+STAGES = [
+    (inserting, "insert_stage"),
+    *((key_lookup, name) for name in ("pack_stage", "look_stage", "tag_stage")),
+    (upserting, "rewrite_stage"),
+    (deleting, "remove_stage"),
+]
 
 
 def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:

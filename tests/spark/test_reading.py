@@ -7,10 +7,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import InputError, StorageError
-from lakelock.spark_plugin import LakeTable, reading
+from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.reading import FILE_GONE
+from lakelock.spark_plugin.scans import by_name
 from lakelock.table.instants import parse_instant
 from lakelock.table.snapshot import DataFile
 
@@ -89,19 +93,38 @@ def test_history_tells_who_did_what(spark: SparkSession, table: LakeTable) -> No
     assert table.history(limit=1).count() == 1
 
 
+def files_of(table: LakeTable) -> tuple[str, list[DataFile]]:
+    root = table.path.removeprefix("file://")
+    found = [DataFile.parse(str(file.relative_to(root)), file.stat().st_size) for file in Path(root).glob("p=*/*.parquet")]
+    return f"file:{root}", [file for file in found if file]
+
+
+@pytest.mark.parametrize("ignoring", ["false", "true"])
+def test_a_file_that_is_gone_is_an_error_and_never_fewer_rows(spark: SparkSession, table: LakeTable, ignoring: str) -> None:
+    table.insert(rows(spark, (1, "a", 1), (2, "b", 1)))
+    frame = table.read()
+    assert ids(frame) == [1, 2]
+    next(Path(table.path.removeprefix("file://")).glob("p=a/*.parquet")).unlink()
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", ignoring)
+    try:
+        with pytest.raises((PySparkException, Py4JJavaError), match=FILE_GONE):
+            frame.collect()
+        assert ids(frame.where("p = 'b'")) == [2]
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
 @pytest.mark.parametrize("few", [0, 32])
-def test_a_file_that_is_gone_is_an_error_and_never_fewer_rows(
+def test_a_file_that_is_gone_is_an_error_also_where_spark_lists_once_more(
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(reading, "FEW_FILES", few)
+    monkeypatch.setattr(by_name, "FEW_FILES", few)
     table.insert(rows(spark, (1, "a", 1), (2, "b", 1)))
-    root = table.path.removeprefix("file://")
-    files = [DataFile.parse(str(file.relative_to(root))) for file in Path(root).glob("p=*/*.parquet")]
-    frame = reading.read_files(spark, root, [f for f in files if f], table.schema)
-    assert ids(frame) == [1, 2]
-    next(Path(root).glob("p=a/*.parquet")).unlink()
+    root, files = files_of(table)
+    assert ids(by_name.read_files(spark, root, files, table.schema)) == [1, 2]
+    next(Path(root.removeprefix("file:")).glob("p=a/*.parquet")).unlink()
     with pytest.raises(StorageError, match="of this snapshot (is|are) gone"):
-        reading.read_files(spark, root, [f for f in files if f], table.schema)
+        by_name.read_files(spark, root, files, table.schema)
 
 
 EXPECTED = {

@@ -36,8 +36,8 @@ class DoomedWriter(WriterProcess):
 
     def wait_for_a_task(self) -> int:
         """Return the id of the JVM once a task of the write runs."""
-        eventually(lambda: (self.folder / "reached").exists() or self._process.poll() is not None, saying="a task begins")
-        assert (self.folder / "reached").exists(), self._process.communicate()
+        eventually(lambda: (self.folder / "reached").exists() or self.process.poll() is not None, saying="a task begins")
+        assert (self.folder / "reached").exists(), self.process.communicate()
         return int((self.folder / "pid").read_text())
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import SchemaError
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakeTable, reading
+from lakelock.spark_plugin.scans import by_name
 
 TYPES = """
     k string, bo boolean, b byte, s short, i int, l long, f float, d double, small decimal(9,2), big decimal(38,18), t string,
@@ -69,6 +72,10 @@ def test_a_type_that_a_table_cannot_hold_is_refused_before_anything_is_made(spar
     assert not Path(path).exists() or not any(Path(path).iterdir())
 
 
+def unknown_classes(*_: object) -> DataFrame:
+    raise Py4JError("'JavaPackage' object is not callable")
+
+
 PLACES = [
     "plain",
     "a b",
@@ -99,17 +106,20 @@ def test_every_partition_value_is_written_found_and_read(spark: SparkSession, tm
     table.upsert(possible.withColumn("v", F.lit(1)))
     expected = sorted(((row.id, row.place, 1) for row in possible.collect()), key=str)
     assert sorted((tuple(row) for row in table.read().collect()), key=str) == expected
-    # Above this number of files Spark gets a name filter instead of paths.
+    same = [F.col("place").eqNullSafe(F.lit(place)) for _, place, _ in expected]
+    whole = table.read()
+    asked = [frame for chosen in same for frame in (whole.where(chosen), table.read(chosen))]
+    assert reduce(DataFrame.union, asked).orderBy("id").collect() == sorted([*whole.collect()] * 2)
     more = possible.withColumn("id", F.col("id") + 100).repartition(8)
     for _ in range(2):
         table.insert(more)
-    from lakelock.spark_plugin import reading
-
-    limit, reading.FEW_FILES = reading.FEW_FILES, 2
-    try:
+    assert table.read().count() == 3 * len(expected)
+    # Without the JVM's classes Spark gets the names of the files: above this number a name filter instead of paths.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "relation_over", unknown_classes)
         assert table.read().count() == 3 * len(expected)
-    finally:
-        reading.FEW_FILES = limit
+        patch.setattr(by_name, "FEW_FILES", 2)
+        assert table.read().count() == 3 * len(expected)
     assert table.delete("place is null").rows_deleted == 3
 
 

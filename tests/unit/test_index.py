@@ -7,6 +7,7 @@ import pytest
 
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table import index
 from lakelock.table.base_files import reader as base_reader
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
@@ -14,6 +15,8 @@ from lakelock.table.index import held, tag
 from lakelock.table.record_keys import record_keys
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+from lakelock.testing.runtime import ManualRuntime
+from tests.faulty_storage import CountingStorage
 
 SCHEMA = TableSchema.from_arrow(pa.schema([("id", pa.string())]))
 INSTANT = "20260101000000000"
@@ -64,3 +67,31 @@ def test_filters_that_would_let_many_keys_pass_are_not_asked(monkeypatch: pytest
     monkeypatch.setattr(base_reader.BaseFile, "bloom", lambda self: pytest.fail("asked the filter"))
     with BaseFile(storage.open_input(file.key), "f") as base:
         assert held(pa.array(numbered(0, 600)), base).sum() == 300
+
+
+def test_each_file_is_opened_once_with_its_known_size_and_footers_are_read_together() -> None:
+    storage = CountingStorage(MemoryStorage())
+    files = [stored(storage, f"f{number}", numbered(number * 10, number * 10 + 10)) for number in range(200)]
+    sizes = {listed.key: listed.size_bytes for listed in storage.inner.list("")}
+    files = [file._replace(size_bytes=sizes[file.key]) for file in files]
+    together: list[int] = []
+    runtime = ManualRuntime()
+    runtime.gather = lambda calls, *, limit: together.append(len(calls)) or [call() for call in calls]  # type: ignore[method-assign]
+    storage.reset()
+    opened: list[int] = []
+    inner_open = storage.inner.open_input
+    storage.inner.open_input = lambda key, *, size_bytes=0: opened.append(size_bytes) or inner_open(key)  # type: ignore[method-assign]
+    tags = tag(pa.array(numbered(5, 1995, 10)), files, storage, runtime, parallel=16)
+    assert len(tags.holdings) == 199 and not len(tags.missing)
+    assert storage.requests["open_input"] == len(files) and sorted(opened) == sorted(sizes.values())
+    assert sum(together) == len(files) and max(together) > 1
+
+
+def test_the_keys_of_large_files_are_read_one_file_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "SMALL_ROWS", 10)
+    storage = MemoryStorage()
+    files = [stored(storage, f"f{number}", numbered(number * 100, number * 100 + 100)) for number in range(3)]
+    tags = tag(pa.array(numbered(50, 250)), files, storage)
+    assert [(held.file.file_id, len(held.positions), held.rows) for held in tags.holdings] == [
+        ("f0", 50, 100), ("f1", 100, 100), ("f2", 50, 100),
+    ]  # fmt: skip

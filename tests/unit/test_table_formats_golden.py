@@ -35,17 +35,18 @@ SCHEMAS: dict[str, AvroSchema] = {
         avro_schemas.REQUESTED_REPLACE,
         avro_schemas.ROLLBACK_PLAN,
         avro_schemas.ROLLBACK,
+        avro_schemas.CLEANER_PLAN,
+        avro_schemas.CLEAN,
+        avro_schemas.SAVEPOINT,
     )
 }
-# Written by clean and savepoint, which lakelock neither reads nor writes.
-FOREIGN = {"HoodieCleanerPlan", "HoodieCleanMetadata", "HoodieSavepointMetadata"}
 
 
 def avro_files(name: str) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
     """Key, bytes and independently decoded content of each Avro file in the timeline that lakelock understands."""
     for key, entry in decoded(name).items():
         schema = str(entry.get("schema_name", "")).rpartition(".")[2]
-        if schema and schema not in FOREIGN:
+        if schema:
             yield key, (golden_table(name) / key).read_bytes(), entry
 
 

@@ -9,10 +9,11 @@ import pytest
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import parse_java_properties
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.eligibility import (
-    bucket_index_refusal,
     check_readable,
     check_writable,
+    why_files_misfit,
     why_not_readable,
     why_not_writable,
 )
@@ -185,6 +186,7 @@ def test_differences_ignore_what_means_the_same_and_what_is_not_hudis() -> None:
 READ = "it can be read meanwhile"
 NEW = "copy its rows into a new table that Java makes with hoodie.metadata.enable=false, hoodie.table.timeline.timezone=UTC"
 UPGRADE = "let a Hudi 1.1 or 1.2 writer upgrade it, with hoodie.write.table.version=9"
+BUCKETS = {"index__type": "BUCKET", "bucket__index__num__buckets": "8"}
 REFUSED_TO_WRITE = [
     ({"table__version": "8"}, "table version 8", UPGRADE),
     (
@@ -205,6 +207,13 @@ REFUSED_TO_WRITE = [
     ({"table__cdc__enabled": "true"}, "change logs", f"{NEW}, hoodie.table.cdc.enabled=false"),
     ({"index__type": "BUCKET"}, "bucket", f"{NEW}, hoodie.index.type=SIMPLE"),
     ({"bucket__index__num__buckets": "8"}, "bucket", f"{NEW}, hoodie.index.type=SIMPLE"),
+    ({**BUCKETS, "bucket__index__hash__field": "v"}, "fit its key", f"{NEW}, hoodie.index.type=SIMPLE"),
+    ({**BUCKETS, "index__bucket__engine": "CONSISTENT_HASHING"}, "CONSISTENT_HASHING", f"{NEW}, hoodie.index.type=SIMPLE"),
+    (
+        {**BUCKETS, "bucket__index__partition__expressions": "2026.*,9"},
+        "hoodie.bucket.index.partition.expressions",
+        f"{NEW}, hoodie.index.type=SIMPLE",
+    ),
     ({"datasource__write__slash__separated__date__partitioning": "true"}, "nested folders", READ),
 ]
 REFUSED_AT_ALL = [
@@ -275,12 +284,26 @@ def test_a_metadata_table_that_was_switched_off_counts_as_off() -> None:
     assert why_not_writable(off) == why_not_readable(off) == () and off.metadata_partitions == ()
 
 
-def test_buckets_are_recognised_by_their_file_ids() -> None:
-    def snapshot(*file_ids: str) -> Snapshot:
-        return Snapshot(tuple(DataFile("", file_id, "0-0-0", "20261121092737397", 1) for file_id in file_ids))
+def files(*file_ids: str) -> Snapshot:
+    return Snapshot(tuple(DataFile("", file_id, "0-0-0", "20261121092737397", 1) for file_id in file_ids))
 
-    assert bucket_index_refusal(snapshot("00000005-fdd1-447c-b599-63b4c0871fc8-0", "00000012-1347-4187-8af3-1c83a1831000-0"))
-    assert not bucket_index_refusal(
-        snapshot("00000005-fdd1-447c-b599-63b4c0871fc8-0", "2d22e70d-fdd1-447c-b599-63b4c0871fc8-0")
-    )
-    assert not bucket_index_refusal(snapshot())
+
+def test_buckets_are_recognised_by_their_file_ids() -> None:
+    found = why_files_misfit(table(), files("00000005-fdd1-447c-b599-63b4c0871fc8-0", "00000012-1347-4187-8af3-1c83a1831000-0"))
+    assert found is not None and "hoodie.bucket.index.num.buckets" in found.hint
+    mixed = files("00000005-fdd1-447c-b599-63b4c0871fc8-0", "2d22e70d-fdd1-447c-b599-63b4c0871fc8-0")
+    assert why_files_misfit(table(), mixed) is None
+    assert why_files_misfit(table(), files()) is None
+
+
+def test_a_table_with_buckets_has_each_once_and_nothing_else() -> None:
+    buckets = table(**BUCKETS)
+    assert why_not_writable(buckets) == () and buckets.bucket_index == BucketIndex(8, buckets.record_keys)
+    good = files("00000005-fdd1-447c-b599-63b4c0871fc8-0", "00000007-1347-4187-8af3-1c83a1831000-0")
+    assert why_files_misfit(buckets, good) is None
+    for file_id, said in (
+        ("2d22e70d-fdd1", "none of them"),
+        ("00000008-fdd1", "none of them"),
+        ("00000005-x", "two file groups"),
+    ):
+        assert said in str(why_files_misfit(buckets, files("00000005-fdd1-447c-b599-63b4c0871fc8-0", file_id)))

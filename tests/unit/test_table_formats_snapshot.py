@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.errors import CorruptTableError, InputError
+from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
@@ -17,6 +17,7 @@ from lakelock.table.instants import Action, Instant, State
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline, read_timeline
+from lakelock.table.upkeep.history import HistoryFile, HistoryRow, rows_bytes
 from tests.faulty_storage import CountingStorage
 
 
@@ -165,10 +166,15 @@ def test_changes_go_by_completion() -> None:
     assert read_changes(storage, timeline, at(9)).files == ()
 
 
-def test_changes_from_before_the_archive_are_refused() -> None:
+def test_changes_from_before_the_archive_are_read_from_it() -> None:
     storage = stored_table()
-    storage.put(f"{layout.HISTORY}/{at(0)}_{at(0)}_0.parquet", b"x")
-    with pytest.raises(InputError, match="archived") as caught:
-        read_changes(storage, read_timeline(storage), "")
-    assert at(1) in caught.value.hint
-    assert len(read_changes(storage, read_timeline(storage), at(1)).instants) == 3
+    everything = read_changes(storage, read_timeline(storage), "")
+    first = next(i for i in read_timeline(storage).commits if i.requested == at(1))
+    stored = storage.get(layout.timeline(first.file_name))
+    assert stored is not None
+    row = HistoryRow(first.requested, first.completion or "", first.action, stored.data)
+    storage.put(HistoryFile(at(1), at(1), 0).key, rows_bytes([row]))
+    assert read_changes(storage, read_timeline(storage), "") == everything, "while it is in both"
+    storage.delete([layout.timeline(first.file_name)])
+    assert read_changes(storage, read_timeline(storage), "") == everything
+    assert len(read_changes(storage, read_timeline(storage), first.completion or "").instants) == 2

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
@@ -27,12 +29,12 @@ class ObjectReader(io.RawIOBase):
         self._size, self._position = size, 0
 
     @classmethod
-    def open(cls, store: ObjectStore, key: str, uri: str, options: Mapping[str, str]) -> IO[bytes]:
-        """A seekable reader; `StorageError` when there is no such object."""
+    def open(cls, store: ObjectStore, key: str, uri: str, options: Mapping[str, str], size_bytes: int = 0) -> IO[bytes]:
+        """A seekable reader; `StorageError` when there is no such object. One request unless the size is known."""
         import obstore
 
         with translated(uri, key, options):
-            size = obstore.head(store, key)["size"]
+            size = size_bytes or obstore.head(store, key)["size"]
             return io.BufferedReader(cls(store, key, uri, options, size), READ_AHEAD)
         raise StorageError(f"{uri}/{key}: no such object", hint="check the path; another process may have removed it")
 
@@ -68,13 +70,20 @@ class ObjectReader(io.RawIOBase):
 
 
 class _Upload(Protocol):
+    """obstore's `WritableFile`. It has no `abort`: what aborts an upload is a `with` block that is left by an exception."""
+
     def write(self, data: bytes, /) -> int: ...
 
     def close(self) -> None: ...
 
+    def __exit__(self, kind: type[BaseException], error: BaseException, trace: None) -> object: ...
+
 
 class ObjectWriter(io.RawIOBase):
-    """Uploads one object; it exists once `close` has returned, and not at all after an exception in a `with` block."""
+    """Uploads one object; it exists once `close` has returned, and not at all after an exception in a `with` block.
+
+    The parts of an upload that was not finished are removed: a store keeps and bills them until somebody aborts it.
+    """
 
     def __init__(self, upload: _Upload, key: str, uri: str, options: Mapping[str, str]) -> None:
         self._upload, self._key, self._uri, self._options = upload, key, uri, options
@@ -108,9 +117,16 @@ class ObjectWriter(io.RawIOBase):
         if self.closed:
             return
         super().close()
-        if not self._abandoned:
-            with translated(self._uri, self._key, self._options, writing=True):
-                self._upload.close()
+        if self._abandoned:
+            self._abort()
+            return
+        with translated(self._uri, self._key, self._options, writing=True):
+            self._upload.close()
+
+    def _abort(self) -> None:
+        """Whatever keeps the store from it is not what the caller has to hear about."""
+        with suppress(Exception):
+            self._upload.__exit__(StorageError, StorageError("the upload was given up"), None)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._abandoned = kind is not None
@@ -119,4 +135,5 @@ class ObjectWriter(io.RawIOBase):
     def __del__(self) -> None:
         # A file that nobody closed was not finished: collecting it must not publish it.
         self._abandoned = True
-        super().__del__()
+        if not sys.is_finalizing():
+            super().__del__()

@@ -110,8 +110,8 @@ class ObjectStorage:
             with translated(self._uri, gone[0], self._options):
                 obstore.delete(self._store, gone)
 
-    def open_input(self, key: str) -> IO[bytes]:
-        return ObjectReader.open(self._store, checked(key), self._uri, self._options)
+    def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
+        return ObjectReader.open(self._store, checked(key), self._uri, self._options, size_bytes)
 
     def open_output(self, key: str) -> IO[bytes]:
         return ObjectWriter.open(self._store, checked(key), self._uri, self._options)

@@ -6,6 +6,7 @@ from lakelock.simulator.run import run
 from lakelock.simulator.swarm import scenario_of
 from tests.simulation.planted.commits import BUGS_OF_COMMITS
 from tests.simulation.planted.planting import Edit, Planted
+from tests.simulation.planted.upkeep import BUGS_OF_UPKEEP
 
 
 def first_seed(planted: Planted) -> int | None:
@@ -305,6 +306,6 @@ _OTHERS = (
 )
 """Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""
 
-PLANTED = (*BUGS_OF_COMMITS, *_OTHERS)
+PLANTED = (*BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_UPKEEP)
 
 __all__ = ["PLANTED", "Edit", "Planted", "first_seed"]

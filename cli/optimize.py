@@ -1,0 +1,76 @@
+"""`lakelock optimize` and `lakelock restore`: joining small files and undoing what came after a moment, without Spark.
+
+One file after the other, a batch of rows at a time: right for a small table or a cron job, slower than a cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.output import plain, reporting
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.occ.targets import resources_of, within
+from lakelock.occ.upkeep.optimize import has_buckets, plan_joins
+from lakelock.occ.upkeep.restore import moment_of
+
+PartitionOption = Annotated[
+    list[str] | None,
+    typer.Option("--partition", "-p", help="A partition or prefix, such as month=1. May be repeated.", show_default=False),
+]
+TagOption = Annotated[str, typer.Option("--tag", help="A note that the commit keeps.", show_default=False)]
+
+
+def optimize_table(
+    path: TableArgument,
+    partition: PartitionOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be joined.")] = False,
+    tag: TagOption = "",
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Join small files into bigger ones. No row changes, and every write of the same files goes before."""
+    with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
+        if dry_run:
+            targets = resources_of(partition, coordinator.properties)
+            snapshot = coordinator.snapshot()
+            files = [] if has_buckets(coordinator, snapshot) else snapshot.files
+            chosen = [file for file in files if not targets or within(file.partition, targets)]
+            joins = plan_joins(chosen, coordinator.table.settings.optimize)
+            count = sum(len(join.sources) for join in joins)
+            values = {"table": coordinator.table.storage.uri, "files_before": count, "files_after": len(joins)}
+            out.show(values, lambda o: o.line(f"{count:,} files would become {len(joins):,}; nothing was changed"))
+            return
+        done = ArrowEngine(coordinator).optimize(partition=partition, tag=tag)
+        values = {
+            "table": coordinator.table.storage.uri,
+            "instants": [commit.instant for commit in done.commits],
+            "files_before": done.files_before,
+            "files_after": done.files_after,
+            "size_bytes": done.size_bytes,
+            "yielded": done.yielded,
+            "reasons": done.reasons,
+        }
+        out.show(values, lambda o: o.line(str(done)))
+
+
+def restore_table(
+    path: TableArgument,
+    as_of: Annotated[
+        str, typer.Argument(metavar="AS_OF", help="A savepoint, an instant, or a time in UTC such as 2026-11-21 09:27.")
+    ],
+    tag: TagOption = "",
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the table what it was: what came after is undone in a new commit, which can be undone the same way."""
+    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
+        before = coordinator.table.timeline_of_one_moment().commits
+        done = ArrowEngine(coordinator).restore(moment_of(coordinator, as_of), tag=tag)
+        values = {"table": coordinator.table.storage.uri, "restored": plain(done)}
+        undo = f"; to undo this: lakelock restore {path} {before[-1].requested}"
+        out.show(values, lambda o: o.line(f"RESTORE {done.instant}: {done.files:,} files were written anew{undo}"))

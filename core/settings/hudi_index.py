@@ -1,0 +1,30 @@
+"""The index of a Java writer's properties file in our terms: where rows lie in buckets, lakelock places them there, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakelock.settings.given import Refused
+
+_TYPE, _ENGINE = "hoodie.index.type", "hoodie.index.bucket.engine"
+_COUNT, _FIELDS = "hoodie.bucket.index.num.buckets", "hoodie.bucket.index.hash.field"
+_EXPRESSIONS, _RULE = "hoodie.bucket.index.partition.expressions", "hoodie.bucket.index.partition.rule.type"
+INDEX_KEYS = (_TYPE, _ENGINE, _COUNT, _FIELDS, _EXPRESSIONS, _RULE)
+_JAVAS_COUNT = "256"
+
+
+def index_of(properties: Mapping[str, str]) -> tuple[object, str] | None:
+    """The value of `write.index` and the key that it is from; None where the file chooses no bucket index."""
+    said = {key: properties.get(key, "").strip() for key in INDEX_KEYS}
+    if said[_TYPE].upper() != "BUCKET":
+        return None
+    if said[_ENGINE].upper() not in ("", "SIMPLE"):
+        hint = f"lakelock writes buckets of {_ENGINE}=SIMPLE; it reads the others"
+        return Refused(
+            f"{_ENGINE}={said[_ENGINE]} moves rows between buckets in ways that lakelock does not follow", hint
+        ), _ENGINE
+    if said[_EXPRESSIONS]:
+        hint = "lakelock writes tables with the same number of buckets in each partition; it reads the others"
+        return Refused(f"{_EXPRESSIONS} gives partitions different numbers of buckets", hint), _EXPRESSIONS
+    fields = f":{said[_FIELDS]}" if said[_FIELDS] else ""
+    return f"bucket:{said[_COUNT] or _JAVAS_COUNT}{fields}", _COUNT if said[_COUNT] else _TYPE

@@ -1,0 +1,37 @@
+"""Joining small files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lakelock.errors import SettingsError
+from lakelock.settings.fields import Section, setting
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class OptimizeSettings(Section):
+    """Joining small files into bigger ones, with `table.optimize()`."""
+
+    section: ClassVar[str] = "optimize"
+    small_file_bytes: int = setting(
+        64 * MIB, "Files below this size are joined with others of their partition", unit="bytes", at_least=1
+    )
+    target_file_bytes: int = setting(128 * MIB, "Size of the files that they are joined into, about", unit="bytes", at_least=1)
+    commit_bytes: int = setting(
+        4096 * MIB,
+        "One commit of optimize rewrites about so much; a write that comes in its way undoes no more",
+        unit="bytes",
+        at_least=1,
+    )
+
+    def check_together(self) -> None:
+        if self.target_file_bytes < self.small_file_bytes:
+            raise SettingsError(
+                f"optimize.target_file_bytes ({self.target_file_bytes}) is less than optimize.small_file_bytes "
+                f"({self.small_file_bytes}), so that files would be small again once they are joined",
+                hint="raise the first or lower the second",
+                key="optimize.target_file_bytes",
+            )

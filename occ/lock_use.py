@@ -1,0 +1,46 @@
+"""What a commit cost under the lock: how long it held it, and how much it asked of storage meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from lakelock.occ.open_table import OpenTable
+from lakelock.providers.base import Lease
+from lakelock.storage.counted import Tally, counting
+
+
+@dataclass
+class LockUse:
+    """Seconds and requests of one commit, over all times that it took the lock. The lock service's own are not counted."""
+
+    table: OpenTable
+    wait_s: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+    _held_s: float = 0.0
+    _since_s: float | None = None
+
+    @contextmanager
+    def locked(self, instant: str, operation: str) -> Iterator[Lease | None]:
+        """Hold the table's commit lock, and count."""
+        runtime = self.table.runtime
+        asked_s = runtime.monotonic_s()
+        try:
+            with self.table.locked(instant, operation) as lease:
+                self._since_s = runtime.monotonic_s()
+                self.wait_s += self._since_s - asked_s
+                with counting(self.tally):
+                    yield lease
+        finally:
+            self._held_s, self._since_s = self.held_s, None
+
+    @property
+    def held_s(self) -> float:
+        """For how long the lock has been held so far, to the end of its release."""
+        return self._held_s + (0.0 if self._since_s is None else self.table.runtime.monotonic_s() - self._since_s)
+
+    @property
+    def requests(self) -> int:
+        """How many requests were made of the table's storage under the lock so far."""
+        return self.tally.requests

@@ -1,0 +1,193 @@
+"""Archiving: the oldest instants move from the active timeline to its history, as Java Hudi keeps it.
+
+First the history gets a file with them, a manifest that lists it, and a version that names the manifest; only then do they
+leave the timeline, oldest first, so that at each moment each instant is in at least one of the two. A new version is put only
+over the one that was read, so of two archivers one starts over. What a killed one had put into the history and not removed
+from the timeline, the next one removes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lakelock.errors import CorruptTableError
+from lakelock.events import EventKind
+from lakelock.markers.liveness import StorageClock
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.steps import Step, reached
+from lakelock.occ.upkeep.archive_policy import Archivable, archivable
+from lakelock.occ.upkeep.budget import Budget
+from lakelock.occ.upkeep.clean_policy import Shown
+from lakelock.occ.upkeep.history_versions import extend, merge_levels
+from lakelock.storage import Listed
+from lakelock.table import layout
+from lakelock.table.eligibility import check_writable
+from lakelock.table.instants import Action, Instant, completes_as, is_instant_time, parse_file_name
+from lakelock.table.properties import read_properties
+from lakelock.table.snapshot import DataFile, read_replaced
+from lakelock.table.timeline import Timeline
+from lakelock.table.upkeep.history import History, HistoryFile, HistoryRow, instants_in, read_history, rows_bytes
+
+AT_ONCE = 200
+"""Instants of one file of the history, so that what is in memory and what a kill leaves behind stay small."""
+
+_PLANNED = frozenset({Action.CLEAN, Action.REPLACE_COMMIT})
+"""Actions whose plan goes to the history, too."""
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What a run of the archiver moved, or would move. `finished` were in the history and still on the timeline.
+
+    `held_by` says what keeps more from going; `merged` are files of the history that were merged into others.
+    """
+
+    instants: int = 0
+    first: str = ""
+    last: str = ""
+    finished: int = 0
+    merged: int = 0
+    held_by: str = ""
+
+
+def archive(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Archived:
+    """Move the oldest instants to the history until `archive.min_commits` are left, or the budget is spent."""
+    check_writable(read_properties(table.storage))
+    done = Archived()
+    for _ in range(table.settings.decisions.slot_attempts):
+        listed = list(table.storage.list(layout.TIMELINE))
+        timeline, history = Timeline.from_listing(listed), read_history(table.storage)
+        known = _in_history(table, timeline, history)
+        if known and not dry_run:
+            _remove(table, listed, known, budget)
+            done = replace(done, finished=done.finished + len(known))
+            continue
+        found = _archivable(table, listed, timeline)
+        done = replace(done, held_by=found.held_by)
+        if dry_run:
+            return _with(done, found.instants)
+        if not found.instants or budget.is_spent:
+            break
+        chosen = _whole_batch(found.instants)
+        if not _move(table, listed, chosen, history, budget):
+            done = replace(done, held_by="another archiver")
+            break
+        done = _with(done, chosen)
+        table.emit(EventKind.ARCHIVED, chosen[-1].requested, "ARCHIVE", instants=len(chosen))
+    return done if dry_run else replace(done, merged=merge_levels(table, budget))
+
+
+def _with(done: Archived, instants: tuple[Instant, ...]) -> Archived:
+    if not instants:
+        return done
+    first = done.first or instants[0].requested
+    return replace(done, instants=done.instants + len(instants), first=first, last=instants[-1].requested)
+
+
+def _whole_batch(instants: tuple[Instant, ...]) -> tuple[Instant, ...]:
+    """The oldest of them, not cut between two of one requested time."""
+    if len(instants) <= AT_ONCE:
+        return instants
+    end = instants[AT_ONCE].requested
+    return tuple(i for i in instants if i.requested < end)
+
+
+def _archivable(table: OpenTable, listed: list[Listed], timeline: Timeline) -> Archivable:
+    # Free of requests where there is too little on the timeline.
+    if len(timeline.commits) <= table.settings.archive.max_commits:
+        return Archivable()
+    now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
+    return archivable(
+        table.settings,
+        timeline,
+        Shown.of(listed),
+        now_ms,
+        unfinished=_unfinished(table),
+        still_replaced=_still_replaced(table, timeline),
+    )
+
+
+def _unfinished(table: OpenTable) -> set[str]:
+    """Instants with markers or a heartbeat: whoever wrote under them is at work, or left files that the next sweep removes."""
+    marked = (item.key[len(layout.TEMP) + 1 :].partition("/")[0] for item in table.storage.list(layout.TEMP))
+    beating = (item.key.rpartition("/")[2] for item in table.storage.list(layout.HEARTBEATS))
+    return {instant for instant in (*marked, *beating) if is_instant_time(instant)}
+
+
+def _still_replaced(table: OpenTable, timeline: Timeline) -> set[str]:
+    """The replacements of which old files are there. One listing of each partition that is concerned."""
+    replaced = read_replaced(table.storage, timeline, table.runtime, table.parallel_requests)
+    folders = sorted({group.partition for group in replaced})
+    looks = [partial(_groups_in, table, folder) for folder in folders]
+    there = set().union(*table.runtime.gather(looks, limit=table.parallel_requests))
+    return {instant for group, instant in replaced.items() if group in there}
+
+
+def _groups_in(table: OpenTable, folder: str) -> set[object]:
+    files = (DataFile.parse(item.key) for item in table.storage.list(folder))
+    return {file.group for file in files if file is not None}
+
+
+def _in_history(table: OpenTable, timeline: Timeline, history: History) -> tuple[Instant, ...]:
+    """Completed instants of the timeline that are in the history already, in order. No request unless the names overlap."""
+    done = [i for i in timeline.instants if i.is_completed and i.action != Action.SAVEPOINT]
+    overlapping = [f for f in history.files if any(f.first <= i.requested <= f.last for i in done)]
+    known: set[tuple[str, str]] = set()
+    for found in table.runtime.gather([partial(_instants_in, table, f) for f in overlapping], limit=table.parallel_requests):
+        known |= found
+    return tuple(i for i in done if (i.requested, i.action) in known)
+
+
+def _instants_in(table: OpenTable, file: HistoryFile) -> set[tuple[str, str]]:
+    return instants_in(table.storage, file)
+
+
+def _move(table: OpenTable, listed: list[Listed], chosen: tuple[Instant, ...], history: History, budget: Budget) -> bool:
+    """Put the instants into the history, then remove them from the timeline; False when another archiver was faster."""
+    reads = [partial(_row, table, instant) for instant in chosen]
+    rows = table.runtime.gather(reads, limit=table.parallel_requests)
+    data = rows_bytes(rows)
+    file = HistoryFile(chosen[0].requested, chosen[-1].requested, 0, len(data))
+    with table.locked(operation="ARCHIVE"):
+        now = table.timeline()
+        # Neither archived nor withdrawn meanwhile, and nobody has begun before the last of them.
+        pending = [i for i in (*now.pending, *now.pending_services) if i.requested <= file.last]
+        if pending or not set(chosen) <= set(now.instants) or any(i.requested <= file.last for i in now.savepoints):
+            return False
+        if not extend(table.storage, history, {file: data}, without=()):
+            return False
+    reached(Step.HISTORY_SHOWN)
+    _remove(table, listed, chosen, budget)
+    return True
+
+
+def _row(table: OpenTable, instant: Instant) -> HistoryRow:
+    key = layout.timeline(instant.file_name)
+    stored = table.storage.get(key)
+    if stored is None:
+        raise CorruptTableError(f"{key} vanished while it was archived", hint="run again: lakelock archive", file=key)
+    plan = None
+    if instant.action in _PLANNED:
+        names = [f"{instant.requested}.{action}.requested" for action in (instant.action, Action.CLUSTERING.value)]
+        found = (table.storage.get(layout.timeline(name)) for name in names)
+        plan = next((each.data for each in found if each is not None and each.data), None)
+    return HistoryRow(instant.requested, instant.completion or "", instant.action, stored.data, plan)
+
+
+def _remove(table: OpenTable, listed: list[Listed], gone: tuple[Instant, ...], budget: Budget) -> None:
+    """Remove instants from the timeline: what they were before completion first, then the completed files, oldest first."""
+    wanted = {(i.requested, i.action) for i in gone}
+    pending: list[str] = []
+    completed: list[str] = []
+    for item in listed:
+        instant = parse_file_name(item.key.rpartition("/")[2]) if item.key.rpartition("/")[0] == layout.TIMELINE else None
+        if instant is not None and (instant.requested, completes_as(instant.action)) in wanted:
+            (completed if instant.is_completed else pending).append(item.key)
+    table.storage.delete(pending)
+    for number, key in enumerate(sorted(completed)):
+        budget.progress("archive", number, len(completed))
+        # One by one: a reader must never find a later one gone and an earlier one there.
+        table.storage.delete([key])
+    budget.progress("archive", len(completed), len(completed))
+    reached(Step.ARCHIVED)

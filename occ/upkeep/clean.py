@@ -1,0 +1,229 @@
+"""Cleaning: a plan on the timeline, then the deletions, then the completed clean, each as Java Hudi has it.
+
+The order makes a clean safe to kill at every request, and safe beside others. A pending plan is finished before a new one is
+made, by whoever comes next: its files were dead when it was made, and the dead do not come back. The plan is put under the
+table's lock, and looked at once more before anything is deleted: a savepoint that was taken meanwhile keeps its files.
+Deletions need no lock and may be done twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lakelock.errors import TransactionError
+from lakelock.events import EventKind
+from lakelock.markers.liveness import StorageClock
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.steps import Step, reached
+from lakelock.occ.upkeep.budget import Budget
+from lakelock.occ.upkeep.clean_policy import VERSIONS, Dead, Retention, Shown, dead_files, retention
+from lakelock.occ.upkeep.retained import newest_readable_from
+from lakelock.occ.upkeep.savepoints import saved_files
+from lakelock.storage import Storage
+from lakelock.table import layout
+from lakelock.table.eligibility import check_writable
+from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.layout import FileGroupId
+from lakelock.table.properties import read_properties
+from lakelock.table.services import pending_clustering_groups
+from lakelock.table.snapshot import read_replaced
+from lakelock.table.timeline import Timeline
+from lakelock.table.upkeep.cleaning import READABLE_FROM, SAVEPOINTS, CleanMetadata, CleanPlan
+
+DELETED_AT_ONCE = 200
+"""Files of one delete request, of which several are under way at once."""
+
+WRITER = "lakelock.writer"
+"""Our key for whoever made a plan: it tells a plan of ours from one of another engine."""
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What a run of the cleaner did, or would do. `instant` is that of the clean, empty where there was nothing to remove.
+
+    `retained`: the instant that the policy and everybody at work need; `held_by`: what keeps more than the policy asks for.
+    `left` files are still to be deleted by the next run; `yielded_to` is another engine's clean that is under way.
+    """
+
+    files: int = 0
+    size_bytes: int = 0
+    instant: str = ""
+    retained: str = ""
+    readable_from: str = ""
+    held_by: str = ""
+    left: int = 0
+    yielded_to: str = ""
+    finished: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A plan, and the timeline on which it was made: it may be put there as long as these still are the savepoints."""
+
+    plan: CleanPlan
+    dead: Dead
+    kept: Retention
+    held: frozenset[Instant]
+
+
+def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Cleaned:
+    """Delete the files that nobody needs any more, at most until the budget is spent; what is left, the next run does."""
+    check_writable(read_properties(table.storage))
+    finished: list[str] = []
+    for pending in [i for i in table.timeline().cleanings if not i.is_completed]:
+        if dry_run:
+            continue
+        plan = _plan_to_finish(table, pending)
+        if plan is None:
+            return Cleaned(yielded_to=pending.requested, finished=tuple(finished))
+        left = _carry_out(table, pending.requested, plan, budget)
+        if left:
+            return Cleaned(len(plan.keys) - left, 0, pending.requested, plan.retained, left=left, finished=tuple(finished))
+        finished.append(pending.requested)
+    for _ in range(table.settings.decisions.slot_attempts):
+        draft = _draft(table)
+        found = Cleaned(
+            len(draft.dead.files), draft.dead.size_bytes, "", draft.kept.retained, draft.plan.extra.get(READABLE_FROM, ""),
+            draft.kept.held_by, finished=tuple(finished),
+        )  # fmt: skip
+        if dry_run or not draft.dead.files or budget.is_spent:
+            return replace(found, left=len(draft.dead.files)) if not dry_run else found
+        instant = _put(table, draft)
+        if instant is None:
+            continue
+        left = _carry_out(table, instant, draft.plan, budget)
+        return replace(found, instant=instant, files=found.files - left, left=left)
+    raise TransactionError(
+        f"{table.storage.uri}: others planned cleans or took savepoints in each attempt to plan a clean",
+        hint="run again when it is quieter: lakelock clean",
+    )
+
+
+def _draft(table: OpenTable) -> _Draft:
+    """What may go now. One listing of the timeline, one of the table, and a read of each savepoint and replacement."""
+    listed = list(table.storage.list(layout.TIMELINE))
+    timeline = Timeline.from_listing(listed)
+    now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
+    kept = retention(table.settings.clean, timeline, Shown.of(listed), now_ms, table.runtime.now_ms())
+    saved = saved_files(table, timeline)
+    replaced = read_replaced(table.storage, timeline, table.runtime, table.parallel_requests)
+    dead = dead_files(
+        kept,
+        table.settings.clean.keep_versions,
+        timeline,
+        table.storage.list(""),
+        replaced,
+        saved.keys,
+        _planned_groups(table.storage, timeline),
+    )
+    readable_from = max(dead.readable_from, newest_readable_from(table, timeline)) if dead.files else ""
+    extra = {READABLE_FROM: readable_from, WRITER: str(table.writer)}
+    if saved.instants:
+        extra[SAVEPOINTS] = ",".join(sorted(saved.instants))
+    newest = timeline.commits[-1].requested if timeline.commits else ""
+    named = kept.retained if kept.policy != VERSIONS else ""
+    plan = CleanPlan(kept.policy, named, kept.action if named else "", newest, dead.by_partition, extra, table.storage.uri)
+    return _Draft(plan, dead, kept, _holds(timeline))
+
+
+def _holds(timeline: Timeline) -> frozenset[Instant]:
+    """What keeps files from a clean, and may come in between: savepoints in any state, and plans to cluster."""
+    savepoints = (i for i in timeline.instants if i.action == Action.SAVEPOINT)
+    return frozenset((*savepoints, *timeline.pending_clustering))
+
+
+def _planned_groups(storage: Storage, timeline: Timeline) -> frozenset[FileGroupId]:
+    groups: set[FileGroupId] = set()
+    for plan in timeline.pending_clustering:
+        name = replace(plan, state=State.REQUESTED).file_name
+        stored = storage.get(layout.timeline(name))
+        groups |= pending_clustering_groups(stored.data, name) if stored is not None else set()
+    return frozenset(groups)
+
+
+def _put(table: OpenTable, draft: _Draft) -> str | None:
+    """Put the plan on the timeline; its instant, or None when somebody was faster and it has to be made anew."""
+    with table.locked(operation="CLEAN"):
+        timeline = table.timeline()
+        if _holds(timeline) != draft.held or any(not i.is_completed for i in timeline.cleanings):
+            return None
+        instant = later_than(table.runtime.now_ms(), timeline.newest_time)
+        requested = Instant(instant, Action.CLEAN.value, State.REQUESTED)
+        if table.storage.put_if_absent(layout.timeline(requested.file_name), draft.plan.to_bytes()) is None:
+            return None
+        reached(Step.CLEAN_PLANNED)
+        # Who takes an instant or a savepoint looks at the timeline after having shown it there: one of us sees the other.
+        now = table.timeline()
+        others = [i for i in now.instants if i.requested == instant and i.action != Action.CLEAN]
+        if others or _holds(now) != draft.held:
+            table.storage.delete([layout.timeline(requested.file_name)])
+            return None
+        inflight = replace(requested, state=State.INFLIGHT)
+        table.storage.put_if_absent(layout.timeline(inflight.file_name), b"")
+        table.observed.time_seen(instant)
+    return instant
+
+
+def _plan_to_finish(table: OpenTable, pending: Instant) -> CleanPlan | None:
+    """The plan of a pending clean that this run may carry out; None while it is another engine's, which may be at it."""
+    key = layout.timeline(replace(pending, state=State.REQUESTED).file_name)
+    stored = table.storage.get(key)
+    if stored is None:
+        return None
+    plan = CleanPlan.from_bytes(stored.data, key) if stored.data else None
+    if plan is not None and WRITER in plan.extra:
+        return plan
+    heartbeat = table.settings.heartbeat
+    patience_ms = heartbeat.interval_s * heartbeat.tolerable_misses * heartbeat.foreign_patience * 1000
+    now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
+    # Java removes whole folders without looking again, and what it left half written: both are Java's own.
+    if plan is None or plan.partitions_to_remove or now_ms - stored.modified_ms <= patience_ms:
+        return None
+    return plan
+
+
+def _carry_out(table: OpenTable, instant: str, plan: CleanPlan, budget: Budget) -> int:
+    """Delete what a plan on the timeline names, and complete it; how many files are left for the next run."""
+    timeline = table.timeline()
+    saved = saved_files(table, timeline)
+    inflight = layout.timeline(Instant(instant, Action.CLEAN.value, State.INFLIGHT).file_name)
+    if saved.is_being_taken:
+        return len(plan.keys)
+    keys = [key for key in plan.keys if key not in saved.keys]
+    table.storage.put_if_absent(inflight, b"")
+    began_ms = table.runtime.now_ms()
+    wave = DELETED_AT_ONCE * table.parallel_requests
+    for start in range(0, len(keys), wave):
+        if budget.is_spent:
+            return len(keys) - start
+        budget.progress("clean", start, len(keys))
+        part = keys[start : start + wave]
+        batches = [part[at : at + DELETED_AT_ONCE] for at in range(0, len(part), DELETED_AT_ONCE)]
+        table.runtime.gather([partial(table.storage.delete, batch) for batch in batches], limit=table.parallel_requests)
+        reached(Step.CLEAN_DELETED)
+    budget.progress("clean", len(keys), len(keys))
+    _complete(table, instant, _without(plan, saved.keys), max(0, table.runtime.now_ms() - began_ms))
+    return 0
+
+
+def _without(plan: CleanPlan, saved: frozenset[str]) -> CleanPlan:
+    files = {
+        partition: tuple(name for name in names if layout.in_partition(partition, name) not in saved)
+        for partition, names in plan.files.items()
+    }
+    return replace(plan, files=files)
+
+
+def _complete(table: OpenTable, instant: str, plan: CleanPlan, took_ms: int) -> None:
+    """Say that the clean is done, unless somebody has said so. Two that say it would put two files on the timeline."""
+    with table.locked(instant, "CLEAN"):
+        timeline = table.timeline()
+        if not any(i.requested == instant and not i.is_completed for i in timeline.cleanings):
+            return
+        completion = later_than(table.runtime.now_ms(), timeline.newest_time)
+        done = Instant(instant, Action.CLEAN.value, State.COMPLETED, completion)
+        table.storage.put_if_absent(layout.timeline(done.file_name), CleanMetadata.of(instant, took_ms, plan).to_bytes())
+        table.observed.time_seen(completion)
+    reached(Step.CLEAN_COMPLETED)
+    table.emit(EventKind.CLEANED, instant, "CLEAN", files=len(plan.keys), retained=plan.retained)

@@ -1,0 +1,177 @@
+"""Which old files nobody needs any more. Pure: everything is decided from one look at the timeline and the data files.
+
+A file is dead once a later one of its group, or the replacement of the group, is in the table. It may go when:
+
+* the policy does not keep it: the table stays readable as of `retained` and everything later, as Hudi defines that;
+* what replaced it was in the table for `clean.readers_s`, so that readers had the time to end;
+* each transaction that is still running began after what replaced it was there, so that none has the file in its baseline.
+
+The last two compare times that the storage stamped on timeline files, never clocks of two machines. Both make `retained`
+earlier, never later, so a clean says of itself what Java's cleaner says of its own: whatever is older than `retained` is gone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from lakelock.markers.liveness import CLOCK_GRAIN_MS
+from lakelock.settings import CleanSettings
+from lakelock.storage import Listed
+from lakelock.table.instants import Action, Instant, State, format_instant, parse_file_name
+from lakelock.table.layout import FileGroupId
+from lakelock.table.snapshot import DataFile
+from lakelock.table.timeline import Timeline
+
+COMMITS, HOURS, VERSIONS = "KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Shown:
+    """When the storage says that instants appeared: completed commits, and those that are pending."""
+
+    completed_ms: Mapping[str, int]
+    pending_ms: Mapping[str, int]
+
+    @classmethod
+    def of(cls, listed: Iterable[Listed]) -> Shown:
+        """From a listing of the timeline."""
+        completed: dict[str, int] = {}
+        first: dict[str, int] = {}
+        for item in listed:
+            instant = parse_file_name(item.key.rpartition("/")[2])
+            if instant is None or not instant.is_write:
+                continue
+            if instant.state is State.COMPLETED:
+                completed[instant.requested] = item.modified_ms
+            first[instant.requested] = min(item.modified_ms, first.get(instant.requested, item.modified_ms))
+        return cls(completed, {requested: ms for requested, ms in first.items() if requested not in completed})
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What has to stay: the table as of `retained` and later; `""` where nothing may be removed.
+
+    `settled`: every commit requested before it is one that nobody still reads past; `""`: none is. `held_by` says what keeps
+    more than the policy asks for, if anything does.
+    """
+
+    policy: str
+    retained: str
+    action: str
+    settled: str
+    held_by: str = ""
+
+
+def retention(settings: CleanSettings, timeline: Timeline, shown: Shown, now_ms: int, wall_ms: int) -> Retention:
+    """What the settings, running transactions and readers need. `now_ms` is the storage's time, `wall_ms` names instants."""
+    commits = timeline.commits
+    wanted, action = _wanted(settings, timeline, wall_ms)
+    unsettled, why = _first_unsettled(commits, timeline, shown, now_ms - round(settings.readers_s * 1000))
+    settled = unsettled.requested if unsettled is not None else "9" * 17
+    if unsettled is not None and (settings.policy == VERSIONS or (wanted and settled < wanted)):
+        return Retention(settings.policy, settled, unsettled.action, settled, why)
+    if settings.policy == VERSIONS:
+        return Retention(settings.policy, "", "", settled)
+    return Retention(settings.policy, wanted, action, settled)
+
+
+def _wanted(settings: CleanSettings, timeline: Timeline, wall_ms: int) -> tuple[str, str]:
+    """The earliest instant that the policy keeps, and its action; nothing where all is kept, or the policy names none."""
+    commits = timeline.commits
+    if settings.policy == COMMITS and len(commits) > settings.keep_commits:
+        first = commits[-settings.keep_commits]
+        return first.requested, first.action
+    if settings.policy == HOURS and commits:
+        since = format_instant(max(0, wall_ms - round(settings.keep_hours * HOUR_MS)))
+        if since < timeline.first_active:
+            return since, Action.COMMIT.value
+        first = next((i for i in commits if i.requested >= since), commits[-1])
+        return first.requested, first.action
+    return "", ""
+
+
+def _first_unsettled(
+    commits: Sequence[Instant], timeline: Timeline, shown: Shown, readers_since_ms: int
+) -> tuple[Instant | None, str]:
+    """The first commit that somebody may still read past, and who that is. Archived commits are older than all of that."""
+    began = [(shown.pending_ms.get(i.requested, 0), i) for i in timeline.pending]
+    oldest = min(began, key=lambda each: each[0], default=None)
+    for commit in commits:
+        shown_ms = shown.completed_ms.get(commit.requested)
+        if shown_ms is None or (oldest is not None and shown_ms + CLOCK_GRAIN_MS >= oldest[0]):
+            return commit, f"{oldest[1].action} {oldest[1].requested}, which is still running" if oldest else ""
+        if shown_ms > readers_since_ms:
+            return commit, "clean.readers_s, for readers that are still at it"
+    return None, ""
+
+
+@dataclass(frozen=True)
+class Dead:
+    """Files that may go. `readable_from`: as of this instant and later the table is whole without them."""
+
+    files: tuple[DataFile, ...]
+    readable_from: str
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def by_partition(self) -> dict[str, tuple[str, ...]]:
+        """Names by partition, both in order."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for file in self.files:
+            found[file.partition].append(file.name)
+        return {partition: tuple(found[partition]) for partition in sorted(found)}
+
+
+def dead_files(
+    retention: Retention,
+    keep_versions: int,
+    timeline: Timeline,
+    files: Iterable[Listed],
+    replaced: Mapping[FileGroupId, str],
+    held: frozenset[str],
+    held_groups: frozenset[FileGroupId],
+) -> Dead:
+    """The files that nobody needs. `files` were listed after the timeline; `held` are keys that a savepoint keeps.
+
+    Files that are not visible (of writers that are at work, or that were rolled back) are none of a clean's business.
+    """
+    groups: defaultdict[FileGroupId, list[DataFile]] = defaultdict(list)
+    for listed in files:
+        file = DataFile.parse(listed.key, listed.size_bytes)
+        if file is not None and timeline.is_visible(file.instant):
+            groups[file.group].append(file)
+    gone: list[DataFile] = []
+    readable_from = ""
+    for group, slices in groups.items():
+        if group in held_groups:
+            continue
+        slices.sort(key=lambda file: file.instant)
+        replacement = replaced.get(group, "")
+        for file, successor in _superseded(retention, keep_versions, slices, replacement, timeline):
+            if file.key not in held:
+                gone.append(file)
+                readable_from = max(readable_from, successor)
+    return Dead(tuple(sorted(gone)), readable_from)
+
+
+def _superseded(
+    retention: Retention, keep_versions: int, slices: Sequence[DataFile], replacement: str, timeline: Timeline
+) -> list[tuple[DataFile, str]]:
+    """The files of one group that may go, each with the instant that replaced it."""
+    times = sorted({file.instant for file in slices})
+    by_versions = retention.policy == VERSIONS
+    limit = retention.settled if by_versions else min(retention.retained, retention.settled)
+    if replacement and timeline.is_visible(replacement):
+        ends = {file.instant: replacement for file in slices} if replacement < limit else {}
+    else:
+        kept = times[-keep_versions] if by_versions and len(times) >= keep_versions else times[0] if by_versions else "9"
+        # Of what was there before the limit the last one stays: the table as of the limit has it.
+        ends = {one: next_ for one, next_ in pairwise(times) if next_ < limit and one < kept}
+    return [(file, ends[file.instant]) for file in slices if file.instant in ends]

@@ -1,0 +1,195 @@
+"""Restoring a table to what it was: what came after is undone in a new commit, and nothing is lost until it is cleaned.
+
+A file group that has changed since gets its old rows again as its next slice; one that was replaced since comes back as a new
+group, because Hudi's readers never show a replaced one again; one that was made since is replaced by nothing; all others are
+left alone. Rows keep what their meta columns say of them. For Hudi it is a replacecommit, so that restoring to before it works
+as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from lakelock.errors import InputError, StorageError
+from lakelock.occ.committed import Committed
+from lakelock.occ.conflicts import footprint as keys
+from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.retrying import with_retries
+from lakelock.occ.transaction import Transaction
+from lakelock.occ.upkeep.savepoints import saved_at
+from lakelock.table.buckets import bucket_of, bucket_of_group
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.instants import as_of_time
+from lakelock.table.layout import FileGroupId
+from lakelock.table.properties import TableProperties
+from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
+from lakelock.table.timeline import Timeline, read_instant
+
+RESTORE = "RESTORE"
+"""What people are told; Hudi knows no such operation of a commit, and is told the other name."""
+_HUDIS_NAME = "INSERT_OVERWRITE"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """An old slice whose rows are to be shown again: as the next slice of the group of `base`, or in a new group."""
+
+    source: DataFile
+    base: DataFile | None = None
+
+    def bucket(self, properties: TableProperties) -> int | None:
+        """The bucket that a new group is for, None in a table without buckets."""
+        return None if properties.bucket_index is None else bucket_of(self.source.file_id)
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What makes the table what it was. `removed`: groups to replace by nothing."""
+
+    copies: tuple[Copy, ...]
+    removed: tuple[DataFile, ...]
+
+    @property
+    def touched(self) -> tuple[FileGroupId, ...]:
+        """The existing file groups that are rewritten or replaced."""
+        changed = [copy.base.group for copy in self.copies if copy.base is not None]
+        return (*changed, *(file.group for file in self.removed))
+
+
+@dataclass
+class Expected:
+    """What commits say of the file groups as of a moment: the slice of each, as far as they tell, and which came later."""
+
+    slices: dict[FileGroupId, str] = field(default_factory=dict)
+    """The instant of the group's slice as of the moment; `""` where only that there was one is known."""
+    made_since: set[FileGroupId] = field(default_factory=set)
+    instants: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
+    """Keys of the data files of these commits."""
+
+    def counts(self, file: DataFile) -> bool:
+        """False for the file of a task that was killed late, which a listing shows until it is swept."""
+        return file.instant not in self.instants or file.key in self.named
+
+    @classmethod
+    def of(cls, commits: Iterable[tuple[str, CommitMetadata]], as_of: str) -> Expected:
+        """From commits by their instants."""
+        found, replaced = cls(), set[FileGroupId]()
+        for instant, metadata in sorted(commits, key=lambda commit: commit[0]):
+            found.instants.add(instant)
+            found.named |= {stat.path for stat in metadata.stats if stat.path}
+            if instant <= as_of:
+                found.slices.update({stat.group: instant for stat in metadata.stats if stat.path})
+                replaced |= metadata.replaced_groups
+                continue
+            found.made_since |= metadata.added_groups
+            for stat in metadata.stats:
+                if not stat.is_new_group and (stat.prev_commit or "") <= as_of:
+                    found.slices.setdefault(stat.group, stat.prev_commit or "")
+            for group in metadata.replaced_groups - found.made_since - replaced:
+                found.slices.setdefault(group, "")
+        found.slices = {group: instant for group, instant in found.slices.items() if group not in replaced}
+        return found
+
+
+def plan_restore(now: Snapshot, then: Snapshot, expected: Expected, as_of: str) -> RestorePlan:
+    """What to copy and what to remove. `StorageError` if a slice that the table had is not there any more."""
+    current = [file for file in now.files if expected.counts(file)]
+    gone = [
+        (group, instant)
+        for group, instant in sorted(expected.slices.items())
+        if (file := then.group(group)) is None or (instant and file.instant != instant)
+    ]
+    removed = [file for file in current if then.group(file.group) is None]
+    unknown = [file.group for file in removed if file.group not in expected.made_since]
+    gone += [(group, "") for group in unknown if group not in expected.slices]
+    if gone:
+        group, instant = gone[0]
+        raise StorageError(
+            f"the table cannot be restored to {as_of}: {len(gone)} of the file slices that it had are cleaned, or are being "
+            f"cleaned; the first is that of {group}{f' at {instant}' if instant else ''}",
+            hint="restore to a later time; to keep old slices for longer, let the cleaner retain more commits or hours",
+            gone=[f"{group}@{instant}" for group, instant in gone[:5]],
+        )
+    copies = []
+    for file in then.files:
+        base = now.group(file.group)
+        if expected.counts(file) and (base is None or base.instant != file.instant):
+            copies.append(Copy(file, base))
+    return RestorePlan(tuple(copies), tuple(removed))
+
+
+Copying = Callable[[Transaction, Sequence[Copy]], Sequence[WriteStat]]
+"""Writes the copies in a transaction."""
+
+
+def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = "") -> Committed:
+    """Make the table what it was as of an instant time. `InputError` if it had no commit then, or if what followed is archived
+    and no savepoint keeps that moment.
+
+    It reads the whole table: whoever commits a change meanwhile makes it start over, and is undone, too.
+    """
+    work = partial(_restored, coordinator, as_of, write)
+    return replace(with_retries(coordinator, _HUDIS_NAME, work, tag=tag), operation=RESTORE)
+
+
+def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transaction) -> Committed:
+    tx.reads(WholeTable())
+    plan = plan_restore(tx.snapshot(), *_as_it_was(coordinator.table, tx, as_of), as_of)
+    new = [copy.source.group for copy in plan.copies if copy.base is None and tx.baseline.properties.bucket_index is not None]
+    tx.claim(plan.touched, map(bucket_of_group, new))
+    replaced: dict[str, list[str]] = {}
+    for file in plan.removed:
+        replaced.setdefault(file.partition, []).append(file.file_id)
+    tx.extra.update({keys.OPERATION: RESTORE, keys.RESTORED: as_of})
+    return tx.commit(write(tx, plan.copies), replaced=replaced)
+
+
+def _as_it_was(table: OpenTable, tx: Transaction, as_of: str) -> tuple[Snapshot, Expected]:
+    """The file slices as of a moment, and what commits say of them; from before the active timeline only by a savepoint."""
+    timeline = tx.baseline.timeline
+    saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else None
+    if saved is None:
+        check_moment(timeline, as_of)
+        then = read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
+        return then, Expected.of(_commits(table, timeline).items(), as_of)
+    then = Snapshot(tuple(sorted(filter(None, map(DataFile.parse, saved)))))
+    # The savepoint names every slice of then, so whatever else there is has come since.
+    since = {file.group for file in tx.snapshot().files if then.group(file.group) is None}
+    return then, Expected({file.group: file.instant for file in then.files}, since)
+
+
+def moment_of(coordinator: Coordinator, as_of: str) -> str:
+    """The instant time that somebody means by the name of a savepoint, an instant or a time."""
+    return next((each.instant for each in coordinator.savepoints() if each.name == as_of), None) or as_of_time(as_of)
+
+
+def check_moment(timeline: Timeline, as_of: str) -> None:
+    """`InputError` unless the active timeline tells all that happened since."""
+    first = min((instant.requested for instant in timeline.commits), default="")
+    if timeline.first_active and as_of < timeline.first_active:
+        raise InputError(
+            f"the table cannot be restored to {as_of}: what was committed before {timeline.first_active} is archived",
+            hint=f"restore to {timeline.first_active} or later, or to a savepoint: lakelock savepoint",
+        )
+    if not first or as_of < first:
+        raise InputError(
+            f"the table cannot be restored to {as_of}: it had no commit then",
+            hint=f"its first commit is {first}" if first else "it has none now",
+        )
+
+
+def _commits(table: OpenTable, timeline: Timeline) -> Mapping[str, CommitMetadata]:
+    """What each commit of the active timeline did. One read for each."""
+
+    def read(number: int) -> CommitMetadata:
+        instant = timeline.commits[number]
+        return CommitMetadata.from_bytes(read_instant(table.storage, instant), instant.file_name)
+
+    reads = [partial(read, number) for number in range(len(timeline.commits))]
+    found = table.runtime.gather(reads, limit=table.parallel_requests)
+    return {instant.requested: metadata for instant, metadata in zip(timeline.commits, found, strict=True)}

@@ -1,0 +1,46 @@
+"""As of when the table can be read: cleans say it, and whoever looks further back is told."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lakelock.errors import InputError
+from lakelock.occ.open_table import OpenTable
+from lakelock.table import layout
+from lakelock.table.instants import Instant
+from lakelock.table.timeline import Timeline
+from lakelock.table.upkeep.cleaning import CleanMetadata
+
+
+def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
+    """The first instant as of which nothing is missing, `""` when no clean tells. One read for each clean on the timeline.
+
+    The archiver leaves the newest clean there, and each clean of ours repeats what the ones before it said.
+    """
+    done = [i for i in timeline.cleanings if i.is_completed]
+    return max(table.runtime.gather([partial(_told_by, table, i) for i in done], limit=table.parallel_requests), default="")
+
+
+def _told_by(table: OpenTable, clean: Instant) -> str:
+    key = layout.timeline(clean.file_name)
+    stored = table.storage.get(key)
+    # Without content, or archived meanwhile: it tells nothing.
+    return CleanMetadata.from_bytes(stored.data, key).readable_from if stored is not None and stored.data else ""
+
+
+def ensure_readable(table: OpenTable, timeline: Timeline, as_of: str) -> None:
+    """`InputError` that names the first readable instant when old files as of `as_of` were cleaned.
+
+    A savepoint keeps the table readable as of exactly its instant.
+    """
+    first = newest_readable_from(table, timeline)
+    if as_of >= first:
+        return
+    saved = [i.requested for i in timeline.savepoints if i.is_completed]
+    if as_of in saved:
+        return
+    kept = f", or as of a savepoint: {', '.join(saved)}" if saved else ""
+    raise InputError(
+        f"{table.storage.uri} cannot be read as of {as_of}: files of that time were cleaned",
+        hint=f"read as of {first} or later{kept}; to keep more, raise clean.keep_commits or clean.keep_hours",
+    )

@@ -1,0 +1,123 @@
+"""One run of upkeep: finish the dead, clean, archive, collect. Each step alone is safe to kill, and so is the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from lakelock.errors import LakelockError
+from lakelock.events import EventKind
+from lakelock.markers.liveness import StorageClock
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.recovery.reaper import Reaped, collect, collectable, find_dead, reap, sweep
+from lakelock.occ.upkeep.archive import Archived, archive
+from lakelock.occ.upkeep.budget import Budget, Progress
+from lakelock.occ.upkeep.clean import Cleaned, clean
+from lakelock.occ.upkeep.savepoints import withdraw_unfinished
+from lakelock.table.eligibility import check_writable
+from lakelock.table.properties import read_properties
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Upkept:
+    """What a run of upkeep did, or would do if it is a `dry_run`.
+
+    `reaped` are instants of dead writers, `collected` decisions. `problems` say what could not be done and why; the next run
+    tries again. `spent` tells that the budget ended before the work did.
+    """
+
+    dry_run: bool
+    reaped: tuple[str, ...] = ()
+    cleaned: Cleaned = field(default_factory=Cleaned)
+    archived: Archived = field(default_factory=Archived)
+    collected: int = 0
+    took_s: float = 0.0
+    spent: bool = False
+    problems: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        done = [
+            f"{count:,} {what}"
+            for count, what in (
+                (len(self.reaped), "dead writers finished"),
+                (self.cleaned.files, "files deleted"),
+                (self.archived.instants, "instants archived"),
+                (self.collected, "decisions collected"),
+            )
+            if count
+        ]
+        what = ", ".join(done) or "nothing to do"
+        more = ["; the next run goes on"] if self.spent else []
+        more += [f"; problem: {problem}" for problem in self.problems]
+        return f"{'upkeep would do' if self.dry_run else 'upkeep'}: {what}{''.join(more)}, in {self.took_s:.1f} s"
+
+
+def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None = None) -> Upkept:
+    """Run all steps for at most `upkeep.budget_s`: no new work is begun after that.
+
+    A step that fails does not keep the others from running. A dry run changes nothing; to read the storage's clock it
+    writes an object and removes it.
+    """
+    check_writable(read_properties(table.storage))
+    runtime = table.runtime
+    began_s = runtime.monotonic_s()
+    budget = Budget.of(runtime, table.settings.upkeep.budget_s, progress)
+    problems: list[str] = []
+
+    def step(name: str, work: Callable[[], T], otherwise: T) -> T:
+        if budget.is_spent:
+            return otherwise
+        budget.progress(name, 0, 0)
+        try:
+            return work()
+        except LakelockError as error:
+            problems.append(f"{name}: {error.message}")
+            return otherwise
+
+    nobody: tuple[str, ...] = ()
+    reaped = step("finish the dead", lambda: _would_reap(table) if dry_run else _reap(table), nobody)
+    cleaned = step("clean", lambda: clean(table, budget, dry_run=dry_run), Cleaned())
+    archived = step("archive", lambda: archive(table, budget, dry_run=dry_run), Archived())
+    collected = step("collect", lambda: _would_collect(table) if dry_run else collect(table), 0)
+    took_s = runtime.monotonic_s() - began_s
+    return Upkept(dry_run, reaped, cleaned, archived, collected, took_s, budget.is_spent, tuple(problems))
+
+
+def _reap(table: OpenTable) -> tuple[str, ...]:
+    reaped: list[Reaped] = reap(table)
+    sweep(table)
+    if table.timeline().savepoints:
+        heartbeat = table.settings.heartbeat
+        now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
+        withdraw_unfinished(table, now_ms - round(heartbeat.interval_s * heartbeat.tolerable_misses * 1000))
+    return tuple(each.instant for each in reaped)
+
+
+def _would_reap(table: OpenTable) -> tuple[str, ...]:
+    return tuple(instant for instant, _, _ in find_dead(table, table.timeline()))
+
+
+def _would_collect(table: OpenTable) -> int:
+    view = table.log.look(newest=0)
+    return max(0, collectable(table, view) - view.boundary)
+
+
+def upkeep_when_due(table: OpenTable, decision: int) -> Upkept | None:
+    """After a commit: run upkeep if this is the commit whose turn it is. Never raises: the commit stands.
+
+    Decisions are numbered, so of all writers of a table exactly one has each turn, and the others pay nothing.
+    """
+    settings = table.settings.upkeep
+    if not settings.auto or decision == 0 or decision % settings.every_commits:
+        return None
+    try:
+        done = upkeep(table)
+    except LakelockError as error:
+        table.emit(EventKind.ALERT, operation="UPKEEP", problem=f"upkeep after a commit failed: {error.message}")
+        return None
+    for problem in done.problems:
+        table.emit(EventKind.ALERT, operation="UPKEEP", problem=f"upkeep after a commit: {problem}")
+    return done

@@ -1,0 +1,127 @@
+"""A relation of Spark over given files, whose partition columns Spark prunes by; made in the JVM, without listing anything.
+
+What `spark.read.parquet` would make, with two differences: its file index is filled with the snapshot's files beforehand
+(`SnapshotFiles.java`), and the partition columns and their values are given, so that any layout of folders will do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files as resources
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakelock.errors import CorruptTableError
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.table.file_index.statistics import Value
+from lakelock.table.instants import parse_instant
+from lakelock.table.snapshot import DataFile
+
+_CLASS = "SnapshotFiles"
+_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""The compiled class of each JVM that this process has talked to."""
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """Partition columns, at least one, and for each partition path their values; every file is in one of these partitions."""
+
+    columns: pa.Schema
+    values: Mapping[str, Mapping[str, Value | None]]
+
+
+def relation_over(
+    spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType, by: Partitioned | None = None
+) -> DataFrame:
+    """A frame over at least one file. `Py4JError` or `TypeError` if this Spark's classes are not those that are known.
+
+    The values of the columns of `by` come from there, all others from the files. Nothing is asked of storage: a file that
+    is gone fails the job that reads it, also if the session ignores missing files.
+    """
+    relation = _Relation(spark, root, files, schema)
+    return relation.partitioned(by) if by is not None else relation.plain()
+
+
+class _Relation:
+    """The parts of a relation, in the JVM."""
+
+    def __init__(self, spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> None:
+        self._spark, self._root, self._files, self._schema = spark, root, files, schema
+        self._session: Any = spark._jsparkSession
+        self._jvm: Any = spark._jvm
+        self._sources: Any = spark._jvm.org.apache.spark.sql.execution.datasources  # type: ignore[union-attr]
+
+    def plain(self) -> DataFrame:
+        none = self._sources.PartitionSpec.emptySpec()
+        # Without partitions Spark shows only files in the root itself, unless it is told to look deeper.
+        return self._frame(StructType(), none, {"recursiveFileLookup": "true"})
+
+    def partitioned(self, by: Partitioned) -> DataFrame:
+        columns = StructType([self._schema[name] for name in by.columns.names])
+        rows = pa.Table.from_pylist(list(by.values.values()), by.columns)
+        plan = self._spark.createDataFrame(rows, spark_schema(by.columns))._jdf.queryExecution().analyzed()
+        local = plan.collectLeaves().head()
+        found = self._snapshot_files().partitions(self._root, "\0".join(by.values), local.data())
+        spec = self._sources.PartitionSpec(self._java(columns), self._jvm.PythonUtils.toSeq(found))
+        return self._frame(columns, spec, {})
+
+    def _frame(self, partition_columns: StructType, spec: Any, options: Mapping[str, str]) -> DataFrame:
+        option, none = self._jvm.scala.Option, self._jvm.scala.Option.apply(None)
+        # Spark takes indexes over the same folder for equal; what differs between two snapshots has to be in the options.
+        parameters = {**options, "ignoreMissingFiles": "false", "lakelock.files": self._digest()}
+        given = self._jvm.PythonUtils.toScalaMap(parameters)
+        columns = self._java(self._schema)
+        roots = self._jvm.PythonUtils.toSeq([self._jvm.org.apache.hadoop.fs.Path(self._root)])
+        index = self._sources.InMemoryFileIndex(
+            self._session, roots, given, option.apply(columns), self._listed(), option.apply(spec), none
+        )
+        parquet = self._sources.parquet.ParquetFileFormat()
+        relation = self._sources.HadoopFsRelation(
+            index, self._java(partition_columns), columns, none, parquet, given, self._session
+        )
+        return DataFrame(self._session.baseRelationToDataFrame(relation), self._spark)
+
+    def _listed(self) -> Any:
+        files = self._files
+        times = {instant: _written_at_ms(instant) for instant in {file.instant for file in files}}
+        return self._snapshot_files().of(
+            self._root,
+            "\0".join(file.key for file in files),
+            "\0".join(str(file.size_bytes) for file in files),
+            "\0".join(str(times[file.instant]) for file in files),
+        )
+
+    def _digest(self) -> str:
+        found = hashlib.sha256()
+        for file in self._files:
+            found.update(file.key.encode())
+            found.update(b"\0")
+        return found.hexdigest()
+
+    def _java(self, schema: StructType) -> Any:
+        return self._session.parseDataType(schema.json())
+
+    def _snapshot_files(self) -> Any:
+        gateway: Any = self._spark.sparkContext._gateway
+        if gateway not in _compiled:
+            compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(self._jvm.Thread.currentThread().getContextClassLoader())
+            compiler.cook((resources("lakelock.spark_plugin.scans") / f"{_CLASS}.java").read_text())
+            found = compiler.getClassLoader().loadClass(f"lakelock.{_CLASS}")
+            nothing = gateway.new_array(self._jvm.Class, 0), gateway.new_array(self._jvm.Object, 0)
+            _compiled[gateway] = found.getConstructor(nothing[0]).newInstance(nothing[1])
+        return _compiled[gateway]
+
+
+def _written_at_ms(instant: str) -> int:
+    """The time in an instant; 1970 for one that is no time, as Java's names of bootstrapped slices are."""
+    try:
+        return parse_instant(instant)
+    except CorruptTableError:
+        return 0

@@ -1,0 +1,159 @@
+"""The upkeep of a `LakeTable`: old files go, small ones are joined, savepoints keep what must stay, mistakes are undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, SparkSession
+
+from lakelock.errors import InputError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.targets import Targets, resources_of, within
+from lakelock.occ.transaction import Transaction
+from lakelock.occ.upkeep.clean import Cleaned
+from lakelock.occ.upkeep.optimize import Join, Optimized, optimize
+from lakelock.occ.upkeep.restore import Copy, moment_of, restore
+from lakelock.occ.upkeep.run import Upkept
+from lakelock.occ.upkeep.savepoints import Savepoint
+from lakelock.spark_plugin.arguments import instant_of, names
+from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
+from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.writing.attempt import Attempt
+from lakelock.spark_plugin.writing.joining import join_files
+from lakelock.spark_plugin.writing.restoring import copy_slices
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.partitions import partition_values
+
+LOOK_EACH = 10
+"""Of so many looks at a running job one asks the log whether the transaction is still wanted."""
+
+
+class TableUpkeep:
+    """The part of a `LakeTable` that keeps it small and in shape. Live writers and readers are not disturbed."""
+
+    _spark: SparkSession
+    _coordinator: Coordinator
+    _attempt: Callable[[Transaction], Attempt]
+
+    def upkeep(self, *, dry_run: bool = False) -> Upkept:
+        """Finish dead writers, delete old files, archive old instants and collect old decisions.
+
+        Begins new work for at most `upkeep.budget_s`; what is left, the next run does. With `dry_run` nothing is changed, and
+        the result says what would be done. What could not be done is in the result's `problems`.
+        """
+        return self._coordinator.upkeep(dry_run=dry_run)
+
+    def vacuum(self, *, dry_run: bool = False) -> Cleaned:
+        """Delete the old files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`.
+
+        What running transactions, readers (`clean.readers_s`) and savepoints need stays, whatever the settings say.
+        """
+        return self._coordinator.clean(dry_run=dry_run)
+
+    def savepoint(self, name: str, *, as_of: str | datetime | None = None) -> Savepoint:
+        """Keep the table as of its newest commit, or of the commit `as_of`, readable until the savepoint is deleted.
+
+        `InputError` when there is no such commit, its files were cleaned, or the name or the commit has a savepoint already.
+        """
+        return self._coordinator.savepoint(name, None if as_of is None else instant_of(as_of))
+
+    def savepoints(self) -> list[Savepoint]:
+        """The savepoints, oldest commit first."""
+        return self._coordinator.savepoints()
+
+    def delete_savepoint(self, name: str) -> Savepoint:
+        """Let cleaning have the files of a savepoint, named by its name or its instant; `InputError` when there is none."""
+        return self._coordinator.delete_savepoint(name)
+
+    @needs_spark
+    def optimize(
+        self,
+        where: str | Column | None = None,
+        *,
+        partition: Targets = None,
+        sort_by: str | Sequence[str] = (),
+        small_file_bytes: int | None = None,
+        target_file_bytes: int | None = None,
+        tag: str = "",
+    ) -> Optimized:
+        """Join the small files of each partition into bigger ones; no row changes, and `read(as_of=...)` works as before.
+
+        `where`: a condition on the partition columns; `partition` names partitions or prefixes, such as `"month=1"`.
+        `sort_by`: columns by which the rows of the joined files are sorted, so that each new file has a range of its own.
+        The sizes are those of the settings `optimize.*`.
+
+        It disturbs neither appends nor reads. Where somebody upserts, deletes or overwrites in the same files, it yields: the
+        result says how many were left, and the next run takes them up.
+        """
+        require_running(self._spark)
+        given = {"small_file_bytes": small_file_bytes, "target_file_bytes": target_file_bytes}
+        settings = self._coordinator.table.settings.optimize
+        sizes = replace(settings, **{name: value for name, value in given.items() if value is not None})
+        columns = names(sort_by)
+
+        def write(tx: Transaction, joins: Sequence[Join], ensure_wanted: Callable[[], None]) -> Sequence[WriteStat]:
+            told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
+            with told, closing(self._attempt(tx)) as attempt:
+                what = f"joining {sum(len(join.sources) for join in joins)} files"
+                return attempt.written(join_files(attempt, joins, columns), what, check=now_and_then(ensure_wanted))
+
+        chosen = self._chosen_partitions(where, partition)
+        return optimize(self._coordinator, write, partitions=chosen, sort_by=columns, sizes=sizes, tag=tag)
+
+    @needs_spark
+    def restore(self, as_of: str | datetime, *, tag: str = "") -> WriteResult:
+        """Make the table what it was: what came after `as_of` (a savepoint, an instant or a time) is undone in a new commit.
+
+        The undone state stays readable by `read(as_of=...)`, and `restore` brings it back, until it is cleaned. Columns that
+        were added since stay, and are null in the old rows. Whoever commits a change meanwhile makes it start over, and is
+        undone, too. `StorageError` if files of that time are cleaned, `InputError` if the table had no commit then.
+        """
+        require_running(self._spark)
+
+        def write(tx: Transaction, copies: Sequence[Copy]) -> Sequence[WriteStat]:
+            told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
+            with told, closing(self._attempt(tx)) as attempt:
+                return copy_slices(attempt, copies)
+
+        moment = moment_of(self._coordinator, as_of) if isinstance(as_of, str) else instant_of(as_of)
+        return WriteResult.of(restore(self._coordinator, moment, write, tag=tag))
+
+    def _chosen_partitions(self, where: str | Column | None, partition: Targets) -> Callable[[str], bool]:
+        coordinator = self._coordinator
+        targets = resources_of(partition, coordinator.properties)
+        if where is None:
+            return lambda path: not targets or within(path, targets)
+        paths = coordinator.snapshot().partitions
+        values = partition_values(paths, coordinator.schema().arrow, coordinator.properties)
+        try:
+            condition = Condition.of(self._spark, spark_schema(values.schema), where)
+        except AnalysisException as error:
+            raise InputError(
+                f"the condition {where} does not choose partitions: {str(error).splitlines()[0]}",
+                hint=f"use the partition columns only: {', '.join(values.column_names) or 'there are none'}",
+            ) from error
+        values = values.append_column("__path", pa.array(paths, pa.string()))
+        rows = [tuple(row.values()) for row in values.to_pylist()]
+        frame = self._spark.createDataFrame(rows, spark_schema(values.schema))
+        chosen = frozenset(row["__path"] for row in frame.where(condition.on(frame)).select("__path").collect())
+        return lambda path: path in chosen and (not targets or within(path, targets))
+
+
+def now_and_then(check: Callable[[], None]) -> Callable[[], None]:
+    """The check, made once in so many calls."""
+    calls = 0
+
+    def checked() -> None:
+        nonlocal calls
+        calls += 1
+        if calls % LOOK_EACH == 0:
+            check()
+
+    return checked

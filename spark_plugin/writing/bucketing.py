@@ -1,0 +1,197 @@
+"""Writes into a table whose rows lie in buckets: a row's key names its file group, so no file is opened to find it.
+
+As in an upsert by look-up there are two stages of tasks and one shuffle, and the driver claims between them: the file groups
+that are there, and the buckets that get their first one. Each bucket is written by one task, which holds its incoming rows in
+memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.writing.attempt import Attempt
+from lakelock.spark_plugin.writing.fits import fitting
+from lakelock.spark_plugin.writing.late_tasks import while_wanted
+from lakelock.spark_plugin.writing.packing import pack_of
+from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, REST, ROUTE, Parcels
+from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
+from lakelock.spark_plugin.writing.routing import SLOTS, FileTarget, Routes, family_of, plan_routes
+from lakelock.spark_plugin.writing.selecting import POSITIONS, AtPositions, Selection
+from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunks
+from lakelock.table.bucket_hash import buckets_of
+from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.fitting import conform
+from lakelock.table.keyed import Keyed, dedupe
+from lakelock.table.partitions import partition_paths
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+TASK_ROWS = 500_000
+"""Incoming rows that one write task holds, unless one bucket alone has more."""
+
+Target = int | tuple[str, int]
+"""A file by its number, or a bucket of a partition that has no file group yet."""
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """What tasks need to place rows. `files` are those that rows may join: none, where they replace what is there."""
+
+    context: WriteContext
+    columns: TableSchema
+    files: tuple[DataFile, ...]
+    index: BucketIndex
+    how: Literal["add", "upsert"]
+
+    @property
+    def parcels(self) -> Parcels:
+        """How the rows are passed on."""
+        return Parcels.of(self.columns.arrow, self.context.properties)
+
+    def numbered(self) -> dict[tuple[str, int], int]:
+        """The number of the file of each partition and bucket."""
+        named = ((file.partition, bucket_of(file.file_id)) for file in self.files)
+        return {(partition, bucket): n for n, (partition, bucket) in enumerate(named) if bucket is not None}
+
+    def keyed(self, rows: pa.Table) -> Keyed:
+        return Keyed.of(conform(rows, self.columns.arrow), self.context.properties)
+
+
+@dataclass
+class BucketReport:
+    """What a task placed: rows by (partition, route), and the buckets without a file group."""
+
+    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    new: set[tuple[str, int]] = field(default_factory=set)
+
+
+def write_buckets(
+    attempt: Attempt,
+    frame: DataFrame,
+    columns: TableSchema,
+    schema: TableSchema,
+    how: Literal["add", "upsert"],
+    *,
+    anew: bool = False,
+    without: Selection | None = None,
+) -> tuple[WriteStat, ...]:
+    """Write a prepared frame, each row into the file group of its bucket, and leave out the stored rows of `without`.
+
+    To "add" looks at no key; to "upsert" replaces the rows of the same key. With `anew` the rows join no file group that is
+    there: all that they meet are replaced.
+    """
+    index = attempt.properties.bucket_index
+    assert index is not None
+    files = () if anew else attempt.tx.snapshot().files
+    plan = BucketPlan(attempt.context(schema), columns, files, index, how)
+    placed = frame.mapInArrow(reporting(PARCELS, partial(place_stage, plan)), spark_schema(PARCELS))
+    attempt.keep(placed)
+    with attempt.jobs("placing rows in buckets"):
+        reports = [report for report in attempt.collected(placed) if isinstance(report, BucketReport)]
+    counts: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
+    doomed = {} if without is None else {(files[n].partition, n): count for n, count in without.counts.items()}
+    work = counts + Counter(doomed)
+    if not work:
+        return ()
+    routes = _routes(attempt, files, work)
+    new = {bucket for report in reports for bucket in report.new}
+    attempt.tx.claim((files[n].group for n in sorted(routes.rewritten)), (bucket_group(*bucket) for bucket in sorted(new)))
+    rows = placed.where(F.col(REPORT).isNull()).select(ROUTE, KEYS, REST)
+    if without is not None:
+        rows = rows.unionByName(without.positions(), allowMissingColumns=True)
+    packed = rows.repartition(routes.packs, pack_of(routes, ROUTE))
+    stage = reporting(REPORT_SCHEMA, partial(bucket_stage, plan))
+    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"writing {len(routes.rewritten) + len(new)} buckets")
+
+
+def _routes(attempt: Attempt, files: tuple[DataFile, ...], work: Mapping[tuple[str, int], int]) -> Routes:
+    targets = [FileTarget(file.partition, file.size_bytes, 0) for file in files]
+    tasks = attempt.tasks if sum(work.values()) < TASK_ROWS else 2 * attempt.tasks
+    return plan_routes(work, targets, tasks=tasks, target_rows=0, task_rows=TASK_ROWS, in_buckets=True)
+
+
+def place_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BucketReport]:
+    """Every incoming row once, with the file of its bucket as its route, or a slot where the bucket has none."""
+    numbered, report, parcels = plan.numbered(), BucketReport(), plan.parcels
+    for rows in chunks(map(fitting, batches), CHUNK_ROWS):
+        keyed = plan.keyed(rows)
+        routes = np.zeros(len(keyed), np.int32)
+        for partition, bucket, at in _by_bucket(plan, keyed):
+            number = numbered.get((partition, bucket))
+            if number is None:
+                report.new.add((partition, bucket))
+                number = len(plan.files) + family_of(partition) * SLOTS + bucket % SLOTS
+            report.counts[partition, number] += len(at)
+            routes[at] = number
+        yield from parcels.packed(keyed.rows, np.arange(len(keyed)), routes)
+    yield report
+
+
+def bucket_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    """Write every bucket whose rows came to this task, one after the other, and report the files."""
+    yield from while_wanted(plan.context, _written(plan, batches))
+
+
+def _written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    found: dict[Target, list[pa.Table]] = {}
+    gone: dict[int, list[bytes]] = {}
+    for batch in batches:
+        rows = batch.filter(pc.is_valid(batch[KEYS]))
+        for route, table in plan.parcels.unpacked([rows]):
+            for target, mine in _by_target(plan, route, table):
+                found.setdefault(target, []).append(mine)
+        if POSITIONS in batch.schema.names:
+            chosen = batch.filter(pc.is_valid(batch[POSITIONS])).select([ROUTE, POSITIONS]).to_pydict()
+            for number, positions in zip(chosen[ROUTE], chosen[POSITIONS], strict=True):
+                gone.setdefault(number, []).append(positions)
+    context, task = plan.context, this_task()
+    targets: list[Target] = [*found, *(number for number in gone if number not in found)]
+    for target in targets:
+        parts = found.pop(target, None)
+        keyed = None if parts is None else plan.keyed(pa.concat_tables(parts))
+        if keyed is not None and plan.how == "upsert":
+            any_of = context.settings.write.duplicates == "any"
+            keyed = dedupe(keyed, context.properties.ordering_field, take_any=any_of)
+        if isinstance(target, int):
+            positions = gone.get(target)
+            doomed = None if positions is None else AtPositions(np.frombuffer(b"".join(positions), "<i8"))
+            upserts, added = (keyed, None) if plan.how == "upsert" else (None, keyed)
+            yield rewrite_group(context, plan.files[target], task, upserts=upserts, added=added, delete_mask=doomed)
+        elif keyed is not None:
+            yield from write_new_files(context, target[0], [keyed.rows], task, bucket=target[1])
+
+
+def _by_target(plan: BucketPlan, route: int, rows: pa.Table) -> Iterator[tuple[Target, pa.Table]]:
+    """Where the rows of a route go: to the file that it names, or to new buckets, several of which may share a slot."""
+    if route < len(plan.files):
+        yield route, rows
+        return
+    for partition, bucket, at in _by_bucket(plan, plan.keyed(rows)):
+        yield (partition, bucket), rows.take(pa.array(at))
+
+
+def _by_bucket(plan: BucketPlan, keyed: Keyed) -> Iterator[tuple[str, int, npt.NDArray[Any]]]:
+    """The positions of the rows of each partition and bucket."""
+    paths = partition_paths(keyed.rows, plan.context.properties)
+    codes = np.asarray(paths.indices).astype(np.int64)
+    buckets = buckets_of(keyed, plan.index, plan.context.properties.record_keys)
+    both = codes * plan.index.count + buckets
+    order = np.argsort(both, kind="stable")
+    for at in np.split(order, np.flatnonzero(np.diff(both[order])) + 1):
+        if len(at):
+            yield paths.dictionary[int(codes[at[0]])].as_py(), int(buckets[at[0]]), at

@@ -1,0 +1,140 @@
+"""The driver's part in looking up keys: rows with the number of the file that holds their key, before anything is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.writing import tagging
+from lakelock.spark_plugin.writing.attempt import Attempt
+from lakelock.spark_plugin.writing.key_reads import LookedUp
+from lakelock.spark_plugin.writing.packing import pack_of
+from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, ROUTE
+from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, Batches, reporting
+from lakelock.spark_plugin.writing.routing import NEW_ROUTES, SLOTS, Routes, family_of, values_for
+from lakelock.spark_plugin.writing.tagging import (
+    FileKeys,
+    KeysByPartition,
+    LookPlan,
+    PackReport,
+    TagPlan,
+    TagReport,
+    joined_keys,
+    look_stage,
+    pack_stage,
+    tag_stage,
+)
+from lakelock.table.held_keys import HeldKeys
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """Rows in parcels by route, how many go which way, and the rows of the files that hold some of their keys.
+
+    `keys` are what was looked up, unless it is too much for the driver.
+    """
+
+    plan: TagPlan
+    frame: DataFrame
+    counts: Mapping[tuple[str, int], int]
+    file_rows: Mapping[int, int]
+    looked_up: LookedUp
+    keys: KeysByPartition | None = None
+
+
+def look_up(attempt: Attempt, frame: DataFrame, plan: TagPlan) -> Tagged | None:
+    """Find which file holds the key of each row of `frame`; None if it has no row. Its rows are computed once."""
+    snapshot = attempt.tx.snapshot()
+    packed = frame.mapInArrow(reporting(PARCELS, partial(pack_stage, plan)), spark_schema(PARCELS))
+    attempt.keep(packed)
+    with attempt.jobs("packing the rows"):
+        reports = [report for report in attempt.collected(packed) if isinstance(report, PackReport)]
+    counts: Counter[str] = sum((report.counts for report in reports), Counter())
+    if not counts:
+        return None
+    plan = replace(plan, files=tuple(file for partition in sorted(counts) for file in snapshot.in_partition(partition)))
+    rows = packed.where(F.col(REPORT).isNull())
+    if counts.total() > tagging.FEW_KEYS:
+        return _by_rows(attempt, rows, plan, counts)
+    looked_up = LookedUp(rows.select(KEYS), plan.parcels, plan.context, counts.total())
+    told = [report.keys for report in reports if report.keys is not None]
+    if len(told) == len(reports):
+        keys: KeysByPartition = joined_keys(*told)
+    else:
+        with attempt.jobs("fetching the keys"):
+            keys = looked_up.keys()
+    return _by_files(attempt, rows, plan, looked_up, keys)
+
+
+def _by_files(attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: LookedUp, keys: KeysByPartition) -> Tagged:
+    """Send the keys to the files."""
+    distinct = {partition: found.unique() for partition, found in keys.items()}
+    found: list[FileKeys] = []
+    if plan.files:
+        look = LookPlan(plan.context, distinct, plan.files, tagging.shares(plan.files, 2 * attempt.tasks))
+        stage = reporting(REPORT_SCHEMA, partial(look_stage, look))
+        numbers = attempt.spark.range(0, len(look.shares), 1, len(look.shares))
+        with attempt.jobs(f"looking up keys in {len(plan.files)} files"):
+            found = [each for part in attempt.collected(numbers.mapInArrow(stage, REPORTS_ONLY)) for each in _file_keys(part)]
+    holdings: dict[str, list[FileKeys]] = {partition: [] for partition in keys}
+    for each in found:
+        holdings[plan.files[each.file].partition].append(each)
+    held = {p: HeldKeys.of(distinct[p], ((each.file, each.positions) for each in of)) for p, of in holdings.items()}
+    counts: Counter[tuple[str, int]] = Counter()
+    for partition, given in keys.items():
+        _, files, missing = held[partition].tagged(given)
+        slots = tagging.slots_of(partition, given.take(pa.array(missing)), len(plan.files))
+        counts.update(tagging.counted(partition, files, slots))
+    plan = replace(plan, held=held)
+    tagged = rows.mapInArrow(partial(_rows_of, partial(tag_stage, plan)), spark_schema(PARCELS))
+    return Tagged(plan, tagged, counts, {each.file: each.rows for each in found}, looked_up, distinct)
+
+
+def _file_keys(report: object) -> list[FileKeys]:
+    assert isinstance(report, list)
+    return report
+
+
+def _rows_of(stage: Callable[[Batches], Iterator[object]], batches: Batches) -> Batches:
+    """A stage without its reports: nobody collects them, so whatever goes wrong in it is raised."""
+    return (item for item in stage(batches) if isinstance(item, pa.RecordBatch))
+
+
+def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, counts: Counter[str]) -> Tagged:
+    """Bring the rows of each partition together, in as few tasks as can hold them, and look into its files from there."""
+    together = rows.repartition((packs := _packs(counts)).packs, pack_of(packs, ROUTE))
+    tagged = together.mapInArrow(reporting(PARCELS, partial(tag_stage, plan)), spark_schema(PARCELS))
+    packed = attempt.kept.pop()
+    attempt.keep(tagged)
+    with attempt.jobs("looking up keys"):
+        reports = [report for report in attempt.collected(tagged) if isinstance(report, TagReport)]
+    packed.unpersist()
+    routes: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
+    file_rows = {number: count for report in reports for number, count in report.file_rows.items()}
+    frame = tagged.where(F.col(REPORT).isNull())
+    looked_up = LookedUp(frame.select(KEYS), plan.parcels, plan.context, counts.total())
+    return Tagged(plan, frame, routes, file_rows, looked_up)
+
+
+def _packs(counts: Mapping[str, int]) -> Routes:
+    """For each slot of a partition's family the task that gets its rows: more than one only where they are many."""
+    families: Counter[int] = Counter()
+    for partition, rows in counts.items():
+        families[family_of(partition)] += rows
+    first, tasks_of = 0, {}
+    for family, rows in sorted(families.items()):
+        tasks_of[family] = first, min(SLOTS, -(-rows // tagging.CHUNK_ROWS))
+        first += tasks_of[family][1]
+    values = values_for(first)
+    pack_values = [values[0]] * NEW_ROUTES
+    for family, (start, tasks) in tasks_of.items():
+        for slot in range(SLOTS):
+            pack_values[family * SLOTS + slot] = values[start + slot * tasks // SLOTS]
+    return Routes(first, tuple(pack_values), frozenset())

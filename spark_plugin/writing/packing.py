@@ -1,0 +1,14 @@
+"""The shuffle between the two stages of a write: each row to the task that writes its file group."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from lakelock.spark_plugin.writing.routing import Routes
+
+
+def pack_of(routes: Routes, route: str) -> Column:
+    """What to shuffle by, for the number in the column `route`: one look-up in a constant array."""
+    values = ",".join(map(str, routes.pack_values))
+    return F.expr(f"element_at(cast(split('{values}', ',') as array<int>), {route} + 1)")

@@ -1,0 +1,57 @@
+"""The files that may hold rows which satisfy a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from lakelock.table.file_index.statistics import ColumnRange, FileStatistics
+from lakelock.table.pruning.partition_values import PartitionValues, Values
+from lakelock.table.pruning.predicates import NOTHING_KNOWN, Anything, Known, Predicate, may_hold
+from lakelock.table.snapshot import DataFile
+
+StatisticsOf = Callable[[DataFile], FileStatistics | None]
+"""What is recorded of a file, None where nothing is."""
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Rules files out by a condition: whole partitions first, then files by what is recorded of their columns."""
+
+    predicate: Predicate
+    values: PartitionValues
+
+    def concerns(self, partition: str) -> bool:
+        """False if no row of this partition can satisfy the condition."""
+        return may_hold(self.predicate, _knowledge(self.values.possible(partition)))
+
+    def kept(self, files: Iterable[DataFile], statistics: StatisticsOf | None = None) -> tuple[DataFile, ...]:
+        """The files that may hold such a row, in the same order."""
+        if isinstance(self.predicate, Anything):
+            return tuple(files)
+        partitions: dict[str, Mapping[str, Values] | None] = {}
+        found = []
+        for file in files:
+            if file.partition not in partitions:
+                possible = self.values.possible(file.partition)
+                partitions[file.partition] = possible if may_hold(self.predicate, _knowledge(possible)) else None
+            values = partitions[file.partition]
+            if values is None:
+                continue
+            recorded = statistics(file) if statistics is not None else None
+            if recorded is None or may_hold(self.predicate, _knowledge(values, recorded)):
+                found.append(file)
+        return tuple(found)
+
+
+def _knowledge(values: Mapping[str, Values], recorded: FileStatistics | None = None) -> Callable[[str], Known]:
+    """What is known of a column by the partition, else by what is recorded of the file."""
+    ranges: Mapping[str, ColumnRange] = recorded.columns if recorded is not None else {}
+    rows = recorded.rows if recorded is not None else None
+
+    def known(column: str) -> Known:
+        if column in values:
+            return Known(values[column])
+        return Known(range=ranges[column], rows=rows) if column in ranges else NOTHING_KNOWN
+
+    return known

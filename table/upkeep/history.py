@@ -1,0 +1,208 @@
+"""The history of the timeline as Java Hudi 1.2 has it: Parquet files by level, and manifests that say which of them count.
+
+`<first instant>_<last instant>_<level>.parquet` holds one row for each instant, in order. `manifest_<n>` lists the files of
+one version of the history, and `_version_` says which manifest is the newest. Files of a level are merged into one of the
+next level when there are enough of them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelock.errors import CorruptTableError
+from lakelock.json_object import JsonObject
+from lakelock.storage import Storage
+from lakelock.table import layout
+
+VERSION = f"{layout.HISTORY}/_version_"
+_NAME = re.compile(r"([0-9]{14}|[0-9]{17})_([0-9]{14}|[0-9]{17})_([0-9]{1,4})\.parquet", re.ASCII).fullmatch
+_MANIFEST = re.compile(r"manifest_([0-9]{1,18})", re.ASCII).fullmatch
+_ROW_VERSION = 1
+_HINT = "restore the file from a backup; until then the history is not extended"
+
+_TEXT = ["null", {"type": "string", "avro.java.string": "String"}]
+_AVRO = {
+    "type": "record",
+    "name": "HoodieLSMTimelineInstant",
+    "namespace": "org.apache.hudi.avro.model",
+    "fields": [
+        {"name": "instantTime", "type": _TEXT, "default": None},
+        {"name": "completionTime", "type": _TEXT, "default": None},
+        {"name": "action", "type": _TEXT, "default": None},
+        {"name": "metadata", "type": ["null", "bytes"], "default": None},
+        {"name": "plan", "type": ["null", "bytes"], "default": None},
+        {"name": "version", "type": "int", "default": 1},
+    ],
+}
+_SCHEMA = pa.schema(
+    [
+        ("instantTime", pa.string()),
+        ("completionTime", pa.string()),
+        ("action", pa.string()),
+        ("metadata", pa.binary()),
+        ("plan", pa.binary()),
+        pa.field("version", pa.int32(), nullable=False),
+    ],
+    metadata={b"writer.model.name": b"avro", b"parquet.avro.schema": json.dumps(_AVRO, separators=(",", ":")).encode()},
+)
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """One archived instant: the bytes of its completed timeline file, and of its plan where its kind has one."""
+
+    requested: str
+    completion: str
+    action: str
+    metadata: bytes
+    plan: bytes | None = None
+
+
+@dataclass(frozen=True, order=True)
+class HistoryFile:
+    """One file of the history, by its name; in order of its first instant."""
+
+    first: str
+    last: str
+    level: int
+    size_bytes: int = 0
+
+    @classmethod
+    def parse(cls, name: str, size_bytes: int = 0) -> HistoryFile | None:
+        match = _NAME(name)
+        return cls(match[1], match[2], int(match[3]), size_bytes) if match else None
+
+    @property
+    def name(self) -> str:
+        return f"{self.first}_{self.last}_{self.level}.parquet"
+
+    @property
+    def key(self) -> str:
+        return f"{layout.HISTORY}/{self.name}"
+
+
+@dataclass(frozen=True)
+class History:
+    """One version of the history; `etag` is what `_version_` must still have for the next one, `""` if it is not there."""
+
+    version: int
+    files: tuple[HistoryFile, ...]
+    etag: str = ""
+
+    def level(self, level: int) -> tuple[HistoryFile, ...]:
+        return tuple(sorted(file for file in self.files if file.level == level))
+
+
+def read_history(storage: Storage) -> History:
+    """The newest version. Two reads; one listing where `_version_` is missing, as for a moment while Java replaces it."""
+    stored = storage.get(VERSION)
+    if stored is not None:
+        version, etag = _number(stored.data), stored.etag
+    else:
+        version, etag = max(manifests(storage), default=0), ""
+    return History(version, read_manifest(storage, version) if version else (), etag)
+
+
+def manifests(storage: Storage) -> dict[int, int]:
+    """The numbers of the manifests that there are, each with its storage time. One listing."""
+    found = ((_MANIFEST(item.key.rpartition("/")[2]), item.modified_ms) for item in storage.list(layout.HISTORY))
+    return {int(match[1]): modified_ms for match, modified_ms in found if match is not None}
+
+
+def manifest_key(version: int) -> str:
+    return f"{layout.HISTORY}/manifest_{version}"
+
+
+def read_manifest(storage: Storage, version: int) -> tuple[HistoryFile, ...]:
+    key = manifest_key(version)
+    stored = storage.get(key)
+    if stored is None:
+        raise CorruptTableError(f"{key} is missing although {VERSION} names it", hint=_HINT, file=key)
+    return parse_manifest(stored.data, key)
+
+
+def parse_manifest(data: bytes, source: str = "a manifest of the history") -> tuple[HistoryFile, ...]:
+    """The files that a manifest lists; `CorruptTableError` for anything that is none."""
+    try:
+        entries = [
+            (each.text("fileName"), each.integer("fileLen", at_least=0)) for each in JsonObject.parse(data).children("files")
+        ]
+        files = [HistoryFile.parse(name, size) for name, size in entries]
+    except ValueError as error:
+        raise CorruptTableError(f"{source} is not readable: {error}", hint=_HINT, file=source) from error
+    unknown = [name for (name, _), file in zip(entries, files, strict=True) if file is None]
+    if unknown:
+        raise CorruptTableError(f"{source} lists {unknown[0][:80]!r}, which is no file of a history", hint=_HINT, file=source)
+    return tuple(file for file in files if file is not None)
+
+
+def manifest_bytes(files: Iterable[HistoryFile]) -> bytes:
+    entries = [{"fileName": file.name, "fileLen": file.size_bytes} for file in files]
+    return json.dumps({"files": entries}, indent=2, separators=(",", " : ")).encode()
+
+
+def rows_bytes(rows: Iterable[HistoryRow]) -> bytes:
+    """A file with these rows, in order of their instants. Equal rows give equal bytes."""
+    ordered = sorted(rows, key=lambda row: (row.requested, row.action))
+    columns = [
+        [row.requested for row in ordered],
+        [row.completion for row in ordered],
+        [row.action for row in ordered],
+        [row.metadata for row in ordered],
+        [row.plan for row in ordered],
+        [_ROW_VERSION] * len(ordered),
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    return _written(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+
+
+def read_rows(storage: Storage, file: HistoryFile) -> pa.Table:
+    """All of one file."""
+    with storage.open_input(file.key) as source:
+        try:
+            return pq.read_table(source, schema=_SCHEMA.remove_metadata())
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptTableError(f"{file.key} cannot be read: {error}", hint=_HINT, file=file.key) from error
+
+
+def instants_in(storage: Storage, file: HistoryFile) -> set[tuple[str, str]]:
+    """Requested time and action of each row of a file."""
+    with storage.open_input(file.key) as source:
+        try:
+            rows = pq.read_table(source, columns=["instantTime", "action"]).to_pylist()
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptTableError(f"{file.key} cannot be read: {error}", hint=_HINT, file=file.key) from error
+    return {(row["instantTime"], row["action"]) for row in rows}
+
+
+def merged_bytes(tables: Iterable[pa.Table]) -> bytes:
+    """One file with the rows of several, each instant once, in order."""
+    together = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
+    seen: set[tuple[str, str]] = set()
+    keep = []
+    pairs = zip(together.column("instantTime").to_pylist(), together.column("action").to_pylist(), strict=True)
+    for index, pair in enumerate(pairs):
+        if pair not in seen:
+            seen.add(pair)
+            keep.append(index)
+    return _written(together.take(keep).replace_schema_metadata(_SCHEMA.metadata))
+
+
+def _written(table: pa.Table) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table, out, compression="gzip", store_schema=False)
+    return out.getvalue()
+
+
+def _number(data: bytes) -> int:
+    text = data.decode("ascii", "replace").strip()
+    if not text.isdigit() or len(text) > 18:
+        raise CorruptTableError(f"{VERSION} holds no number but {text[:40]!r}", hint=_HINT, file=VERSION)
+    return int(text)

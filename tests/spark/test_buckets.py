@@ -1,0 +1,117 @@
+"""Every write of a LakeTable leaves each row in the bucket of its key, and one file group for each bucket."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakelock.errors import InputError, SchemaError, TableError, TransactionStateError
+from lakelock.spark_plugin import LakeTable
+from lakelock.table.bucket_hash import buckets_of_keys
+from lakelock.table.buckets import BucketIndex, bucket_of
+
+COLUMNS = "id long, day date, p string, v long"
+
+
+def rows(spark: SparkSession, count: int, v: int, p: str = "a") -> DataFrame:
+    made = spark.range(count).withColumns({"day": F.expr("date'2026-11-23'"), "p": F.lit(p), "v": F.lit(v)})
+    return made.select("id", "day", "p", F.col("v").cast("long"))
+
+
+def table_with(spark: SparkSession, path: str, index: str = "bucket:3:id", **more: object) -> LakeTable:
+    return LakeTable.create(spark, path, schema=rows(spark, 1, 0), key=["id", "day"], partition_by="p", index=index, **more)  # type: ignore[arg-type]
+
+
+def content(table: LakeTable) -> Counter[tuple[object, ...]]:
+    """How many rows each partition and value has; every row is in the file group of its bucket, and none has two."""
+    found = table.read(include_meta=True).collect()
+    files = {(row["_hoodie_partition_path"], row["_hoodie_file_name"]) for row in found}
+    groups = Counter((partition, bucket_of(name)) for partition, name in files)
+    assert max(groups.values(), default=1) == 1
+    index = BucketIndex(3, ("id",))
+    placed = buckets_of_keys([row["_hoodie_record_key"] for row in found], index)
+    assert placed == [bucket_of(row["_hoodie_file_name"]) for row in found]
+    return Counter((row["p"], row["v"]) for row in found)
+
+
+def test_every_write_places_rows_by_their_keys(spark: SparkSession, path: str) -> None:
+    table = table_with(spark, path)
+    table.insert(rows(spark, 30, 0).union(rows(spark, 10, 0, "b")))
+    assert content(table) == {("a", 0): 30, ("b", 0): 10}
+    result = table.upsert(rows(spark, 40, 1))
+    assert (result.rows_inserted, result.rows_updated, result.files) == (10, 30, 3)
+    assert content(table) == {("a", 1): 40, ("b", 0): 10}
+    deleted = table.delete(rows(spark, 5, 9).union(rows(spark, 1, 9, "nowhere")))
+    assert deleted.rows_deleted == 5
+    table.delete("id = 39")
+    assert content(table) == {("a", 1): 34, ("b", 0): 10}
+    table.insert(rows(spark, 1, 2))
+    table.insert(rows(spark, 1, 2))
+    assert content(table) == {("a", 1): 34, ("a", 2): 2, ("b", 0): 10}
+    table.overwrite(rows(spark, 7, 2), where="v = 2")
+    assert content(table) == {("a", 1): 34, ("a", 2): 7, ("b", 0): 10}
+    with pytest.raises(SchemaError, match="does not satisfy"):
+        table.overwrite(rows(spark, 7, 3), where="v = 2")
+    table.overwrite_partitions(rows(spark, 6, 4, "b"))
+    assert content(table) == {("a", 1): 34, ("a", 2): 7, ("b", 4): 6}
+    table.upsert(rows(spark, 6, 5, "b"))
+    assert content(table) == {("a", 1): 34, ("a", 2): 7, ("b", 5): 6}
+    table.overwrite(rows(spark, 2, 6, "c"))
+    assert content(table) == {("c", 6): 2}
+
+
+def test_two_writes_of_a_transaction_do_not_meet_in_a_bucket(spark: SparkSession, path: str) -> None:
+    table = table_with(spark, path)
+    with table.transaction() as tx:
+        tx.insert(rows(spark, 9, 0))
+        tx.upsert(rows(spark, 9, 0, "b"))
+
+    def insert_twice() -> None:
+        with table.transaction() as tx:
+            tx.insert(rows(spark, 1, 1))
+            tx.insert(rows(spark, 1, 1))
+
+    with pytest.raises(TransactionStateError, match="touch the partition 'p=a'"):
+        insert_twice()
+    assert content(table) == {("a", 0): 9, ("b", 0): 9}
+
+
+def test_a_stream_places_its_micro_batches(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    table = table_with(spark, path)
+    for number in range(2):
+        rows(spark, 10 + number, number).write.parquet(str(tmp_path / "in" / str(number)))
+    stream = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in" / "*"))
+    query = (
+        stream.writeStream.foreachBatch(table.upsert_batch)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(240)
+    assert sum(content(table).values()) == 11
+
+
+def test_an_index_that_cannot_be_is_refused_before_anything_is_made(spark: SparkSession, path: str) -> None:
+    for index, said in (("buckets:3", "did you mean"), ("bucket:0", "from 1 to"), ("bucket:3:v", "no key column")):
+        with pytest.raises(InputError, match=said):
+            table_with(spark, path, index)
+    assert not Path(path).exists()
+    table_with(spark, path)
+    table_with(spark, path, if_not_exists=True)
+    with pytest.raises(TableError, match="index: bucket:4:id was given, the table has bucket:3:id"):
+        table_with(spark, path, "bucket:4:id", if_not_exists=True)
+
+
+def test_the_data_source_says_what_writes_buckets(spark: SparkSession, path: str) -> None:
+    from lakelock.spark_plugin import register
+
+    register(spark)
+    table = table_with(spark, path)
+    table.insert(rows(spark, 3, 0))
+    with pytest.raises(Exception, match="LakeTable.for_path"):
+        rows(spark, 3, 1).write.format("lakelock").mode("append").save(path)
+    assert spark.read.format("lakelock").load(path).count() == 3
