@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from lakelock.cli.contents import check_contents
 from lakelock.cli.doctor_context import Check, DoctorContext
+from lakelock.cli.index_check import check_index
 from lakelock.cli.spark_checks import check_spark
 from lakelock.errors import LakelockError, LockTimeout
 from lakelock.events import Events
@@ -210,6 +211,7 @@ CHECKS: dict[str, Callable[[DoctorContext], Iterator[Check]]] = {
     "writers": check_writers,
     "decisions": check_decisions,
     "contents": check_contents,
+    "index": check_index,
     "packages": check_packages,
     "spark": check_spark,
 }

@@ -33,6 +33,7 @@ class EventKind(str, Enum):
     COLLECTED = "collected"
     ALERT = "alert"
     DATA_LOCKED = "data-locked"
+    CHECKPOINTED = "checkpointed"
     CLEANED = "cleaned"
     ARCHIVED = "archived"
 

@@ -230,6 +230,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.COLLECTED: "old decisions were deleted",
     EventKind.ALERT: "something went wrong that does not change the outcome, such as files that could not be removed yet",
     EventKind.DATA_LOCKED: "the data locks of an operation are held; says which, and after how long",
+    EventKind.CHECKPOINTED: "a checkpoint of the file index was written; carries its number",
     EventKind.CLEANED: "old files that nobody needs any more were deleted; says how many",
     EventKind.ARCHIVED: "old instants were moved from the timeline to its history; says how many",
 }

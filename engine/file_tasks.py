@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import IO
 
 import pyarrow as pa
@@ -22,8 +23,12 @@ from lakelock.occ.steps import Step, reached
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
 from lakelock.table import layout
+from lakelock.table.base_files.column_ranges import column_ranges
+from lakelock.table.base_files.writer import Written
 from lakelock.table.buckets import new_file_id
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
+from lakelock.table.file_index.recorded import recorded
+from lakelock.table.file_index.statistics import FileStatistics
 from lakelock.table.kernels import ARROW, Kernels, KeyedRows, StoredRows
 from lakelock.table.keyed import Keyed
 from lakelock.table.merge import Counts, DeleteMask
@@ -102,9 +107,10 @@ def rewrite_group(
             storage.open_input(source.key, size_bytes=source.size_bytes), source.key, writer, context.schema,
             upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering,
         )  # fmt: skip
-        writer.close()
+        written = writer.close()
         size_bytes = output.tell()
-    return _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
+    stat = _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
+    return replace(stat, recorded=_recorded(context, written))
 
 
 def move_rows(
@@ -138,8 +144,9 @@ def move_rows(
                 writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
                 while (piece := pieces.take(None if file_rows is None else file_rows - writer.rows)) is not None:
                     writer.add_stored(piece)
-                count, size_bytes = writer.close().rows, output.tell()
-            stats.append(_created(file, count, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=0))
+                written, size_bytes = writer.close(), output.tell()
+            stat = _created(file, written.rows, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=0)
+            stats.append(replace(stat, recorded=_recorded(context, written)))
     except BaseException:
         _remove(storage, [stat.path for stat in stats if stat.path])
         raise
@@ -200,8 +207,9 @@ def _write_new_file(
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
         while writer.rows < most_rows and (part := rows.take(most_rows - writer.rows)) is not None:
             writer.add_new(part.rows, part.keys)
-        count, size_bytes = writer.close().rows, output.tell()
-    return _created(file, count, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=count)
+        written, size_bytes = writer.close(), output.tell()
+    stat = _created(file, written.rows, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=written.rows)
+    return replace(stat, recorded=_recorded(context, written))
 
 
 def _created(file: DataFile, count: int, size_bytes: int, took_ms: int, *, inserts: int) -> WriteStat:
@@ -215,6 +223,16 @@ def _created(file: DataFile, count: int, size_bytes: int, took_ms: int, *, inser
         file_size_bytes=size_bytes,
         runtime=RuntimeStats(create_ms=took_ms),
     )
+
+
+def _recorded(context: WriteContext, written: Written) -> str | None:
+    """What is known of the rows of a file that was written, for its commit."""
+    if written.metadata is None:
+        return None
+    keys = written.keys
+    columns = column_ranges(written.metadata, context.schema.arrow, most=context.settings.statistics.columns)
+    least, greatest = (keys.least, keys.greatest) if keys is not None else (None, None)
+    return recorded(FileStatistics(written.rows, least, greatest, columns))
 
 
 def _rewritten(base: DataFile, file: DataFile, counts: Counts, size_bytes: int, took_ms: int) -> WriteStat:

@@ -10,7 +10,7 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError
 from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.footprint import AppTransaction
-from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.occ.conflicts.summary import CommitSummary, writer_of
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.archive import archive_keys, archived_writes
@@ -28,7 +28,9 @@ class _Applied:
 
 
 class AppliedVersions:
-    """Reads commits newest first until it meets the application, then the archive; never reads a commit or a file twice."""
+    """Asks the file index, which has the newest commit of every application. Where there is none, reads commits newest first
+    until it meets the application, then the archive; never reads a commit or a file twice.
+    """
 
     def __init__(self, table: OpenTable) -> None:
         self._table = table
@@ -38,10 +40,17 @@ class AppliedVersions:
     def applied_by(self, application: AppTransaction, timeline: Timeline) -> Party | None:
         """The commit of this version or of a later one of the same application; None if there is none.
 
-        Most applications are in one of the newest commits, a new one is in none: each round reads twice as many as the one
-        before, up to `listing.parallel_requests`, in parallel. An application that the active timeline does not show costs a
-        listing of the archive, and a read of each of its files that this process has not read yet.
+        The file index has the newest commit of each application. Without it the newest commits are read first: most
+        applications are in one of them, a new one is in none. So each round reads twice as many as the one before, up to
+        `listing.parallel_requests`, in parallel. An application that the active timeline does not show costs a listing of the
+        archive, and a read of each of its files that this process has not read yet.
         """
+        state = self._table.index.state_at(timeline)
+        if state is not None:
+            applied = state.applications.get(application.app_id)
+            if applied is None or applied.version < application.version:
+                return None
+            return Party(applied.instant, applied.operation, writer_of(applied.writer), applied.completion)
         commits = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)
         at, width = 0, 1
         while at < len(commits):

@@ -180,6 +180,8 @@ class Coordinator:
 
     def _read_snapshot(self, timeline: Timeline, as_of: str | None = None) -> Snapshot:
         table = self.table
+        if as_of is None:
+            return table.index.snapshot_at(timeline)
         return read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
 
     def schema(self) -> TableSchema:
@@ -198,6 +200,10 @@ class Coordinator:
     def collect(self) -> int:
         """Delete decisions that nobody needs any more; how many."""
         return collect(self.table)
+
+    def checkpoint(self) -> int | None:
+        """Write a checkpoint of the file index now; its number, None if the newest one has every commit."""
+        return self.table.checkpoint(at_once=True)
 
     def upkeep(self, *, dry_run: bool = False, progress: Progress | None = None) -> Upkept:
         """Finish the dead, clean, archive and collect, for at most `upkeep.budget_s`; what is left, the next run does."""

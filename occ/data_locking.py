@@ -20,7 +20,6 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_lock import compare_locks, recorded_provider
 from lakelock.occ.targets import within
 from lakelock.providers import renewing
-from lakelock.table.snapshot import read_snapshot
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,7 @@ class DataLocking:
         """What the operation would lock; takes nothing. A read names the partitions that there are now."""
         kind = operation_named(operation) if isinstance(operation, str) else operation
         if kind.reads:
-            existing = read_snapshot(
-                self.table.storage, self.table.timeline(), runtime=self.table.runtime, parallel=self.table.parallel_requests
-            ).partitions
+            existing = self.table.index.snapshot_at(self.table.timeline()).partitions
             targets = (*targets, *(Resource.of(each) for each in existing if not targets or within(each, targets)))
         return locks_of(kind, targets, about=about, escalate_above=self.table.settings.data_locks.escalate_above)
 

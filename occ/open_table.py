@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.decisions import DecisionLog, LogView
+from lakelock.occ.file_index.index import FileIndex
 from lakelock.occ.observations import Observations
 from lakelock.occ.recorded_lock import compare_locks
 from lakelock.providers import LockProvider, renewing
@@ -45,6 +47,13 @@ class OpenTable:
     def parallel_requests(self) -> int:
         """How many requests this process has under way at once on the table's storage."""
         return self.settings.listing.parallel_requests
+
+    @cached_property
+    def index(self) -> FileIndex:
+        """What this process knows of the table's files by its commits."""
+        return FileIndex(
+            self.storage, self.runtime, self.settings, self.log, lambda text: self.emit(EventKind.ALERT, problem=text)
+        )
 
     def timeline(self) -> Timeline:
         """The timeline as it is now: one listing.
@@ -84,6 +93,22 @@ class OpenTable:
         if self.observed.timeline_files <= self.settings.listing.at_once:
             return timeline
         return self.timeline().completed_by(timeline.newest_completion)
+
+    def checkpoint(self, *, at_once: bool = False) -> int | None:
+        """Make a checkpoint of the file index if one is due, or `at_once`; its number, None if nothing was to be done."""
+        number = self.index.make_checkpoint(self.timeline_of_one_moment, at_once=at_once)
+        if number is not None:
+            self.emit(EventKind.CHECKPOINTED, number=number)
+        return number
+
+    def checkpoint_when_due(self, decision: int) -> None:
+        """Make a checkpoint if it is the turn of this decision, which is published. Whatever goes wrong: the commit stands."""
+        if not self.index.checkpoint_is_due(decision):
+            return
+        try:
+            self.checkpoint()
+        except Exception as error:  # noqa: BLE001  an error would contradict the table
+            self.emit(EventKind.ALERT, problem=f"no checkpoint of the file index could be written: {error}")
 
     def ensure_same_lock(self, view: LogView) -> None:
         """`ProviderMismatch` if the table has moved to another lock since this process looked; costs no request."""

@@ -11,6 +11,7 @@ from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.summary import CommitCost
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.file_index.recorded import STATISTICS, of_commit
 from lakelock.table.schema import TableSchema
 
 
@@ -45,7 +46,7 @@ class PendingCommit:
             {partition: tuple(found) for partition, found in sorted(by_partition.items())},
             None if replaced is None else {partition: tuple(ids) for partition, ids in replaced.items()},
             schema,
-            {name: value for name, value in {**_extra_of(footprint), **extra}.items() if value},
+            {name: value for name, value in {**_extra_of(footprint), **extra, STATISTICS: of_commit(stats)}.items() if value},
         )
 
     @property

@@ -37,7 +37,7 @@ class SchemaHistory:
     def at(self, timeline: Timeline, properties: TableProperties) -> TableSchema:
         """The schema as of a timeline, without the meta columns."""
         completed = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)
-        newest = self._first_found(completed, timeline)
+        newest = self._first_found(completed, timeline) or self._found_earlier(timeline, len(completed))
         if newest is not None:
             # Hudi's readers go by the instants. Where both orders differ, one writer may not have known of the other's columns.
             by_instant = self._first_found(sorted(completed, key=lambda i: i.requested, reverse=True), timeline) or newest
@@ -49,6 +49,15 @@ class SchemaHistory:
             f"{self._table.storage.uri} has no schema: neither its commits nor hoodie.table.create.schema hold one",
             hint="create the table with a schema, or let its first writer commit",
         )
+
+    def _found_earlier(self, timeline: Timeline, commits: int) -> TableSchema | None:
+        """The schema that was told last of all, when the newest commits tell none; the file index has it."""
+        if commits < LOOKED_AT and not timeline.first_active:
+            return None
+        state = self._table.index.state_at(timeline)
+        if state is None or not state.schemas:
+            return None
+        return TableSchema.of_commit(max(state.schemas, key=lambda text: state.schemas[text]))
 
     def _first_found(self, commits: Sequence[Instant], timeline: Timeline) -> TableSchema | None:
         texts = (self._schema_of(instant, timeline) for instant in commits[:LOOKED_AT])

@@ -53,7 +53,7 @@ from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
+from lakelock.table.snapshot import DataFile, Snapshot
 
 
 @dataclass(frozen=True)
@@ -113,11 +113,9 @@ class Transaction:
         return Party(self.instant, self.operation, self._table.writer)
 
     def snapshot(self) -> Snapshot:
-        """The file slices that this transaction sees. The files are listed once, at the first call."""
+        """The file slices that this transaction sees, read at the first call, and partition by partition as they are needed."""
         if self._snapshot is None:
-            snapshot = read_snapshot(
-                self._table.storage, self.baseline.timeline, runtime=self._table.runtime, parallel=self._table.parallel_requests
-            )
+            snapshot = self._table.index.snapshot_at(self.baseline.timeline)
             check_files(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot
@@ -261,6 +259,7 @@ class Transaction:
         under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
+        self._table.checkpoint_when_due(decision.number)
         upkeep_when_due(self._table, decision.number)
         return result
 

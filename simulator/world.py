@@ -18,6 +18,7 @@ from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.open_table import OpenTable
 from lakelock.providers.base import Opening
 from lakelock.settings import (
+    CheckpointSettings,
     ConcurrencySettings,
     DecisionSettings,
     HeartbeatSettings,
@@ -48,6 +49,8 @@ MOST_STEPS = 200_000
 LONGEST_OPERATION_S = 240.0
 LONGEST_RUN_S = 3_000.0
 REPLAYS = 8
+CHECKPOINTS_EVERY = (1, 2, 3, 5, 25)
+"""After how many commits a checkpoint of the file index is due, by the seed."""
 
 
 class Answer(str, Enum):
@@ -104,7 +107,12 @@ class World:
         self.trace = Trace()
         self.network = Process("network", 0)
         self.settings = _settings(
-            scenario.profile, scenario.early, scenario.lease_s, scenario.collect_above, scenario.page_keys
+            scenario.profile,
+            scenario.early,
+            scenario.lease_s,
+            scenario.collect_above,
+            scenario.page_keys,
+            CHECKPOINTS_EVERY[scenario.seed % len(CHECKPOINTS_EVERY)],
         )
         self.location = StorageLocation(self.server.uri)
         self.properties = _PROPERTIES
@@ -285,13 +293,16 @@ _PROPERTIES = TableProperties.new(
 
 
 @lru_cache(maxsize=256)
-def _settings(profile: Literal["strict", "hudi"], early: bool, lease_s: float, collect_above: int, page_keys: int) -> Settings:
+def _settings(
+    profile: Literal["strict", "hudi"], early: bool, lease_s: float, collect_above: int, page_keys: int, every_commits: int
+) -> Settings:
     return Settings(
         concurrency=ConcurrencySettings(profile=profile, early_conflict_detection=early),
         lock=LockSettings(wait_s=max(8.0, lease_s / 2), lease_s=lease_s, renew_s=lease_s / 4, poll_s=0.1),
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
         retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
         decisions=DecisionSettings(slot_attempts=20, collect_above=collect_above),
+        checkpoint=CheckpointSettings(every_commits=every_commits),
         listing=ListingSettings(at_once=page_keys),
         write=WriteSettings(bloom_entries=1, compression="none", missing_columns="keep"),
     )

@@ -7,8 +7,9 @@ an archived instant that a listing of the timeline no longer shows is in the arc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,6 +65,27 @@ def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:
             if look + 1 == LOOKS:
                 raise
     raise AssertionError("the last look returns or raises")
+
+
+def archive_names(storage: Storage) -> list[str]:
+    """The names of the archive's files. One listing."""
+    return [key.rpartition("/")[2] for key, _, _ in _ranges(storage)]
+
+
+def instants_in(storage: Storage, name: str) -> frozenset[str]:
+    """The requested times of the completed writes in one file of the archive.
+
+    `StorageError` if it is not there any more, `CorruptTableError` if it cannot be read.
+    """
+    table = _rows(storage, f"{layout.HISTORY}/{name}", ["instantTime", "action"])
+    times, actions = (table.column(column).to_pylist() for column in table.column_names)
+    return frozenset(str(time) for time, action in zip(times, actions, strict=True) if action in WRITES)
+
+
+def writes_in(storage: Storage, name: str, wanted: Collection[str]) -> list[CompletedWrite]:
+    """Those of the wanted writes that one file of the archive has; errors as for `instants_in`."""
+    filters = [("instantTime", "in", sorted(wanted))]
+    return list(_writes(_rows(storage, f"{layout.HISTORY}/{name}", _COLUMNS, filters)))
 
 
 def archived_writes(
@@ -137,12 +159,21 @@ def _unreadable(key: str, error: Exception) -> CorruptTableError:
 
 
 def _find(storage: Storage, key: str, requested: str) -> CompletedWrite | None:
+    return next(_writes(_rows(storage, key, _COLUMNS, [("instantTime", "==", requested)])), None)
+
+
+def _writes(table: pa.Table) -> Iterator[CompletedWrite]:
+    for row in table.to_pylist():
+        if row["action"] in WRITES and row["metadata"]:
+            yield CompletedWrite(row["instantTime"], str(row["completionTime"] or ""), row["action"], bytes(row["metadata"]))
+
+
+def _rows(storage: Storage, key: str, columns: list[str], filters: list[tuple[str, str, Any]] | None = None) -> pa.Table:
     with storage.open_input(key) as source:
         try:
-            rows = pq.read_table(source, columns=_COLUMNS, filters=[("instantTime", "==", requested)]).to_pylist()
-            for row in rows:
-                if row["action"] in WRITES and row["metadata"]:
-                    return CompletedWrite(requested, str(row["completionTime"] or ""), row["action"], bytes(row["metadata"]))
+            found = pq.read_table(source, columns=columns, filters=filters)
+            if found.column_names != columns:
+                raise KeyError(*set(columns).difference(found.column_names))
+            return found
         except (pa.ArrowException, OSError, KeyError, TypeError) as error:
             raise _unreadable(key, error) from error
-    return None

@@ -66,6 +66,8 @@ class WriteStat:
     total_log_size_compacted: int | None = 0
     temp_path: str | None = None
     num_updates: int | None = 0
+    recorded: str | None = field(default=None, compare=False)
+    """What the task knows of the file's rows, on its way to the commit (`file_index/recorded.py`); not among Hudi's fields."""
 
     @property
     def group(self) -> FileGroupId:
@@ -85,7 +87,7 @@ _AVRO_NAMES = (
     "totalLogReadTimeMs", "totalLogSizeCompacted", "tempPath", "numUpdates",
 )  # fmt: skip
 _RUNTIME_NAMES = ("totalScanTime", "totalCreateTime", "totalUpsertTime")
-_field_values = attrgetter(*WriteStat.__dataclass_fields__)
+_field_values = attrgetter(*(name for name in WriteStat.__dataclass_fields__ if name != "recorded"))
 
 
 @dataclass(frozen=True)

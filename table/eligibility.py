@@ -90,6 +90,10 @@ def why_files_misfit(properties: TableProperties, snapshot: Snapshot) -> Refusal
     what kind, or they are not the buckets that the table is said to have."""
     index = properties.bucket_index
     if index is None:
+        # One partition tells, unless its few file ids look like buckets by chance.
+        sample = snapshot.in_partition(snapshot.partitions[0]) if snapshot.partitions else ()
+        if not look_like_buckets(file.file_id for file in sample):
+            return None
         return _UNKNOWN_BUCKETS if look_like_buckets(file.file_id for file in snapshot.files) else None
     seen: set[FileGroupId] = set()
     for file in snapshot.files:

@@ -25,6 +25,7 @@ DATA_LOCKS = f"{LAKELOCK}/data_locks"
 DECISIONS = f"{LAKELOCK}/decisions"
 DECISIONS_BOUNDARY = f"{LAKELOCK}/decisions.boundary"
 CLAIMS = f"{LAKELOCK}/claims"
+CHECKPOINTS = f"{LAKELOCK}/checkpoints"
 LOCK_IDENTITY = f"{LAKELOCK}/lock.json"
 PROBES = f"{LAKELOCK}/probe"
 AUDIT = f"{LAKELOCK}/audit"
@@ -33,6 +34,7 @@ HUDI_BUCKETS = f"{HOODIE}/.bucket_index"
 PARTITION_METADATA = f"{HOODIE}_partition_metadata"
 
 DECISION_DIGITS = 20
+CHECKPOINT_DIGITS = 20
 
 
 class FileGroupId(NamedTuple):
@@ -93,6 +95,17 @@ def decision_number(key: str) -> int:
         hint = f"move it out of {DECISIONS}: lakelock makes no such file"
         raise CorruptTableError(f"{key} is not a decision", hint=hint, file=key)
     return int(name)
+
+
+def checkpoint(number: int) -> str:
+    """The key of checkpoint `number` of the file index; key order is number order."""
+    return f"{CHECKPOINTS}/{number:0{CHECKPOINT_DIGITS}}"
+
+
+def checkpoint_number(key: str) -> int | None:
+    """The number in a checkpoint's key, None for anything else under that folder."""
+    name = key.rpartition("/")[2]
+    return int(name) if len(name) == CHECKPOINT_DIGITS and name.isascii() and name.isdigit() else None
 
 
 def probe(name: str) -> str:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError
@@ -16,6 +16,7 @@ from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.file_index.statistics import UNKNOWN, FileStatistics
 from lakelock.table.instants import Action, Instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.timeline import Timeline
@@ -57,11 +58,51 @@ class DataFile(NamedTuple):
         return FileGroupId(self.partition, self.file_id)
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The newest visible slice of every file group that is not replaced, in order of partition and file id."""
+class Slices(Protocol):
+    """Where a snapshot has its files from: they may be read partition by partition, as they are asked for."""
 
-    files: tuple[DataFile, ...]
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that have files, in order."""
+        ...
+
+    def in_partition(self, partition: str) -> tuple[DataFile, ...]:
+        """The files of one partition, in order of their file ids."""
+        ...
+
+    def statistics(self, file: DataFile) -> FileStatistics:
+        """What is known of a file's rows."""
+        ...
+
+    def preload(self) -> None:
+        """Get ready for every partition."""
+        ...
+
+
+class Snapshot:
+    """The newest visible slice of every file group that is not replaced, in order of partition and file id.
+
+    `in_partition`, `group` and `stats_of` read what is known of one partition; `files` reads all.
+    """
+
+    def __init__(self, files: Iterable[DataFile] = (), *, slices: Slices | None = None) -> None:
+        self.slices: Slices = _Listed(tuple(files)) if slices is None else slices
+        self._by_file_id: dict[str, Mapping[str, DataFile]] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return self.files == other.files if isinstance(other, Snapshot) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.files)
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.files!r})"
+
+    @cached_property
+    def files(self) -> tuple[DataFile, ...]:
+        """Every file of the table: for whoever needs but some partitions, `in_partition` reads less."""
+        self.slices.preload()
+        return tuple(file for partition in self.slices.partitions for file in self.slices.in_partition(partition))
 
     @classmethod
     def of(
@@ -96,28 +137,50 @@ class Snapshot:
                 raise CorruptTableError(f"{file.key} is empty but its commit is completed", hint=_TORN, file=file.key)
         return cls(tuple(sorted(kept)))
 
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The paths of the partitions that have files, in order."""
+        return self.slices.partitions
+
+    def in_partition(self, partition: str) -> tuple[DataFile, ...]:
+        return self.slices.in_partition(partition)
+
+    def group(self, group: FileGroupId) -> DataFile | None:
+        """The newest slice of a file group, None when the table does not have the group."""
+        if group.partition not in self._by_file_id:
+            self._by_file_id[group.partition] = {file.file_id: file for file in self.in_partition(group.partition)}
+        return self._by_file_id[group.partition].get(group.file_id)
+
+    def stats_of(self, file: DataFile) -> FileStatistics:
+        """What the writer of a file of this snapshot recorded of its rows: key range, ranges of columns. No request."""
+        return self.slices.statistics(file)
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """Files that are all there, of whose rows nothing is known."""
+
+    files: tuple[DataFile, ...]
+
     @cached_property
     def _by_partition(self) -> Mapping[str, tuple[DataFile, ...]]:
         found: defaultdict[str, list[DataFile]] = defaultdict(list)
         for file in self.files:
             found[file.partition].append(file)
-        return {partition: tuple(files) for partition, files in found.items()}
-
-    @cached_property
-    def _by_group(self) -> Mapping[FileGroupId, DataFile]:
-        return {file.group: file for file in self.files}
+        return {partition: tuple(found[partition]) for partition in sorted(found)}
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """The paths of the partitions that have files, in order."""
         return tuple(self._by_partition)
 
     def in_partition(self, partition: str) -> tuple[DataFile, ...]:
         return self._by_partition.get(partition, ())
 
-    def group(self, group: FileGroupId) -> DataFile | None:
-        """The newest slice of a file group, None when the table does not have the group."""
-        return self._by_group.get(group)
+    def statistics(self, file: DataFile) -> FileStatistics:
+        return UNKNOWN
+
+    def preload(self) -> None:
+        """They are there."""
 
 
 _TORN = "restore the file from a backup, or roll its commit back with Hudi's own tools"

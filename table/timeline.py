@@ -22,6 +22,7 @@ class Timeline:
     """The active instants, one for each requested time and action, in its most advanced state, in order of request.
 
     `until`, when set, hides everything requested later (a look at the past); `first_active` stays that of the whole.
+    `archive`: names of the archive's files in the same listing, each of which was there when it was made.
     `has_archive`: there may be instants that are older than all of these.
     """
 
@@ -29,6 +30,7 @@ class Timeline:
     first_active: str
     until: str | None = None
     has_archive: bool = True
+    archive: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, instants: Iterable[Instant], *, archived: bool = True) -> Timeline:
@@ -61,9 +63,13 @@ class Timeline:
         return _shown(tuple((file.key, file.size_bytes == 0) for file in files))
 
     def completed_by(self, completion: str) -> Timeline:
-        """The timeline without what completed later."""
-        seen = tuple(i for i in self.instants if not i.is_completed or (i.completion or i.requested) <= completion)
-        return replace(self, instants=seen)
+        """The timeline as it was then: what completed later was still pending."""
+
+        def then(instant: Instant) -> Instant:
+            seen = not instant.is_completed or (instant.completion or instant.requested) <= completion
+            return instant if seen else replace(instant, state=State.INFLIGHT, completion=None)
+
+        return replace(self, instants=tuple(then(instant) for instant in self.instants))
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
@@ -154,11 +160,13 @@ class Timeline:
 @lru_cache(maxsize=8)  # most listings show what the one before them showed
 def _shown(files: tuple[tuple[str, bool], ...]) -> Timeline:
     """The timeline that files show by their keys, and by being empty or not."""
-    instants, archived = [], False
+    instants, archived, archive = [], False, []
     for key, is_empty in files:
         instant = _instant_at(key)
         if instant is None:
             archived = archived or key.startswith(_HISTORY)
+            if key.startswith(_HISTORY) and key.endswith(".parquet"):
+                archive.append(key[len(_HISTORY) :])
             continue
         if is_empty and instant.is_completed and instant.is_write:
             raise CorruptTableError(
@@ -167,7 +175,7 @@ def _shown(files: tuple[tuple[str, bool], ...]) -> Timeline:
                 file=key,
             )
         instants.append(instant)
-    return Timeline.of(instants, archived=archived)
+    return replace(Timeline.of(instants, archived=archived), archive=tuple(archive))
 
 
 @lru_cache(maxsize=16_384)

@@ -4,6 +4,7 @@ from lakelock.settings.optimize import OptimizeSettings
 from lakelock.settings.resolver import Settings
 from lakelock.settings.sections import (
     SECTIONS,
+    CheckpointSettings,
     ConcurrencySettings,
     DecisionSettings,
     HeartbeatSettings,
@@ -11,12 +12,14 @@ from lakelock.settings.sections import (
     LockSettings,
     MissingColumns,
     RetrySettings,
+    StatisticsSettings,
     WriteSettings,
     settings_reference,
 )
 from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 
 __all__ = [
+    "CheckpointSettings",
     "ArchiveSettings",
     "CleanSettings",
     "ConcurrencySettings",
@@ -29,6 +32,7 @@ __all__ = [
     "RetrySettings",
     "SECTIONS",
     "Settings",
+    "StatisticsSettings",
     "UpkeepSettings",
     "WriteSettings",
     "settings_reference",

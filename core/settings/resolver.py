@@ -21,12 +21,14 @@ from lakelock.settings.redis import RedisSettings
 from lakelock.settings.secrets import masked
 from lakelock.settings.sections import (
     SECTIONS,
+    CheckpointSettings,
     ConcurrencySettings,
     DecisionSettings,
     HeartbeatSettings,
     ListingSettings,
     LockSettings,
     RetrySettings,
+    StatisticsSettings,
     WriteSettings,
     settings_reference,
 )
@@ -70,6 +72,8 @@ class Settings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     data_locks: DataLockSettings = field(default_factory=DataLockSettings)
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     listing: ListingSettings = field(default_factory=ListingSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
     clean: CleanSettings = field(default_factory=CleanSettings)

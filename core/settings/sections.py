@@ -139,6 +139,33 @@ class DecisionSettings(Section):
 
 
 @dataclass(frozen=True)
+class CheckpointSettings(Section):
+    """Checkpoints of the file index, from which a process learns the table's files without reading its history."""
+
+    section: ClassVar[str] = "checkpoint"
+    every_commits: int = setting(
+        25,
+        "A checkpoint is written after this many commits, outside the lock; 0 writes and reads none: files are listed instead",
+        unit="commits",
+        at_least=0,
+        at_most=10_000,
+    )
+
+
+@dataclass(frozen=True)
+class StatisticsSettings(Section):
+    """What a write records of its files, so that reads can leave files out without opening them."""
+
+    section: ClassVar[str] = "statistics"
+    columns: int = setting(
+        16,
+        "The ranges of this many columns, the first that are not nested, are recorded with each file",
+        at_least=0,
+        at_most=1_000,
+    )
+
+
+@dataclass(frozen=True)
 class ListingSettings(Section):
     """Requests to storage."""
 
@@ -210,6 +237,8 @@ SECTIONS: tuple[type[Section], ...] = (
     RetrySettings,
     DataLockSettings,
     DecisionSettings,
+    CheckpointSettings,
+    StatisticsSettings,
     ListingSettings,
     WriteSettings,
     CleanSettings,

@@ -118,7 +118,12 @@ class CommitSummary:
         overwrites = metadata.operation in OVERWRITES
         files = (DataFile.parse(s.path, s.file_size_bytes or 0) for s in stats if s.path is not None)
         return cls(
-            party=Party(instant, extra.get(keys.OPERATION) or metadata.operation or "write", _writer_of(extra), completion),
+            party=Party(
+                instant,
+                extra.get(keys.OPERATION) or metadata.operation or "write",
+                writer_of(extra.get(keys.WRITER, "")),
+                completion,
+            ),
             decision=decision,
             number=_number_of(extra),
             is_foreign=keys.DECISION not in extra,
@@ -147,9 +152,10 @@ class CommitSummary:
         )
 
 
-def _writer_of(extra: Mapping[str, str]) -> WriterIdentity | None:
+def writer_of(text: str) -> WriterIdentity | None:
+    """The writer that a commit names as JSON, None if it names none."""
     try:
-        return WriterIdentity.from_dict(JsonObject.parse(extra[keys.WRITER]).fields)
+        return WriterIdentity.from_dict(JsonObject.parse(text).fields)
     except (KeyError, ValueError):
         return None
 

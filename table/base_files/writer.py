@@ -7,7 +7,7 @@ only where values repeat save a quarter of the CPU; statistics are left out for 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
@@ -64,6 +64,8 @@ class Written:
 
     rows: int
     keys: KeyRange | None
+    metadata: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
+    """Parquet's own, with the statistics of each row group."""
 
 
 class BaseFileWriter:
@@ -76,6 +78,7 @@ class BaseFileWriter:
         self.stamp = stamp
         self._output, self._schema, self._settings = output, schema, settings
         self._parquet: pq.ParquetWriter | None = None
+        self._metadata: list[pq.FileMetaData] = []
         self._pending: list[pa.Table] = []
         self._pending_rows = self._pending_bytes = self._rows = 0
         self._keys: list[pa.Array] = []
@@ -129,7 +132,7 @@ class BaseFileWriter:
         writer = self._parquet or self._open(pa.Table.from_batches([], self._buffered))
         writer.add_key_value_metadata(self._footer())
         writer.close()
-        return Written(self._rows, self._range)
+        return Written(self._rows, self._range, self._metadata[-1])
 
     def _note(self, keys: pa.ChunkedArray) -> None:
         """Remember keys for the footer; in long arrays, over which hashing is fastest."""
@@ -171,6 +174,7 @@ class BaseFileWriter:
             compression=codec,
             compression_level=self._settings.compression_level if codec in ("zstd", "gzip") else None,
             write_statistics=[COMMIT_TIME, RECORD_KEY, *self._schema.names],
+            metadata_collector=self._metadata,
         )
         return self._parquet
 

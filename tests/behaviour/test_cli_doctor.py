@@ -32,7 +32,7 @@ class TestDoctor:
         assert "1 commits in the timeline" in ended.out
         names = dict.fromkeys(check["name"] for check in run("doctor", path, "--json").json["checks"])
         assert [*names] == [
-            "settings", "table", "storage", "clock", "lock", "writers", "decisions", "contents", "packages", "spark",
+            "settings", "table", "storage", "clock", "lock", "writers", "decisions", "contents", "index", "packages", "spark",
         ]  # fmt: skip
 
     def test_it_leaves_nothing_behind(self, storage: LocalStorage, path: str) -> None:
@@ -139,7 +139,9 @@ class TestDoctor:
     def test_one_broken_thing_does_not_hide_the_others(self) -> None:
         broken = FaultyStorage(self._table(), [Rule(op="list", nth=None, fault=Fault.FAIL)])
         checks = self._examined(broken)
-        assert {check.name for check in checks if check.status == "failed"} == {"clock", "writers", "decisions", "contents"}
+        assert {check.name for check in checks if check.status == "failed"} == {
+            "clock", "writers", "decisions", "contents", "index",
+        }  # fmt: skip
         assert {check.name for check in checks} >= {"settings", "table", "storage", "lock", "packages"}
 
     @pytest.mark.parametrize(("skew_ms", "word"), [(3_600_000, "ahead of"), (-3_600_000, "behind")])

@@ -30,6 +30,7 @@ from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, PagedSto
 
 IN_2030_MS = 1_900_000_000_000
 LIMIT = 24
+OF_A_TASK = 3  # inflight, marker, metadata of the partition
 
 
 def counted_insert(storage: CountingStorage, coordinator, file_id: str) -> int:
@@ -37,9 +38,12 @@ def counted_insert(storage: CountingStorage, coordinator, file_id: str) -> int:
     coordinator.table.runtime.sleep(1)
     storage.reset()
     with coordinator.begin("INSERT") as tx:
-        tx.commit([put_file(tx, storage, "month=1", file_id)])
-    # `put_file` lists the table's files, which an insert never does; a task writes the partition's metadata, which it does not.
-    return storage.total - 1 + 1
+        before = storage.total
+        stat = put_file(tx, storage, "month=1", file_id)
+        written = storage.total - before
+        tx.commit([stat])
+    # `put_file` asks for a snapshot, which an insert never does. A task marks the file and writes the partition's metadata.
+    return storage.total - written + OF_A_TASK
 
 
 def test_a_transaction_that_writes_one_file_needs_the_same_few_requests_at_10_and_at_200_earlier_commits():
@@ -203,10 +207,14 @@ class Lanes(ManualRuntime):
         return found
 
 
+LISTS_FILES = Settings.resolve({"checkpoint.every_commits": 0}).settings
+"""Without the file index."""
+
+
 def test_a_first_look_at_the_table_reads_replacecommits_in_parallel():
     storage = CountingStorage(memory_table())
     runtime = Lanes(storage)
-    coordinator = writer(storage, Settings(), runtime=runtime)
+    coordinator = writer(storage, LISTS_FILES, runtime=runtime)
     for number in range(5):
         with coordinator.begin("INSERT_OVERWRITE") as tx:
             tx.commit([put_file(tx, storage, "month=1", f"f{number}")], replaced={})
@@ -220,15 +228,15 @@ def test_a_first_look_at_the_table_reads_replacecommits_in_parallel():
 def test_the_first_batch_of_a_new_stream_reads_what_was_applied_in_rounds_that_double():
     storage = CountingStorage(memory_table())
     runtime = Lanes(storage)
-    coordinator = writer(storage, Settings(), runtime=runtime)
+    coordinator = writer(storage, LISTS_FILES, runtime=runtime)
     for number in range(40):
         insert(coordinator, storage, "month=1", f"f{number}", application=AppTransaction("old" if number == 3 else "s", number))
-    fresh = writer(storage, Settings(), runtime=runtime)
+    fresh = writer(storage, LISTS_FILES, runtime=runtime)
     runtime.rounds.clear()
     assert fresh.applied_by(AppTransaction("new", 0)) is None
     assert runtime.rounds == [1, 2, 4, 8, 16, 9]
     runtime.rounds.clear()
-    fresh = writer(storage, Settings(), runtime=runtime)
+    fresh = writer(storage, LISTS_FILES, runtime=runtime)
     assert fresh.applied_by(AppTransaction("s", 39)) is not None and runtime.rounds == [1]
     storage.reset()
     assert fresh.applied_by(AppTransaction("old", 3)) is not None and fresh.applied_by(AppTransaction("old", 3)) is not None

@@ -154,4 +154,12 @@ BUGS_OF_COMMITS = (
         "pass\n",
         seed=7,
     ),
+    Planted(
+        "checkpoint of all that is older",
+        "a checkpoint counts as covering every commit of an earlier instant than its newest, also one that completed late",
+        "occ.file_index.effects:Effects.after",
+        "if not coverage.covers(instant.requested)]",
+        'if instant.requested > max(coverage.instants, default="")]',
+        seed=5,
+    ),
 )

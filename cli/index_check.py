@@ -1,0 +1,55 @@
+"""What `lakelock doctor` says about the file index: it names the files that a listing shows, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lakelock.cli.doctor_context import Check, DoctorContext
+from lakelock.occ.decisions import DecisionLog
+from lakelock.occ.file_index.index import FileIndex
+from lakelock.table import layout
+from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.timeline import read_timeline
+
+SHOWN = 5
+
+
+def check_index(context: DoctorContext) -> Iterator[Check]:
+    """The newest checkpoint and the commits after it, compared with a listing of all files."""
+    problems: list[str] = []
+    storage = context.storage
+    index = FileIndex(storage, context.runtime, context.settings, DecisionLog(storage), problems.append)
+    timeline = read_timeline(storage)
+    state = index.state_at(timeline)
+    for problem in problems:
+        yield Check("index", "warning", problem, "nothing is to be done: the next checkpoint replaces it")
+    if state is None:
+        found = "off: checkpoint.every_commits is 0" if not index.is_on else "no checkpoint yet"
+        yield Check("index", "ok", f"{found}; the files are listed")
+        return
+    told = Snapshot(slices=state).files
+    there = {item.key: item.size_bytes for item in storage.list("")}
+    gone = [file.key for file in told if there.get(file.key) != file.size_bytes]
+    # The commit of whoever committed since the timeline was listed is newer than all of it.
+    named = {file.key for file in told}
+    newest = {file.group: file.instant for file in told}
+    strays = []
+    for key in there:
+        file = DataFile.parse(key)
+        if file is None or key in named or not timeline.is_visible(file.instant) or state.is_replaced(file.group):
+            continue
+        if file.instant >= newest.get(file.group, file.instant):
+            strays.append(key)
+    if gone:
+        hint = f"if these files are not needed, remove {layout.CHECKPOINTS}: a checkpoint is made anew from the commits"
+        yield Check("index", "failed", f"{len(gone)} of {len(told)} files are not there as named: {_some(gone)}", hint)
+    if strays:
+        hint = f"late attempts of tasks left them; lakelock markers reap {context.path} removes those that are announced"
+        yield Check("index", "warning", f"no commit names {len(strays)} files that other readers show: {_some(strays)}", hint)
+    if not gone and not strays:
+        after = f"{len(state.effects)} commits after a checkpoint" if state.base.coverage.instants else "no checkpoint yet"
+        yield Check("index", "ok", f"the commits and a listing agree on {len(told)} files; {after}")
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(sorted(keys)[:SHOWN])
