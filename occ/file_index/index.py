@@ -2,7 +2,7 @@
 
 A reader has listed the timeline first. It then takes the newest checkpoint that covers nothing but what that timeline shows,
 and adds the commits that the checkpoint does not cover, from the timeline and from files of the archive that are new since.
-Where that is not possible the files are listed, as readers without an index do: `docs/adr/0012-a-file-index.md`.
+Where that is not possible the files are listed, as readers without an index do: `docs/adr/0016-a-file-index.md`.
 """
 
 from __future__ import annotations

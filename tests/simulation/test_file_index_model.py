@@ -1,4 +1,4 @@
-"""The claim of docs/adr/0012-a-file-index.md: every interleaving is right, and none of its rules can be left out."""
+"""The claim of docs/adr/0016-a-file-index.md: every interleaving is right, and none of its rules can be left out."""
 
 from __future__ import annotations
 
