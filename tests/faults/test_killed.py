@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lakelock.occ.steps import Step
+from lakelock.storage.local import LocalStorage
+from lakelock.table.timeline import read_timeline
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import (
     BEFORE,
@@ -14,6 +18,7 @@ from tests.faults.world import (
     PERSISTENT,
     UPSERT,
     ArrowWriter,
+    Row,
     check_settled,
     let_heartbeats_run_out,
     next_writer,
@@ -33,11 +38,21 @@ ROLLBACK_STEPS = [
 ]  # fmt: skip
 COLLECT_STEPS = ["boundary-raised", "collected"]
 FINISH_STEPS = ["given-up", "finished-for-another"]
+UPKEEP_STEPS = [
+    "clean-planned", "clean-deleted", "clean-completed", "history-written", "history-shown", "archived",
+]  # fmt: skip
+SAVEPOINT_STEPS = ["savepoint-shown", "savepoint-taken"]
+
+# Of the versions of a row only the newest two stay.
+TIDY: dict[str, object] = {
+    **PATIENT, "clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 1, "clean.readers_s": 0,
+    "archive.min_commits": 2, "archive.max_commits": 2, "archive.min_age_s": 0,
+}  # fmt: skip
 
 
 def test_every_named_step_has_a_process_that_is_killed_there():
-    tested = {name.partition(":")[0] for name in (*COMMIT_STEPS, *ROLLBACK_STEPS, *COLLECT_STEPS, *FINISH_STEPS)}
-    assert tested == {step.value for step in Step}
+    steps = (*COMMIT_STEPS, *ROLLBACK_STEPS, *COLLECT_STEPS, *FINISH_STEPS, *UPKEEP_STEPS, *SAVEPOINT_STEPS)
+    assert {name.partition(":")[0] for name in steps} == {step.value for step in Step}
 
 
 @pytest.mark.parametrize(("step", "decided"), COMMIT_STEPS.items())
@@ -113,3 +128,38 @@ def test_five_writers_killed_one_after_another_do_not_keep_the_sixth_from_its_wo
         let_heartbeats_run_out(path)
     open_engine(path, PERSISTENT).upsert(rows(UPSERT))
     check_settled(path, DONE)
+
+
+def rewritten_often(path: str) -> list[Row]:
+    """One row is written five times more; the rows at the end."""
+    for value in range(100, 105):
+        open_engine(path, PERSISTENT).upsert(rows([["a", value, "1"]]))
+    return sorted([("a", 104, "1"), *BEFORE[1:]])
+
+
+@pytest.mark.parametrize("step", UPKEEP_STEPS)
+def test_upkeep_that_is_killed_at_a_step_changes_no_row_and_the_next_run_goes_on(path, step):
+    after = rewritten_often(path)
+    with ArrowWriter(path, "upkeep", None, options=TIDY, crash_at=step) as victim:
+        assert victim.died()
+    assert read_by_all(path) == after
+    open_engine(path, TIDY, "next").coordinator.upkeep()
+    timeline = read_timeline(LocalStorage(path))
+    assert timeline.cleanings and all(clean.is_completed for clean in timeline.cleanings) and len(timeline.commits) == 2
+    assert len(list(Path(path).glob("month=1/*.parquet"))) == 2
+    check_settled(path, after)
+
+
+@pytest.mark.parametrize("step", SAVEPOINT_STEPS)
+def test_a_savepoint_whose_writer_is_killed_is_whole_or_not_there_at_all(path, step):
+    with ArrowWriter(path, "savepoint", "kept", options=TIDY, crash_at=step) as victim:
+        assert victim.died()
+    after = rewritten_often(path)
+    let_heartbeats_run_out(path)
+    coordinator = open_engine(path, TIDY, "next").coordinator
+    coordinator.upkeep()
+    kept = [point.name for point in coordinator.savepoints()]
+    assert kept == (["kept"] if step == "savepoint-taken" else [])
+    for point in coordinator.savepoints():
+        assert all(Path(path, file.key).exists() for file in coordinator.snapshot(point.instant).files)
+    assert read_by_all(path) == after

@@ -45,6 +45,12 @@ def perform(engine: ArrowEngine, operation: str, argument: object) -> Committed 
     if operation == "collect":
         engine.coordinator.collect()
         return None
+    if operation == "upkeep":
+        engine.coordinator.upkeep()
+        return None
+    if operation == "savepoint":
+        engine.coordinator.savepoint(str(argument))
+        return None
     write = getattr(engine, operation)
     return write(rows(argument))  # type: ignore[arg-type]
 
