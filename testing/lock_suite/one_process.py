@@ -42,7 +42,7 @@ class OneProcessPromises(Promises):
     """Exclusion, tokens, leases, breaking and closing between the writers of one process."""
 
     def test_one_holds_the_lock_and_the_other_is_told_who(self, arena: Arena) -> None:
-        first, second = arena.writer("stream"), arena.writer("backfill")
+        first, second = arena.writer("stream", lease_s=15), arena.writer("backfill", lease_s=15)
         lease = take(first)
         began_s = arena.runtime.monotonic_s()
         with pytest.raises(LockTimeout, match="stream") as refused:
@@ -149,7 +149,7 @@ class OneProcessPromises(Promises):
         take(third)
 
     def test_a_released_lease_says_so_and_cannot_be_renewed(self, arena: Arena) -> None:
-        provider = arena.writer("one")
+        provider = arena.writer("one", lease_s=15)
         lease = take(provider)
         provider.release(lease)
         assert lease.lost is not None and lease.lost.reason == "released"
@@ -177,7 +177,7 @@ class OneProcessPromises(Promises):
         assert EventKind.LEASE_LOST not in arena.kinds()
 
     def test_inspect_shows_holder_and_token(self, arena: Arena) -> None:
-        provider, other = arena.writer("one"), arena.writer("other")
+        provider, other = arena.writer("one", lease_s=15), arena.writer("other", lease_s=15)
         assert other.inspect().holder is None
         lease = take(provider)
         state = other.inspect()
