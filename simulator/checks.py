@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakelock.markers.claims import Claim
 from lakelock.occ.conflicts.footprint import RESTORED
 from lakelock.occ.decisions import Decision, Resolution, resolve
 from lakelock.simulator.operations import Operation, State, state_of
@@ -27,6 +28,7 @@ TAG = "lakelock.tag"
 FOREIGN_TAG = "simulator.operation"
 _DECISION = layout.DECISIONS + "/"
 _TIMELINE = layout.TIMELINE + "/"
+_CLAIM = layout.CLAIMS + "/"
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Checker:
         self._commits: list[tuple[str, CommitMetadata]] = []
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
+        self.claims_lost = False
+        """Whether a sweep has removed the claim that followed a dead one: one request lies between look and deletion."""
         self.strays: dict[str, bool] = {}
         """Files of stragglers that exist now, and whether their rows show beside those of the commit."""
         self.straggled = 0
@@ -120,6 +124,10 @@ class Checker:
             number = layout.decision_number(key)
             if number > self.boundary:
                 self.fail("a decision is deleted only below the boundary", f"{process} deletes {number}, not covered")
+        elif key.startswith(_CLAIM):
+            claim = Claim.from_bytes(self._server.objects[key].data)
+            owner = self._owners.get(claim.instant) if claim is not None and claim.instant not in self._ended else None
+            self.claims_lost = self.claims_lost or owner not in (None, process)
 
     def rows(self, key: str) -> tuple[Row, ...]:
         """The rows of a data file."""

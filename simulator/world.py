@@ -165,7 +165,7 @@ class World:
                 self.trace.rejected.add(event.instant)
         elif event.kind is EventKind.CONFLICT and self._keeps_claims and event.operation not in SERVICES:
             other = str(event.facts["other"])
-            if other.startswith(tuple(SERVICES)):
+            if other.startswith(tuple(SERVICES)) and not self.checker.claims_lost:
                 detail = f"{event.operation} {event.instant} has written, and loses to {other}"
                 self.checker.fail("no write loses to upkeep", detail)
         elif event.kind is EventKind.ALERT:
