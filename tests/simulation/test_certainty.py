@@ -18,6 +18,7 @@ UNMET = {
     (Certainty.UNTRIED, News.FOUND),
     (Certainty.DOUBTED, News.SENDS),
     (Certainty.DOUBTED, News.HEARS_NOTHING),
+    (Certainty.DOUBTED, News.COLLECTED),
     (Certainty.DECIDED, News.REJECTED),
 }
 """What needs several faults in one commit, or a foreign rollback between decision and publication: these seeds lack it."""
