@@ -51,8 +51,8 @@ LONGEST_RUN_S = 3_000.0
 REPLAYS = 8
 CHECKPOINTS_EVERY = (1, 2, 3, 5, 25)
 """After how many commits a checkpoint of the file index is due, by the seed."""
-WITHOUT_INDEX = 8
-"""One seed in so many has no file index: then snapshots follow the names of the files, as those of other readers do."""
+WITHOUT_INDEX = 7
+"""One seed in so many has no file index (not a power of two, which would meet some families only): then snapshots follow the names of the files, as those of other readers do."""
 
 
 class Answer(str, Enum):
@@ -295,7 +295,7 @@ _PROPERTIES = TableProperties.new(
 
 
 def _checkpoints_every(seed: int) -> int:
-    return 0 if seed % WITHOUT_INDEX == WITHOUT_INDEX - 1 else CHECKPOINTS_EVERY[seed % len(CHECKPOINTS_EVERY)]
+    return 0 if seed % WITHOUT_INDEX == 4 else CHECKPOINTS_EVERY[seed % len(CHECKPOINTS_EVERY)]
 
 
 @lru_cache(maxsize=256)
