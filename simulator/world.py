@@ -52,7 +52,8 @@ REPLAYS = 8
 CHECKPOINTS_EVERY = (1, 2, 3, 5, 25)
 """After how many commits a checkpoint of the file index is due, by the seed."""
 WITHOUT_INDEX = 7
-"""One seed in so many has no file index (not a power of two, which would meet some families only): then snapshots follow the names of the files, as those of other readers do."""
+"""One seed in so many has no file index: its snapshots follow the names of the files, as those of other readers do. Families
+are chosen by powers of two, so each of them has such seeds."""
 
 
 class Answer(str, Enum):
