@@ -51,7 +51,7 @@ LONGEST_RUN_S = 3_000.0
 REPLAYS = 8
 CHECKPOINTS_EVERY = (1, 2, 3, 5, 25)
 """After how many commits a checkpoint of the file index is due, by the seed."""
-WITHOUT_INDEX = 7
+WITHOUT_INDEX = 13
 """One seed in so many has no file index: its snapshots follow the names of the files, as those of other readers do. Families
 are chosen by powers of two, so each of them has such seeds."""
 
@@ -296,7 +296,7 @@ _PROPERTIES = TableProperties.new(
 
 
 def _checkpoints_every(seed: int) -> int:
-    return 0 if seed % WITHOUT_INDEX == 4 else CHECKPOINTS_EVERY[seed % len(CHECKPOINTS_EVERY)]
+    return 0 if seed % WITHOUT_INDEX == 5 else CHECKPOINTS_EVERY[seed % len(CHECKPOINTS_EVERY)]
 
 
 @lru_cache(maxsize=256)
