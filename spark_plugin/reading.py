@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from lakelock.spark_plugin.lost_spark import require_running
 from lakelock.spark_plugin.scans import by_name
 from lakelock.spark_plugin.scans.relation import Partitioned, relation_over
 from lakelock.table.file_index.statistics import Value
@@ -31,6 +32,7 @@ def read_files(
     Where a folder does not tell the value of a column for certain (null and the empty text share one), that column comes
     from the files, in a part of the frame of its own; a frame of several parts has no column `_metadata`.
     """
+    require_running(spark)  # building the frame asks the JVM only, which answers after the session was stopped, too
     if not files:
         return spark.createDataFrame([], schema)
     try:
