@@ -10,7 +10,7 @@ from lakelock.data_locks.operations import statement_of
 from lakelock.identity import WriterIdentity
 from lakelock.markers.liveness import judge_all
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.targets import Targets, resource_of_values, resources_of, within
+from lakelock.occ.locking.targets import Targets, resource_of_values, resources_of, within
 from lakelock.providers import Holder, LockState
 
 COMMIT, DATA = "commit", "data"

@@ -24,10 +24,10 @@ from lakelock.settings import Settings, WriteSettings
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files.bloom import BloomFilter
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.index import tag
-from lakelock.table.keyed import Keyed
+from lakelock.table.index.search import tag
 from lakelock.table.properties import TableProperties
-from lakelock.table.record_keys import record_keys
+from lakelock.table.rows.keyed import Keyed
+from lakelock.table.rows.record_keys import record_keys
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lakelock.cli.doctor_context import Check, DoctorContext
-from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.file_index.index import FileIndex
+from lakelock.occ.log.decisions import DecisionLog
 from lakelock.table import layout
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.timeline import read_timeline

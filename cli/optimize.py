@@ -12,7 +12,7 @@ import typer
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import plain, reporting
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.targets import resources_of, within
+from lakelock.occ.locking.targets import resources_of, within
 from lakelock.occ.upkeep.optimize import has_buckets, plan_joins
 from lakelock.occ.upkeep.restore import moment_of
 

@@ -64,7 +64,7 @@ def _print_failures(out: Output, failures: tuple[tuple[int, str], ...]) -> None:
 
 def _show_one(out: Output, seed: int, parquet: bool) -> int | None:
     from lakelock.simulator.run import run
-    from lakelock.simulator.swarm import scenario_of
+    from lakelock.simulator.scenarios.swarm import scenario_of
 
     result = run(scenario_of(seed, parquet=parquet), keep_events=True)
     values = {
@@ -107,7 +107,7 @@ def _explain(out: Output, seed: int, folder: Path, parquet: bool) -> None:
     from lakelock.simulator.minimise import minimise
     from lakelock.simulator.picture import picture
     from lakelock.simulator.run import run
-    from lakelock.simulator.swarm import scenario_of
+    from lakelock.simulator.scenarios.swarm import scenario_of
 
     small = minimise(run(scenario_of(seed, parquet=parquet)))
     out.note(f"seed {seed}, made small in {small.runs} runs:")

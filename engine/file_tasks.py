@@ -25,14 +25,14 @@ from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.base_files.column_ranges import column_ranges
 from lakelock.table.base_files.writer import Written
-from lakelock.table.buckets import new_file_id
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
 from lakelock.table.file_index.recorded import recorded
 from lakelock.table.file_index.statistics import FileStatistics
-from lakelock.table.kernels import ARROW, Kernels, KeyedRows, StoredRows
-from lakelock.table.keyed import Keyed
-from lakelock.table.merge import Counts, DeleteMask
+from lakelock.table.index.buckets import new_file_id
 from lakelock.table.partitions import partition_metadata
+from lakelock.table.rows.kernels import ARROW, Kernels, KeyedRows, StoredRows
+from lakelock.table.rows.keyed import Keyed
+from lakelock.table.rows.merge import Counts, DeleteMask
 from lakelock.table.snapshot import DataFile
 
 SLOW_S = 0.5

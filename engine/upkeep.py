@@ -11,13 +11,13 @@ from lakelock.engine.file_tasks import move_rows, rewrite_group
 from lakelock.errors import InputError
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.targets import Targets, resources_of, within
+from lakelock.occ.locking.targets import Targets, resources_of, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.optimize import Join
 from lakelock.occ.upkeep.restore import Copy
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.kernels import Kernels
 from lakelock.table.partitions import partition_values
+from lakelock.table.rows.kernels import Kernels
 
 
 def chosen_partitions(coordinator: Coordinator, where: pc.Expression | None, partition: Targets) -> Callable[[str], bool]:

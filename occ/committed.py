@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lakelock.conflict import Conflict
-from lakelock.occ.decisions import Decision
-from lakelock.occ.lock_use import LockUse
+from lakelock.occ.locking.lock_use import LockUse
+from lakelock.occ.log.decisions import Decision
 from lakelock.table.commit_metadata import WriteStat
 
 

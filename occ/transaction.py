@@ -27,7 +27,7 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Claim, OwnClaims
+from lakelock.markers.claims import Claim
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.reconcile import files_to_delete
@@ -36,17 +36,18 @@ from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
 from lakelock.occ.commit import Commit
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts import footprint as keys
-from lakelock.occ.conflicts.early import claim_groups, early_conflict
+from lakelock.occ.conflicts.announced import AnnouncedGroups
+from lakelock.occ.conflicts.early import early_conflict
 from lakelock.occ.conflicts.footprint import AppTransaction, Footprint
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.foreign.overlaps import alarm
+from lakelock.occ.locking.targets import ensure_within
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
-from lakelock.occ.targets import ensure_within
-from lakelock.occ.upkeep.run import upkeep_when_due
+from lakelock.occ.upkeep.run import after_commit
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_files
@@ -87,9 +88,7 @@ class Transaction:
         self._table, self._heartbeat, self._application, self._tag = table, heartbeat, application, tag
         self._reads: list[Read] = []
         self._overwritten: set[str] = set()
-        self._claimed: set[FileGroupId] = set()
-        self._new_buckets: set[FileGroupId] = set()
-        self._unanswered: set[FileGroupId] = set()
+        self._announced = AnnouncedGroups()
         self._targets: tuple[Resource, ...] = ()
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
@@ -147,7 +146,7 @@ class Transaction:
     ) -> None:
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
 
-        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
+        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.index.buckets.bucket_group`.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.
@@ -155,19 +154,14 @@ class Transaction:
         """
         self._ensure_open()
         self.check_alive()
-        made = set(new_buckets)
-        self._new_buckets |= made
-        fresh = sorted({*groups, *made} - self._claimed)
+        fresh = self._announced.add(groups, new_buckets)
         ensure_within((g.partition for g in fresh), self._targets, f"{self.operation} {self.instant}")
         table = self._table
         if not fresh or not (leave_held or table.settings.concurrency.early_conflict_detection):
             return
         claim = Claim(self.instant, table.writer, self.operation)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
-        self._unanswered.update(fresh)
-        claimed, refused = claim_groups(table, context, fresh)
-        self._claimed.update(claimed)
-        self._unanswered.difference_update(fresh)
+        refused = self._announced.claim(table, context, fresh)
         conflict = early_conflict(table, self.baseline, self._work(), () if leave_held else refused)
         if conflict is not None:
             self._tell(EventKind.EARLY_CONFLICT, conflict)
@@ -178,7 +172,7 @@ class Transaction:
     @property
     def claimed(self) -> frozenset[FileGroupId]:
         """The file groups that are announced as this transaction's."""
-        return frozenset(self._claimed)
+        return self._announced.claimed
 
     def write_context(self, schema: TableSchema | None = None) -> WriteContext:
         """What executors need to write files of this transaction; picklable. Marks the instant as inflight."""
@@ -188,16 +182,7 @@ class Transaction:
             self._inflight = True
             reached(Step.INFLIGHT)
             self._emit(EventKind.WRITING)
-        table = self._table
-        return WriteContext(
-            location=table.location,
-            instant=self.instant,
-            operation=self.operation,
-            writer=table.writer,
-            properties=self.baseline.properties,
-            schema=schema or self.schema,
-            settings=table.settings,
-        )
+        return WriteContext.of(self._table, self.baseline, schema or self.schema)
 
     def detach(self) -> Detached:
         """Hand the transaction to another process, which continues it with `Coordinator.adopt`; this object is used up.
@@ -254,13 +239,12 @@ class Transaction:
             raise
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
-        tidy_up(self._table, self.instant, self.operation, markers, self._claimed)
+        tidy_up(self._table, self.instant, self.operation, markers, self._announced.claimed)
         result = Committed.of(decision, stats, lock=commit.lock, took_s=self._took_s())
         under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
-        self._table.checkpoint_when_due(decision.number)
-        upkeep_when_due(self._table, decision.number)
+        after_commit(self._table, decision.number)
         return result
 
     def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
@@ -318,9 +302,7 @@ class Transaction:
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
-        # Whoever took this transaction for dead may have taken over its claims.
-        unsure = self._unanswered | (self._claimed if disturbed else set())
-        claims = OwnClaims(frozenset(self._claimed - unsure), frozenset(unsure))
+        claims = self._announced.own_claims(disturbed=disturbed)
         target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence, claims)
         self.state = withdraw(self._table, target, self._decision, disturbed=disturbed)
 
@@ -342,8 +324,8 @@ class Transaction:
         """What is known so far of what this transaction touches."""
         return Footprint(
             party=self.party,
-            rewritten=frozenset(self._claimed - self._new_buckets),
-            new_buckets=frozenset(self._new_buckets),
+            rewritten=self._announced.rewritten,
+            new_buckets=self._announced.new_buckets,
             overwritten_partitions=frozenset(self._overwritten),
             reads=tuple(self._reads),
             application=self._application,

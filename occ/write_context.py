@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakelock.identity import WriterIdentity
+from lakelock.occ.baseline import Baseline
+from lakelock.occ.open_table import OpenTable
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files.writer import Stamp
@@ -27,6 +29,19 @@ class WriteContext:
     properties: TableProperties
     schema: TableSchema
     settings: Settings
+
+    @classmethod
+    def of(cls, table: OpenTable, baseline: Baseline, schema: TableSchema) -> WriteContext:
+        """For files of the transaction that began with this baseline."""
+        return cls(
+            location=table.location,
+            instant=baseline.instant,
+            operation=baseline.operation,
+            writer=table.writer,
+            properties=baseline.properties,
+            schema=schema,
+            settings=table.settings,
+        )
 
     def stamp(self, file: DataFile) -> Stamp:
         return Stamp(self.properties.name, self.instant, file.partition, file.name)

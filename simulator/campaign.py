@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from lakelock.simulator.run import run
-from lakelock.simulator.swarm import scenario_of
+from lakelock.simulator.scenarios.swarm import scenario_of
 
 BATCH = 20
 

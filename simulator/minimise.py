@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from lakelock.simulator.faults import Fault
 from lakelock.simulator.run import Result, run
-from lakelock.simulator.scenario import Scenario
+from lakelock.simulator.scenarios.scenario import Scenario
 
 T = TypeVar("T", bound=Hashable)
 

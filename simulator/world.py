@@ -14,7 +14,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.decisions import DecisionLog
+from lakelock.occ.log.decisions import DecisionLog
 from lakelock.occ.open_table import OpenTable
 from lakelock.providers.base import Opening
 from lakelock.settings import (
@@ -35,11 +35,11 @@ from lakelock.simulator.locks import LockRoom, open_lock
 from lakelock.simulator.operations import Insert, Look, Operation, Relay, State, Upsert, state_of
 from lakelock.simulator.rows import SCHEMA
 from lakelock.simulator.runtime import SimRuntime
-from lakelock.simulator.scenario import ActorPlan, Scenario
+from lakelock.simulator.scenarios.scenario import ActorPlan, Scenario
+from lakelock.simulator.scenarios.stragglers import Stragglers
+from lakelock.simulator.scenarios.upkeep import keeps_every_claim
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimServer, SimStorage
-from lakelock.simulator.stragglers import Stragglers
-from lakelock.simulator.upkeep import keeps_every_claim
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.properties import TableProperties

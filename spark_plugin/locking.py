@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from lakelock.admin.shown_locks import LockRow, explained_locks, shown_locks
 from lakelock.data_locks import LockRequest
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.data_locking import DataLocking, holding_together
-from lakelock.occ.targets import Targets, resources_of, within
+from lakelock.occ.locking.data_locking import DataLocking, holding_together
+from lakelock.occ.locking.targets import Targets, resources_of, within
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.reading import read_files

@@ -13,7 +13,7 @@ from pyspark.sql import Column, SparkSession
 
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.targets import Targets, resources_of, within
+from lakelock.occ.locking.targets import Targets, resources_of, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.clean import Cleaned
 from lakelock.occ.upkeep.optimize import Join, Optimized, optimize

@@ -13,8 +13,8 @@ from lakelock.errors import InputError
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.locking.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.retrying import applied_instead, with_retries
-from lakelock.occ.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin import streaming

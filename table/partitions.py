@@ -15,7 +15,7 @@ from lakelock.java_properties import format_java_properties, java_date
 from lakelock.table.instants import parse_instant
 from lakelock.table.layout import checked_partition
 from lakelock.table.properties import TableProperties
-from lakelock.table.record_keys import key_text
+from lakelock.table.rows.record_keys import key_text
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """What stands for a null or an empty value."""

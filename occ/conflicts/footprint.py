@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from lakelock.conflict import Party
 from lakelock.json_object import JsonObject
 from lakelock.occ.conflicts.reads import Read
-from lakelock.table.buckets import bucket_of_group
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.index.buckets import bucket_of_group
 from lakelock.table.layout import FileGroupId
 
 SCHEMA = "schema"

@@ -12,7 +12,7 @@ from functools import partial
 from lakelock.errors import CorruptTableError
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.decisions import Decision, Resolution, resolve
+from lakelock.occ.log.decisions import Decision, Resolution, resolve
 from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Storage
 from lakelock.table import layout

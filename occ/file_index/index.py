@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, LakelockError, StorageError, StorageUnavailable
-from lakelock.occ.decisions import DecisionLog
 from lakelock.occ.file_index.effects import Effects
 from lakelock.occ.file_index.folder import CheckpointFolder
+from lakelock.occ.log.decisions import DecisionLog
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.table.file_index.checkpoint import Checkpoint

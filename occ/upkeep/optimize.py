@@ -17,8 +17,8 @@ from lakelock.errors import ConflictError, InputError, RolledBackError
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import CLUSTER
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.decisions import Resolution, decided_for, resolve
 from lakelock.occ.foreign.planned_services import planned_groups
+from lakelock.occ.log.decisions import Resolution, decided_for, resolve
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery.ending import rolled_back
 from lakelock.occ.transaction import Transaction

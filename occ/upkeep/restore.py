@@ -21,8 +21,8 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.savepoints import saved_at
-from lakelock.table.buckets import bucket_of, bucket_of_group
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.index.buckets import bucket_of, bucket_of_group
 from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties

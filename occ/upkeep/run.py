@@ -105,6 +105,12 @@ def _would_collect(table: OpenTable) -> int:
     return max(0, collectable(table, view) - view.boundary)
 
 
+def after_commit(table: OpenTable, decision: int) -> None:
+    """What the writer of a published decision does for the table, when it is its turn: a checkpoint, then upkeep."""
+    table.checkpoint_when_due(decision)
+    upkeep_when_due(table, decision)
+
+
 def upkeep_when_due(table: OpenTable, decision: int) -> Upkept | None:
     """After a commit: run upkeep if this is the commit whose turn it is. Never raises: the commit stands.
 

@@ -24,9 +24,9 @@ from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.locking.targets import resources_of
 from lakelock.occ.recorded_index import current_properties
 from lakelock.occ.retrying import applied_instead
-from lakelock.occ.targets import resources_of
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sign_of_life

@@ -20,7 +20,7 @@ from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS
 from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, KeysByPartition, keys_by_partition
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.index import held
+from lakelock.table.index.search import held
 from lakelock.table.snapshot import DataFile
 
 

@@ -10,9 +10,9 @@ from lakelock.admin.audit import read_audit
 from lakelock.admin.migrate_lock import migrate, plan_migration
 from lakelock.data_locks import Resource
 from lakelock.errors import LockError, ProviderMismatch
-from lakelock.occ import recorded_lock
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.recorded_lock import recorded_provider
+from lakelock.occ.locking import recorded_lock
+from lakelock.occ.locking.recorded_lock import recorded_provider
 from lakelock.providers import LockProvider
 from lakelock.storage import Storage
 from lakelock.storage.memory import MemoryStorage

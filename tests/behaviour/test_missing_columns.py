@@ -13,8 +13,8 @@ from lakelock.errors import SchemaError
 from lakelock.occ.create import create_table
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.kernels import ARROW
 from lakelock.table.properties import TableProperties
+from lakelock.table.rows.kernels import ARROW
 from lakelock.table.schema import TableSchema
 from tests.behaviour.tables import QUICK, leftovers, writer
 

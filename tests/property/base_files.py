@@ -11,7 +11,7 @@ from lakelock.settings import WriteSettings
 from lakelock.table.base_files.key_range import KeyRange
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.index import held
+from lakelock.table.index.search import held
 from lakelock.table.schema import RECORD_KEY, TableSchema
 
 AT = "20261121092737397"

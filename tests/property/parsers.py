@@ -25,8 +25,8 @@ from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.names import parse_batch, parse_marker
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.decisions import Decision, DecisionKind, DecisionLog
-from lakelock.occ.recorded_lock import recorded_provider
+from lakelock.occ.locking.recorded_lock import recorded_provider
+from lakelock.occ.log.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.providers.dynamodb.item import LockItem
 from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.hive_metastore.place import Place

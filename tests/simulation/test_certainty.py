@@ -10,7 +10,7 @@ import pytest
 from lakelock.occ import certainty
 from lakelock.occ.certainty import TRANSITIONS, Certainty, IllegalTransition, News, OwnDecision
 from lakelock.simulator.run import run
-from lakelock.simulator.swarm import scenario_of
+from lakelock.simulator.scenarios.swarm import scenario_of
 
 SEEDS = 300
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lakelock.simulator.run import run
-from lakelock.simulator.swarm import scenario_of
+from lakelock.simulator.scenarios.swarm import scenario_of
 
 SEEDS = 80
 PARTS = 16

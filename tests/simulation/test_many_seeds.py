@@ -10,7 +10,7 @@ import pytest
 
 from lakelock.simulator.campaign import run_batch
 from lakelock.simulator.run import run
-from lakelock.simulator.swarm import scenario_of
+from lakelock.simulator.scenarios.swarm import scenario_of
 
 SEEDS = 2000
 PARTS = 20
@@ -23,7 +23,7 @@ The bugs are kept by `planted.py`, or by small tests in `tests/behaviour` (docs/
 
 _DIGEST = """
 from lakelock.simulator.run import run
-from lakelock.simulator.swarm import scenario_of
+from lakelock.simulator.scenarios.swarm import scenario_of
 print(run(scenario_of({})).digest)
 """
 

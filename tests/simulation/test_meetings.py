@@ -8,7 +8,7 @@ from lakelock.events import EventKind
 from lakelock.simulator.foreign import ForeignClustering
 from lakelock.simulator.operations import Insert, Overwrite, Tally
 from lakelock.simulator.run import Result, run
-from lakelock.simulator.swarm import scenario_of
+from lakelock.simulator.scenarios.swarm import scenario_of
 
 
 def meetings(result: Result) -> Counter[str]:

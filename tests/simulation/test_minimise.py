@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from lakelock.simulator.minimise import minimise, smallest
 from lakelock.simulator.picture import picture
 from lakelock.simulator.run import run
-from lakelock.simulator.swarm import scenario_of
+from lakelock.simulator.scenarios.swarm import scenario_of
 from tests.simulation.planted.bugs import PLANTED, first_seed
 
 

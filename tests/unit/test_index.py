@@ -7,12 +7,12 @@ import pytest
 
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table import index
 from lakelock.table.base_files import reader as base_reader
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.index import held, tag
-from lakelock.table.record_keys import record_keys
+from lakelock.table.index import search as index
+from lakelock.table.index.search import held, tag
+from lakelock.table.rows.record_keys import record_keys
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.testing.runtime import ManualRuntime

@@ -10,7 +10,7 @@ import pytest
 
 from lakelock.errors import SchemaError
 from lakelock.table.properties import TableProperties
-from lakelock.table.record_keys import names_fields, record_keys
+from lakelock.table.rows.record_keys import names_fields, record_keys
 
 
 def test_a_single_key_is_its_value() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakelock.simulator.run import run
-from lakelock.simulator.swarm import scenario_of
+from lakelock.simulator.scenarios.swarm import scenario_of
 from tests.simulation.planted.commits import BUGS_OF_COMMITS
 from tests.simulation.planted.planting import Edit, Planted
 from tests.simulation.planted.upkeep import BUGS_OF_UPKEEP
@@ -72,7 +72,7 @@ _OTHERS = (
     Planted(
         "a head that is younger than the timeline",
         "a decided commit that began after the timeline was listed counts as void, and the next number is taken before it",
-        "occ.publish:finish_head",
+        "occ.log.publish:finish_head",
         "shown_fate(timeline, decision.instant) is InstantFate.COMMITTED",
         "shown_fate(timeline, decision.instant) is not InstantFate.PENDING",
         within=2000,
@@ -226,7 +226,7 @@ _OTHERS = (
     Planted(
         "a partial update that changes nothing",
         "an upsert whose rows lack columns leaves the stored rows as they are",
-        "table.merge:_Changes._replaced",
+        "table.rows.merge:_Changes._replaced",
         "if field.name in self._rows.column_names:",
         "if len(self._rows.column_names) == len(columns):",
         seed=9,

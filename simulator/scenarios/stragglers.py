@@ -17,7 +17,7 @@ from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.operations import Insert, Look, Operation, Reap, Upsert
 from lakelock.simulator.rows import Row
 from lakelock.simulator.runtime import SimRuntime
-from lakelock.simulator.scenario import BUSIEST, HOT, ActorPlan, Scenario
+from lakelock.simulator.scenarios.scenario import BUSIEST, HOT, ActorPlan, Scenario
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimStorage
 

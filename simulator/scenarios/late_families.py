@@ -12,7 +12,7 @@ from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import DeleteBelow, Insert, Operation, Reap, Relay, Tally, Transfer, Upsert
 from lakelock.simulator.rows import NOT_GIVEN, Row
-from lakelock.simulator.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Scenario
+from lakelock.simulator.scenarios.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Scenario
 from lakelock.table import layout
 
 _OWN = BUSIEST + 100

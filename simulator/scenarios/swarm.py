@@ -12,10 +12,8 @@ from math import inf
 from random import Random
 
 from lakelock.occ.conflicts.footprint import AppTransaction
-from lakelock.simulator.families import has_family, in_family, paged, stormy
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.foreign import ForeignClustering, ForeignWrite
-from lakelock.simulator.late_families import by_column
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import (
     BreakLock,
@@ -32,9 +30,11 @@ from lakelock.simulator.operations import (
     Upsert,
 )
 from lakelock.simulator.rows import Row
-from lakelock.simulator.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario
-from lakelock.simulator.stragglers import straggling
-from lakelock.simulator.upkeep import kept_up
+from lakelock.simulator.scenarios.families import has_family, in_family, paged, stormy
+from lakelock.simulator.scenarios.late_families import by_column
+from lakelock.simulator.scenarios.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario
+from lakelock.simulator.scenarios.stragglers import straggling
+from lakelock.simulator.scenarios.upkeep import kept_up
 
 BY_COLUMN_ONE_IN, BY_COLUMN = 16, 9
 """Of so many seeds this one has writers of single columns, besides what chance or a family gave it."""

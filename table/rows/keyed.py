@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakelock.errors import DuplicateKeyError
 from lakelock.table.properties import TableProperties
-from lakelock.table.record_keys import names_fields, record_keys
+from lakelock.table.rows.record_keys import names_fields, record_keys
 
 _SHOWN = 5
 

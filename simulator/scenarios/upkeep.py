@@ -10,7 +10,7 @@ from lakelock.simulator.engine import Engine
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.operations import Operation, State, Upsert
 from lakelock.simulator.rows import Row
-from lakelock.simulator.scenario import BUSIEST, HOT, ActorPlan, Scenario
+from lakelock.simulator.scenarios.scenario import BUSIEST, HOT, ActorPlan, Scenario
 
 _OWN = 8 * BUSIEST
 """The first number of the operations of those who join files."""

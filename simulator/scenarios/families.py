@@ -10,11 +10,11 @@ from dataclasses import replace
 from random import Random
 
 from lakelock.simulator.faults import FaultKind, Weather
-from lakelock.simulator.late_families import belated, doubtful, overtaken, sleepy, twinned
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import Collect, Insert, Look, Operation, Overwrite, Reap
 from lakelock.simulator.rows import Row
-from lakelock.simulator.scenario import BUSIEST, ActorPlan, Scenario
+from lakelock.simulator.scenarios.late_families import belated, doubtful, overtaken, sleepy, twinned
+from lakelock.simulator.scenarios.scenario import BUSIEST, ActorPlan, Scenario
 from lakelock.table import layout
 
 _HOT_REQUESTS = (
