@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
-# Unlike time.monotonic() this goes on while the machine sleeps, and so do other machines' leases.
+# Unlike time.monotonic(), this clock keeps running while the machine sleeps, as other machines' leases do.
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -37,15 +37,15 @@ class Flag(Protocol):
 
 
 class Repeating(Protocol):
-    """A background action that runs again and again until it is stopped."""
+    """A background action that repeats until it is stopped."""
 
     def stop(self) -> None:
-        """Stop for good; on return the action is not running and will not run again. May be called twice."""
+        """Stop: on return the action is not running, and it will not run again. May be called twice."""
         ...
 
 
 class Runtime(Protocol):
-    """What the outside world gives to the engine besides storage and locks."""
+    """What the engine needs from the outside world besides storage and locks."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 UTC by this machine's clock, which may be wrong."""
@@ -68,7 +68,7 @@ class Runtime(Protocol):
         ...
 
     def every(self, interval_s: float, action: Callable[[], None], *, name: str) -> Repeating:
-        """Run `action` each `interval_s` seconds in the background, first after one interval.
+        """Run `action` every `interval_s` seconds in the background, for the first time after one interval.
 
         `action` handles its own errors; one that escapes ends the repetition.
         """
@@ -77,7 +77,7 @@ class Runtime(Protocol):
     def gather(self, calls: Sequence[Callable[[], T]], *, limit: int) -> list[T]:
         """Run `calls`, at most `limit` at a time, and return their results in order; the first error is raised.
 
-        Each sees the context variables of the caller.
+        Each call sees the caller's context variables.
         """
         ...
 

@@ -70,7 +70,7 @@ class Conflict:
     def over(
         cls, rule: ConflictRule, mine: Party, other: Party, overlap: Iterable[str], *, detail: str = "", early: bool = False
     ) -> Conflict:
-        """A conflict over `overlap`, of which only the first five in order are kept."""
+        """A conflict over `overlap`; only the first five in order are kept."""
         things = sorted(overlap)
         return cls(rule, mine, other, tuple(things[:SHOWN]), len(things), detail, True, early)
 

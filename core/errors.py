@@ -18,7 +18,7 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   ├── ProviderRefused           a definite no: credentials, permission, set-up, or a driver that is not installed
 │   ├── ProviderMismatch          the table is guarded by another provider or key
 │   └── SecondWriter              SINGLE_WRITER mode, and somebody else is writing; names the other writer
-├── TransactionError              the transaction did not end in a commit that is known of
+├── TransactionError              the transaction did not end in a known commit
 │   ├── ConflictError             rejected; carries `conflict` with both sides
 │   │   └── EarlyConflictError    the same, found before the data was written
 │   ├── RolledBackError           rejected; somebody rolled this transaction back
@@ -31,7 +31,7 @@ LakelockError                     code, message, hint, retryable, details; pickl
 
 What a handler does: correct the call (`InputError`); run again later (`retryable` is True); look at
 `error.conflict` (`ConflictError`); ask `lakelock commits show` (`CommitOutcomeUnknown`).
-An exception never contradicts the table: after any error but `CommitOutcomeUnknown` the transaction is not in it.
+An exception never contradicts the table: after any error except `CommitOutcomeUnknown`, the transaction is not in it.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class TransactionError(LakelockError):
 
 
 class ConflictError(TransactionError):
-    """Rejected. `retryable` says that a new transaction may succeed; `conflict.retry_helps`, whether it can here."""
+    """Rejected. `retryable` says that a new transaction may succeed, `conflict.retry_helps` whether it can in this case."""
 
     code = ErrorCode.CONFLICT
     retryable = True

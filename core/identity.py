@@ -10,9 +10,9 @@ from lakelock.clock import Runtime, process_identity
 
 @dataclass(frozen=True)
 class WriterIdentity:
-    """One writer, unique for ever by `writer_id`; the other fields are for people.
+    """One writer. Its `writer_id` is unique forever; the other fields are for people.
 
-    `writer_id` is random and made anew in every process (also after a fork), never taken from configuration.
+    `writer_id` is random and generated anew in every process (also after a fork), never taken from configuration.
     `application` is a name that the user chose or Spark's application id.
     """
 

@@ -36,7 +36,7 @@ def format_java_properties(entries: Mapping[str, str], comments: tuple[str, ...]
 
 
 def java_date(now_ms: int) -> str:
-    """A moment as Java's `Date.toString()` writes it in the zone UTC."""
+    """A moment as Java's `Date.toString()` writes it in UTC."""
     at = _utc(now_ms)
     return f"{_DAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at:%d %H:%M:%S} UTC {at:%Y}"
 
@@ -51,7 +51,7 @@ def _utc(now_ms: int) -> datetime:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones; a line that ends in an odd number of backslashes goes on in the next."""
+    """Lines without comments and blank lines; a line that ends in an odd number of backslashes continues on the next."""
     joined: list[str] = []
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(" \t\f")

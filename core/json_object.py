@@ -1,7 +1,7 @@
 """JSON objects from bytes that anybody may have written: the expected values, or one `ValueError`.
 
 `json.loads` alone accepts more than its callers expect: infinities that no int can hold, numbers with a million digits,
-brackets nested until the stack ends.
+brackets nested until the stack overflows.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ HIVE_KEYS = {
 def from_hive(key: str, value: object) -> tuple[str, object] | None:
     """The setting and its value for one of `HIVE_KEYS`, None where Hive's value changes nothing here.
 
-    What cannot be understood is passed on, so that the parser of the setting names it and its origin.
+    A value that cannot be understood is passed on; the parser of the setting then names it and its origin.
     """
     ours, text = HIVE_KEYS[key], str(value).strip().lower()
     if key == SUPPORT_CONCURRENCY:
         if text in ("false", "no", "off", "0"):
             return ours, "SINGLE_WRITER"
-        # Locking on is what lakelock does anyway; how, is said by concurrency.mode itself.
+        # lakelock always locks; concurrency.mode says how.
         return None if text in ("true", "yes", "on", "1") else (ours, value)
     if key == "hive.lock.sleep.between.retries":
         return ours, _seconds(text, value)

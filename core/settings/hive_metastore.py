@@ -58,7 +58,7 @@ class HiveMetastoreSettings(Section):
         "", "Delegation token of the metastore as Hadoop writes it for URLs, for auth DIGEST", secret=True, in_repr=False
     )
     principal: str = setting("", "Kerberos principal of the metastore, such as hive/_HOST@EXAMPLE.ORG")
-    keytab: str = setting("", "Keytab that gets the Kerberos tickets; empty means those of kinit")
+    keytab: str = setting("", "Keytab to get Kerberos tickets with; empty uses the tickets that kinit got")
     tls: bool = setting(False, "Encrypt the connection; the server's certificate and name are checked")
     tls_ca_file: str = setting("", "Certificates to trust, as a PEM file; empty means those of the system")
     tls_certificate_file: str = setting("", "Certificate to show to the server, as a PEM file")

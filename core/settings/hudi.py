@@ -24,7 +24,7 @@ Convert = Callable[[str], object]
 
 
 def _from_ms(text: str) -> object:
-    # What is not a number is passed on, so that the parser of the setting names it and its origin.
+    # Anything but a number is passed on; the parser of the setting then names it and its origin.
     try:
         return int(text) / 1000
     except ValueError:
@@ -39,7 +39,7 @@ def _attempts(text: str) -> object:
 
 
 def _missing_columns(text: str) -> object:
-    # What is neither true nor false is passed on, so that the parser of the setting names it and its origin.
+    # Anything but true or false is passed on; the parser of the setting then names it and its origin.
     return {"true": "null", "false": "error"}.get(text.strip().lower(), text)
 
 
@@ -93,7 +93,7 @@ _PROVIDERS: Mapping[str, str] = {
 _UNSHARED: Mapping[str, str] = {
     "InProcessLockProvider": "Java's in-process lock lives inside one JVM, and no other process can use it",
     "FileSystemBasedLockProvider": "Java deletes that lock file without checking whose it is, so it excludes nobody reliably",
-    "NoopLockProvider": "it grants everybody, so the Java writers do not exclude each other either",
+    "NoopLockProvider": "it grants every request, so the Java writers do not exclude each other either",
 }
 _SHARE_HINT = (
     "give every writer StorageBased, Zookeeper, DynamoDB or HiveMetastore locks, or set lock.provider for lakelock alone"
@@ -118,7 +118,7 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
             used.add(key)
     warnings += _mode(properties, values)
     if "hoodie.clean.commits.retained" in properties and "clean.policy" not in values:
-        # Java's default policy, which the file means by saying how many commits it keeps.
+        # A file that says how many commits it keeps means Java's default policy.
         values["clean.policy"] = ("KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained")
     scheme = _provider(properties, values)
     if scheme:
@@ -245,7 +245,7 @@ _URIS: Mapping[str, Callable[[Mapping[str, str], str], object]] = {
 
 
 def _missing(name: str) -> Refused:
-    return Refused(f"{_LOCK}{name} is missing beside it", f"add {_LOCK}{name} to the file, as the Java writer needs it too")
+    return Refused(f"{_LOCK}{name} is missing", f"add {_LOCK}{name} to the file, as the Java writer needs it too")
 
 
 def _left_out(path: str, properties: Mapping[str, str], used: set[str], scheme: str) -> list[str]:
@@ -265,7 +265,7 @@ def _left_out(path: str, properties: Mapping[str, str], used: set[str], scheme: 
 
 def _of_another_lock(key: str, scheme: str) -> str:
     if key == _RENEW_ALIAS and scheme == "storage":
-        return f"{_LEASE_KEYS['storage'][1]} is there too, and means the same"
+        return f"{_LEASE_KEYS['storage'][1]} is set too, and means the same"
     owner = next((short for prefix, short in _OWNERS.items() if key.startswith(_LOCK + prefix)), "")
     return f"it is for {owner} locks, and {_PROVIDER} chooses another" if owner else ""
 
@@ -292,5 +292,5 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "hoodie.aws.session.token": "credentials are those of the environment, profile or role",
     "hoodie.write.lock.conflict.resolution.strategy": "see concurrency.profile",
     "hoodie.write.lock.app_id": "the lock shows the Spark application by itself",
-    "hoodie.metadata.enable": "the table itself says so, and a table with a metadata table is not written",
+    "hoodie.metadata.enable": "the table itself says whether it has one, and lakelock does not write a table that has",
 }

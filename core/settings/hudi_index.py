@@ -1,4 +1,4 @@
-"""The index of a Java writer's properties file in our terms: where rows lie in buckets, lakelock places them there, too."""
+"""The index of a Java writer's properties file in our terms: lakelock places rows in the same buckets."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ class OptimizeSettings(Section):
     small_file_bytes: int = setting(
         64 * MIB, "Files below this size are joined with others of their partition", unit="bytes", at_least=1
     )
-    target_file_bytes: int = setting(128 * MIB, "Size of the files that they are joined into, about", unit="bytes", at_least=1)
+    target_file_bytes: int = setting(128 * MIB, "Approximate size of the joined files", unit="bytes", at_least=1)
     commit_bytes: int = setting(
         4096 * MIB,
-        "One commit of optimize rewrites about so much; a write that comes in its way undoes no more",
+        "One commit of optimize rewrites about this much; a conflicting write undoes no more than that",
         unit="bytes",
         at_least=1,
     )
@@ -31,7 +31,7 @@ class OptimizeSettings(Section):
         if self.target_file_bytes < self.small_file_bytes:
             raise SettingsError(
                 f"optimize.target_file_bytes ({self.target_file_bytes}) is less than optimize.small_file_bytes "
-                f"({self.small_file_bytes}), so that files would be small again once they are joined",
+                f"({self.small_file_bytes}), so joined files would still count as small",
                 hint="raise the first or lower the second",
                 key="optimize.target_file_bytes",
             )

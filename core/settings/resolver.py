@@ -95,8 +95,8 @@ class Settings:
     ) -> Resolved:
         """Settings from all sources, with the origin of each; `SettingsError` names the key, the source and the fix.
 
-        `options` are dotted (`lock.wait_s`) or snake (`lock_wait_s`), in any case. `file` may also be the option `config`
-        or the conf `spark.lakelock.config`, in this order. Warnings are also logged, because a caller may well forget them.
+        `options` are dotted (`lock.wait_s`) or snake case (`lock_wait_s`), in any case. `file` may also be the option `config`
+        or the conf `spark.lakelock.config`, in this order. Warnings are also logged, because a caller may overlook them.
         """
         sources = _Sources({row.key: row for row in settings_reference()})
         for name, value in (options or {}).items():

@@ -14,7 +14,7 @@ MASK = "***"
 
 
 def masked(key: str, value: object, *, secret: bool = False) -> str:
-    """The value as text that is safe to show: hidden when the key speaks of a secret, URIs without their passwords."""
+    """The value as text that is safe to show: hidden when the key names a secret, URIs without their passwords."""
     if secret or _SECRET_NAME.search(key):
         return MASK
     return masked_uri(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)

@@ -58,7 +58,7 @@ class LockSettings(Section):
     renew_s: float = setting(5.0, "How often a holder renews its lease", unit="s", at_least=0.1, at_most=1_200)
     poll_s: float = setting(
         0.5,
-        "Longest pause between two looks at a held lock, where nothing notifies; longer if answers are slow or many wait",
+        "Longest pause between two checks of a held lock that sends no notice; longer if answers are slow or many wait",
         unit="s",
         at_least=0.01,
         at_most=60,
@@ -76,7 +76,7 @@ class LockSettings(Section):
 
 @dataclass(frozen=True)
 class HeartbeatSettings(Section):
-    """How the others know that a transaction still runs. Java Hudi has the first two settings, too; keep them equal."""
+    """How others know that a transaction is still running. Java Hudi has the first two settings, too; keep them equal."""
 
     section: ClassVar[str] = "heartbeat"
     interval_s: float = setting(
@@ -87,13 +87,13 @@ class HeartbeatSettings(Section):
     )
     foreign_patience: int = setting(
         5,
-        "A dead writer of another engine is left to that engine, whose next commit rolls it back, for this many times that age",
+        "For this many times that age, a dead writer of another engine is left to that engine, whose next commit rolls it back",
         at_least=1,
         at_most=1_000,
     )
     foreign_start_s: float = setting(
         5.0,
-        "How long a writer of another engine may take, once its instant shows, to look at the table",
+        "How long a writer of another engine may take to read the table after its instant appears",
         unit="s",
         at_least=0,
         at_most=600,
@@ -102,7 +102,7 @@ class HeartbeatSettings(Section):
 
 @dataclass(frozen=True)
 class RetrySettings(Section):
-    """Running a rejected transaction again, where that is sound."""
+    """Running a rejected transaction again, where that is safe."""
 
     section: ClassVar[str] = "retry"
     attempts: int = setting(5, "How many times a write is tried in total; 1 means no retries", at_least=1, at_most=1_000)
@@ -154,12 +154,12 @@ class CheckpointSettings(Section):
 
 @dataclass(frozen=True)
 class StatisticsSettings(Section):
-    """What a write records of its files, so that reads can leave files out without opening them."""
+    """What a write records about its files, which lets reads skip files without opening them."""
 
     section: ClassVar[str] = "statistics"
     columns: int = setting(
         16,
-        "The ranges of this many columns, the first that are not nested, are recorded with each file",
+        "Value ranges of this many columns, the first that are not nested, are recorded with each file",
         at_least=0,
         at_most=1_000,
     )
@@ -200,10 +200,10 @@ class WriteSettings(Section):
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = setting("zstd", "Parquet compression")
     compression_level: int = setting(1, "Level, for zstd (1 to 22) and gzip (1 to 9)", at_least=1, at_most=22)
     bloom_entries: int = setting(
-        1_000, "Record keys that the bloom filter of a file has room for, at least", at_least=1, at_most=100_000_000
+        1_000, "Number of record keys that the bloom filter of a file always has room for", at_least=1, at_most=100_000_000
     )
     bloom_max_entries: int = setting(
-        1_000_000, "Record keys up to which the bloom filter of a file grows", at_least=1, at_most=100_000_000
+        1_000_000, "Number of record keys up to which the bloom filter of a file grows", at_least=1, at_most=100_000_000
     )
     bloom_fpp: float = setting(0.01, "Share of false positives of the bloom filter", at_least=1e-12, at_most=0.5)
     merge_schema: bool = setting(False, "Accept new nullable columns and add them to the table")
@@ -215,7 +215,7 @@ class WriteSettings(Section):
     index: str = setting(
         "",
         "How the rows of a table that Java made are placed, such as bucket:16 (or bucket:16:customer): the number of buckets "
-        "and, if not all, the key columns of its Java writers. A table that lakelock created knows by itself",
+        "and, if not all, the key columns of its Java writers. A table that lakelock created records this itself",
     )
     duplicates: Literal["error", "any"] = setting(
         "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"

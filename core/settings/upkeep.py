@@ -16,10 +16,10 @@ class CleanSettings(Section):
     section: ClassVar[str] = "clean"
     policy: Literal["KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"] = setting(
         "KEEP_LATEST_BY_HOURS",
-        "What is kept beside the current rows: by commits, by hours, or so many files of each file group",
+        "What is kept besides the current rows: by commits, by hours, or a number of files of each file group",
     )
     keep_commits: int = setting(
-        10, "Commits as of which the table stays readable, for KEEP_LATEST_COMMITS", at_least=1, at_most=1_000_000
+        10, "Number of commits as of which the table stays readable, for KEEP_LATEST_COMMITS", at_least=1, at_most=1_000_000
     )
     keep_hours: float = setting(
         168.0,
@@ -33,7 +33,7 @@ class CleanSettings(Section):
     )
     readers_s: float = setting(
         3_600.0,
-        "An old file stays for at least this long after the commit that replaced it, for readers that are still at it",
+        "An old file stays for at least this long after the commit that replaced it, for readers that still use it",
         unit="s",
         at_least=0,
         at_most=31_536_000,
@@ -51,13 +51,13 @@ class ArchiveSettings(Section):
     )
     min_age_s: float = setting(
         600.0,
-        "An instant is archived no sooner than this after it completed, so that no request for it is still under way",
+        "An instant is archived no sooner than this after it completed, so that no request for it is still in flight",
         unit="s",
         at_least=0,
         at_most=31_536_000,
     )
     merge_files: int = setting(
-        10, "Files of one level of the history that are merged into one of the next level", at_least=2, at_most=1_000
+        10, "Number of files of one level of the history that are merged into one of the next level", at_least=2, at_most=1_000
     )
 
     def check_together(self) -> None:
@@ -71,13 +71,13 @@ class ArchiveSettings(Section):
 
 @dataclass(frozen=True)
 class UpkeepSettings(Section):
-    """Cleaning, archiving and tidying up, as one run beside live writers."""
+    """Cleaning, archiving and tidying up, as one run alongside live writers."""
 
     section: ClassVar[str] = "upkeep"
-    auto: bool = setting(True, "Run upkeep after a commit when it is due; where it is off, run `lakelock upkeep` regularly")
+    auto: bool = setting(True, "Run upkeep after a commit when it is due; if this is off, run `lakelock upkeep` regularly")
     every_commits: int = setting(
-        20, "Upkeep is due after each commit whose decision number this divides", at_least=1, at_most=1_000_000
+        20, "Upkeep is due after each commit whose decision number is a multiple of this", at_least=1, at_most=1_000_000
     )
     budget_s: float = setting(
-        10.0, "How long one run begins new work; what is left, the next run does", unit="s", at_least=0.1, at_most=86_400
+        10.0, "How long one run begins new work; the next run does the rest", unit="s", at_least=0.1, at_most=86_400
     )

@@ -79,7 +79,7 @@ class Storage(Protocol):
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         """A seekable reader of a data file; raises `StorageError` when it is not there.
 
-        Whoever knows the file's size says so (0: not known), which saves an object store a request. Then a missing file is
+        A known size (0: not known) saves a request to an object store. A missing file is then
         found by the first read.
         """
         ...

@@ -1,7 +1,7 @@
-"""Counts the requests of one part of the work, such as what a commit asks under the lock.
+"""Counts the requests of one part of the work, such as those that a commit sends under the lock.
 
-What is counted is what the calls inside the block ask, also those that `Runtime.gather` runs for them in other threads, and
-nothing that other threads of the process ask meanwhile, such as a heartbeat.
+The calls inside the block count, including those that `Runtime.gather` runs for them in other threads. Requests that
+other threads of the process send meanwhile, such as heartbeats, do not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import IO
 from lakelock.storage.base import Listed, Storage, Stored
 
 PAGE_KEYS = 1000
-"""What one answer of an object store lists, and one request deletes."""
+"""How many keys one answer of an object store lists, and one request deletes."""
 
 
 class Tally:
@@ -43,7 +43,7 @@ _tally: ContextVar[Tally | None] = ContextVar("lakelock_requests", default=None)
 
 @contextmanager
 def counting(tally: Tally) -> Iterator[None]:
-    """Count in `tally` what is asked of any `CountedStorage` inside the block."""
+    """Count the requests to any `CountedStorage` inside the block in `tally`."""
     token = _tally.set(tally)
     try:
         yield
@@ -52,7 +52,7 @@ def counting(tally: Tally) -> Iterator[None]:
 
 
 class CountedStorage:
-    """A storage whose requests `counting` counts; outside of it the cost is one look-up for each request."""
+    """A storage whose requests `counting` counts; outside such a block it costs one look-up for each request."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakelock.errors import StorageError
 
 METADATA_FOLDER = ".hoodie"
-"""The folder of a table's metadata; what is in it, `lakelock.table.layout` knows."""
+"""The folder of a table's metadata; `lakelock.table.layout` knows what is in it."""
 
 
 def checked(key: str) -> str:
@@ -27,7 +27,7 @@ def checked_prefix(prefix: str) -> str:
 def is_shown(key: str, prefix: str) -> bool:
     """Whether a listing of the folder `prefix` shows `key`, which lies in it.
 
-    Names that start with a dot are somebody's temporary files; the metadata folder shows only to those who ask for it.
+    Names that start with a dot are somebody's temporary files; the metadata folder shows only when it is asked for.
     """
     if key.rpartition("/")[2].startswith("."):
         return False

@@ -46,7 +46,7 @@ def refuse(error: OSError, path: str) -> NoReturn:
 
 def doubt(error: OSError, path: str) -> NoReturn:
     """Raise `error`, after which the call may or may not have happened, as `StorageUnavailable`."""
-    raise StorageUnavailable(f"{path}: {error.strerror or error}", hint="look at the disk or mount, then retry") from error
+    raise StorageUnavailable(f"{path}: {error.strerror or error}", hint="check the disk or mount, then retry") from error
 
 
 def without_links(path: str, flags: int) -> int:
@@ -66,7 +66,7 @@ def read_stored(path: str) -> Stored | None:
 
 
 def etag_of(status: os.stat_result, data: bytes) -> str:
-    """A version that changes with every write: time stamps are too coarse alone, inodes are used again."""
+    """A version that changes with every write: time stamps alone are too coarse, and inodes are reused."""
     return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{blake2b(data, digest_size=8).hexdigest()}"
 
 

@@ -105,7 +105,7 @@ def _first_unsettled(
         if shown_ms is None or (oldest is not None and shown_ms + CLOCK_GRAIN_MS >= oldest[0]):
             return commit, f"{oldest[1].action} {oldest[1].requested}, which is still running" if oldest else ""
         if shown_ms > readers_since_ms:
-            return commit, "clean.readers_s, for readers that are still at it"
+            return commit, "clean.readers_s, for readers that still use it"
     return None, ""
 
 

@@ -90,6 +90,6 @@ def test_a_table_that_was_closed_takes_its_lock_no_more():
     coordinator.close()
     with pytest.raises(Exception, match="closed in this process") as refused:
         insert(coordinator, storage, "month=1", "one")
-    assert "open the table anew" in refused.value.hint
+    assert "open the table again" in refused.value.hint
     insert(writer(storage, ManualRuntime()), storage, "month=1", "two")
     assert groups(storage) == ["month=1/two"]

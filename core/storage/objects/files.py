@@ -1,4 +1,4 @@
-"""Data files in an object store as Python files: ranges read where asked, parts uploaded while written."""
+"""Data files in an object store as Python files: ranges are read on demand, parts are uploaded while more is written."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ObjectReader(io.RawIOBase):
 
 
 class _Upload(Protocol):
-    """obstore's `WritableFile`. It has no `abort`: what aborts an upload is a `with` block that is left by an exception."""
+    """obstore's `WritableFile`. It has no `abort`: leaving a `with` block by an exception aborts the upload."""
 
     def write(self, data: bytes, /) -> int: ...
 
@@ -124,7 +124,7 @@ class ObjectWriter(io.RawIOBase):
             self._upload.close()
 
     def _abort(self) -> None:
-        """Whatever keeps the store from it is not what the caller has to hear about."""
+        """Abort if the store can; the caller already has the error that matters."""
         with suppress(Exception):
             self._upload.__exit__(StorageError, StorageError("the upload was given up"), None)
 
@@ -133,7 +133,7 @@ class ObjectWriter(io.RawIOBase):
         self.close()
 
     def __del__(self) -> None:
-        # A file that nobody closed was not finished: collecting it must not publish it.
+        # A file that nobody closed is not finished: garbage collection must not publish it.
         self._abandoned = True
         if not sys.is_finalizing():
             super().__del__()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 PAGE = 1000
-"""Keys that are looked at together in a listing: what one answer of the service holds."""
+"""How many keys of a listing are handled together: as many as one answer of the service holds."""
 
 _CLIENT_OPTIONS = (
     "allow_http",
@@ -78,7 +78,7 @@ class ObjectStorage:
         version, space, e_tag = etag.partition(" ")
         checked(key)
         if not space:
-            return None  # no version that this storage ever gave out
+            return None  # not a version that this storage ever issued
         marks: obstore.UpdateVersion = {}
         if e_tag:
             marks["e_tag"] = e_tag
@@ -125,7 +125,7 @@ class ObjectStorage:
         return answer.absent
 
     def _list_all(self, folder: str, start_after: str) -> Iterator[Listed]:
-        """Every object, except that the metadata folder is left after the first page when it is not asked for."""
+        """Every object, except that a listing that did not ask for the metadata folder leaves it after one page."""
         import obstore
 
         offset: str | None = start_after or None
