@@ -63,7 +63,7 @@ class DataLocks(LeaseService):
 
     @abstractmethod
     def acquire(self, request: LockRequest, *, wait_s: float | None = None) -> DataLease:
-        """Take all locks of the request within `wait_s` seconds (None: as the settings say), or none and raise `LockTimeout`.
+        """Take all locks of the request within `wait_s` seconds (None: as configured), or take none and raise `LockTimeout`.
 
         Nothing is held while it waits. 0 asks once. A grant whose reply was lost is found again; giving up leaves nothing
         behind. Threads of one writer are different writers to each other.
@@ -87,7 +87,7 @@ def timeout(table: str, request: LockRequest, blockers: tuple[LockedData, ...], 
     who = "; ".join(map(str, blockers[:3])) or "somebody who has left since"
     more = f" and {len(blockers) - 3} more" if len(blockers) > 3 else ""
     return LockTimeout(
-        f"data locks of {table} ({_short(request)}) are kept by {who}{more}; gave up after {waited_s:g} s",
+        f"data locks of {table} ({_short(request)}) are blocked by {who}{more}; gave up after {waited_s:g} s",
         hint=f"`lakelock locks ls {table}` shows who blocks whom; raise data_locks.attempts if they are only slow",
         blocked_by=[blocker.token for blocker in blockers],
         holders=[str(blocker) for blocker in blockers[:20]],
@@ -96,10 +96,10 @@ def timeout(table: str, request: LockRequest, blockers: tuple[LockedData, ...], 
 
 
 def still_renewed(token: int, writer: WriterIdentity | None) -> LockError:
-    """The error of breaking locks whose holder has just shown a sign of life."""
+    """The error for breaking locks whose holder has just shown a sign of life."""
     return LockError(
-        f"the data locks with token {token} are held by {writer}, who renewed them just now",
-        hint="wait: a dead holder is replaced without your help; to break them all the same, use force",
+        f"the data locks with token {token} are held by {writer}, which renewed them just now",
+        hint="wait: a dead holder is replaced without your help; to break them anyway, use force",
         token=token,
     )
 

@@ -1,7 +1,7 @@
-"""The lock table: holders, waiters, and the rules of granting. A pure value, and a document wherever there is a register.
+"""The lock table: holders, waiters, and the rules of granting. A pure value, stored as a document in any register.
 
-First come, first served: a request is granted when nothing before it, held or waiting, is in its way. So neither readers nor
-writers starve, and since a request is granted as a whole and waits holding nothing, there is no deadlock.
+First come, first served: a request is granted when nothing before it, held or waiting, is in its way. So readers and
+writers do not starve, and since a request is granted as a whole and holds nothing while it waits, there is no deadlock.
 
 No clock of another machine is ever read: an entry is renewed by counting up its `beat`, and whoever sees an entry unchanged
 for its whole lease may remove it.
@@ -25,7 +25,7 @@ FORMAT = 1
 class Entry:
     """One request in the table. `number` is its place in the queue and its token; `grant` names it, random.
 
-    Times are milliseconds by the clock of the writer that noted them, for people: nothing is decided by them.
+    Times are milliseconds by the clock of the writer that noted them, for people: no decision depends on them.
     """
 
     grant: str
@@ -49,7 +49,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class LockTable:
-    """All requests of one table in order of arrival, and the number of the latest that ever was."""
+    """All requests of one table in order of arrival, and the latest number ever given out."""
 
     latest: int = 0
     entries: tuple[Entry, ...] = field(default=())
@@ -58,31 +58,31 @@ class LockTable:
         return next((entry for entry in self.entries if entry.grant == grant), None)
 
     def blockers(self, entry: Entry) -> tuple[Entry, ...]:
-        """What keeps `entry` from being granted: every earlier entry in its way."""
+        """The entries that keep `entry` from being granted: every earlier entry in its way."""
         return tuple(other for other in self._before(entry) if collide(entry.request, other.request))
 
     def enqueued(self, entry: Entry, now_ms: int) -> LockTable:
-        """With `entry` as the last in the queue, granted if nobody is in its way; unchanged if it is there already."""
+        """The table with `entry` last in the queue, granted if nobody is in its way; unchanged if it is already there."""
         if self.find(entry.grant) is not None:
             return self
         number = self.latest + 1
         return replace(self, latest=number, entries=(*self.entries, replace(entry, number=number)))._settled(now_ms)
 
     def renewed(self, grant: str) -> LockTable:
-        """With a sign of life of one entry."""
+        """The table with a sign of life of one entry."""
         return self._with(tuple(replace(e, beat=e.beat + 1) if e.grant == grant else e for e in self.entries))
 
     def without(self, grants: Collection[str], now_ms: int) -> LockTable:
-        """After these entries have left, with every entry granted that waited only for them."""
+        """The table without these entries, after granting every entry that waited only for them."""
         return self._with(tuple(entry for entry in self.entries if entry.grant not in grants))._settled(now_ms)
 
     def _with(self, entries: tuple[Entry, ...]) -> LockTable:
         return self if entries == self.entries else replace(self, entries=entries)
 
     def _settled(self, now_ms: int) -> LockTable:
-        """With every entry granted that has no earlier one in its way.
+        """The table after granting every entry that has no earlier one in its way.
 
-        One pass, each resource looked at once per entry, so that a thousand partitions and fifty waiters are no trouble.
+        One pass looks at each resource once per entry, so a thousand partitions and fifty waiters are no trouble.
         """
         wanted: dict[Resource, Mode] = {}
         entries = []
@@ -106,7 +106,7 @@ class LockTable:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LockTable:
-        """Read what `to_bytes` wrote; `CorruptTableError` for anything else, since unknown is never free."""
+        """Read what `to_bytes` wrote; `CorruptTableError` for anything else: an unknown state never counts as free."""
         try:
             fields = JsonObject.parse(data)
             if fields.get("format") != FORMAT:

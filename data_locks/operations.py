@@ -1,8 +1,8 @@
-"""What each operation locks, as Hive's tables say it: pure, so that `lakelock locks explain` shows what a write would take.
+"""What each operation locks, as in Hive's tables. Pure functions: `lakelock locks explain` shows what a write would take.
 
 An operation is named as a user says it: `INSERT`, `overwrite_partitions`, `ALTER TABLE ADD COLUMNS`. In the text form a
 partition may stand in it as in Hive, `INSERT OVERWRITE PARTITION (month=1, day)`, where a column without a value is a dynamic
-one: what it will be is not known yet, so the lock is on the prefix before it.
+one: its value is not known yet, so the lock is on the prefix before it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Extent(Enum):
     """Which resources an operation locks: the partitions it names (the table if none), or the table whatever it names."""
 
     NAMED = "the partitions named, else the table"
-    NAMED_ONLY = "the partitions named, of which there must be one"
+    NAMED_ONLY = "the partitions named (at least one)"
     TABLE = "the table"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One kind of statement: the mode and extent of its locks. `also` are other words for it."""
+    """One kind of statement: the mode and extent of its locks. `also` lists other names for it."""
 
     name: str
     mode: Mode
@@ -36,7 +36,7 @@ class Operation:
 
     @property
     def reads(self) -> bool:
-        """Whether it looks at rows and changes nothing: it then locks every partition it looks at."""
+        """Whether it only reads rows: it then locks every partition that it reads."""
         return self.mode is Mode.SHARED and self.extent is Extent.NAMED
 
     @property
@@ -137,7 +137,7 @@ def locks_of(
     about: str = "",
     escalate_above: int | None = None,
 ) -> LockRequest:
-    """The request of an operation on these partitions or prefixes; none says that they are not known.
+    """The request of an operation on these partitions or prefixes; an empty list means that they are not known.
 
     A reader names every partition that it reads, also those below a prefix: a shared lock on a prefix does not keep out
     a writer of one partition below it.
@@ -156,7 +156,7 @@ def locks_of(
 
 
 def covers(held: LockRequest, asked: LockRequest) -> bool:
-    """Whether a holder of the one has everything that the other asks for."""
+    """Whether the holder of `held` has everything that `asked` asks for."""
     modes = held.modes
 
     def has(lock: DataLock) -> bool:

@@ -25,7 +25,7 @@ _GROWING_PAUSES = 30
 class Waiting:
     """One `acquire`, and later the lease that it got; `grant` names it in the service.
 
-    `until_s`: when it ends, the waiting or the lease, on the monotonic clock.
+    `until_s`: when the waiting or the lease ends, on the monotonic clock.
     """
 
     request: LockRequest
@@ -53,7 +53,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
 
     @abstractmethod
     def _look(self, waiting: W) -> DataLease | None:
-        """Queue up or see whether it is my turn by now: the lease if it is."""
+        """Queue up, or see whether it is my turn: the lease if it is."""
 
     @abstractmethod
     def _blockers(self, waiting: W) -> tuple[LockedData, ...]:
@@ -69,7 +69,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Let go of connections. Never raises."""
+        """Close the connections. Never raises."""
 
     def acquire(self, request: LockRequest, *, wait_s: float | None = None) -> DataLease:
         self._notice_fork()
@@ -132,13 +132,13 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
         return lease
 
     def _pause(self, waiting: W, at_most_s: float) -> None:
-        """Wait until it is worth looking again: pauses that grow. A service that wakes its waiters ends this early."""
+        """Pause until it is worth looking again; the pauses grow. A service that wakes its waiters ends them early."""
         pause_s = _FIRST_PAUSE_S * _PAUSE_GROWTH ** min(waiting.looks, _GROWING_PAUSES)
         waiting.looks += 1
         self.runtime.sleep(min(self._pause_s(pause_s), at_most_s))
 
     def _pause_s(self, wanted_s: float = float("inf")) -> float:
-        """At most the configured pause, and never so long that my own request looks dead; not the same for everybody."""
+        """At most the configured pause, and never so long that my own request looks dead; different for every waiter."""
         return min(self._settings.sleep_s, self._settings.renew_s, wanted_s) * (0.5 + 0.5 * self.runtime.random())
 
     def _lease(self, waiting: W, token: int, began_s: float) -> DataLease:
@@ -157,7 +157,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
     ) -> None:
         """Return once a holder has shown no sign of life for its whole lease, or has gone; `LockError` once it renewed.
 
-        `look` says what changes with each renewal, None once the holder is gone; `seen` is what it said last.
+        `look` returns a value that changes with each renewal, None once the holder is gone; `seen` is the latest value.
         """
         over_s = self.runtime.monotonic_s() + lease_s + DRIFT_MARGIN_S
         while self.runtime.monotonic_s() < over_s:

@@ -1,9 +1,9 @@
 """What a writer asks for: shared and exclusive locks on a table and its partitions, all of them or none.
 
 Hive's model: two modes, where only shared goes with shared, and no intention modes. Instead a lock on a partition is
-accompanied by a shared lock on each of its ancestors (the partition prefixes and the table), so that an exclusive lock on
-any of these keeps everybody out below. Two requests are in each other's way if both lock the same resource and one of them
-exclusively; there is nothing else to compare.
+accompanied by a shared lock on each of its ancestors (the partition prefixes and the table), so an exclusive lock on
+any of these keeps everybody out below it. Two requests are in each other's way if both lock the same resource and one of them
+does so exclusively; there is nothing else to compare.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def lock_request(
 ) -> LockRequest:
     """The request for these resources: exclusive wins where one is named twice, and ancestors are shared.
 
-    What lies below an exclusive lock needs none. With more than `escalate_above` resources one exclusive lock on what they
-    have in common replaces them, also for a reader: a shared lock on the table keeps no writer of a partition out.
+    Resources below an exclusive lock need none. With more than `escalate_above` resources, one exclusive lock on what they
+    have in common replaces them, even for a reader: a shared lock on the table does not keep out a writer of a partition.
     """
     modes = dict.fromkeys(shared, Mode.SHARED) | dict.fromkeys(exclusive, Mode.EXCLUSIVE)
     if not modes:

@@ -1,8 +1,8 @@
 """Locks on several tables at once: all of them or none, and nothing is held while waiting.
 
-As Hive does it: each table is asked in its turn, in the order of their URIs, and answers at once. When one refuses, all that
+As in Hive, the tables are asked one by one, in the order of their URIs, and each answers at once. When one refuses, all that
 was granted is given back, and after a pause the whole list is asked again. So two statements over the same tables cannot hold
-each other up for ever, whatever the order in which they name them. For one table alone `DataLocks.acquire` is the better
+each other up forever, whatever the order in which they name them. For a single table, `DataLocks.acquire` is the better
 call: it queues up, first come, first served.
 """
 
@@ -23,7 +23,7 @@ from lakelock.settings.data_locks import DataLockSettings
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of one table; `events` are told of it alone, and `renew_s` wins over that of the whole request."""
+    """The request for one table; `events` receives this table's events only, `renew_s` overrides that of the whole request."""
 
     locks: DataLocks
     request: LockRequest

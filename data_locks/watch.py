@@ -10,9 +10,9 @@ from lakelock.providers.base import DRIFT_MARGIN_S
 
 
 class Watch:
-    """What I have seen of other entries, and since when it has not changed. Several threads may use it.
+    """What I have seen of other entries, and since when they have not changed. Several threads may use it.
 
-    Not the watches of the lock providers: those also use an age that their service tells, which a document does not have.
+    Not the watches of the lock providers: those also use an age that their service reports, which a document does not have.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -20,7 +20,7 @@ class Watch:
         self._since_s: dict[str, tuple[tuple[int, int], float]] = {}
 
     def see(self, entries: Iterable[Entry]) -> None:
-        """Begin or go on to watch these entries, and forget all others."""
+        """Start or continue watching these entries, and forget all others."""
         now_s, before = self._runtime.monotonic_s(), self._since_s
         seen = {}
         for entry in entries:

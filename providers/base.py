@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from lakelock.settings import Settings
 
 _YEAR_10000_MS = 253_402_300_800_000
-"""Dates end there."""
+"""Python's `datetime` ends there."""
 
 DRIFT_MARGIN_S = 0.5
-"""Room for clock rates that differ, where a silent holder is watched. Hudi's own drift buffer."""
+"""Allowance for differing clock rates while a silent holder is watched: Hudi's own drift buffer."""
 
 LossReason = Literal["expired", "taken-over", "unreachable", "session-lost", "released"]
 
@@ -49,11 +49,11 @@ class Holder:
     """Who holds or waits for a lock. `writer` is None for foreign writers.
 
     By the lock service's clock: `renewed_ms` is when the holder last renewed, `since_ms` when it arrived; None if not known.
-    Where the service records no such time, `since_ms` is by the holder's own clock. Both are for people; nothing is decided
-    by them.
+    Where the service records no such time, `since_ms` is by the holder's own clock. Both are for people; no decision depends
+    on them.
 
-    `left_s` is how much longer the lease runs unless it is renewed, 0 when it is over. None where it takes watching the holder
-    for a while to tell: ZooKeeper does not say when it last heard from a session, and a DynamoDB item has a version and no
+    `left_s` is how much longer the lease runs unless it is renewed, 0 when it is over. None where only watching the holder
+    for a while can tell: ZooKeeper does not say when it last heard from a session, and a DynamoDB item has a version and no
     time.
     """
 
@@ -78,7 +78,7 @@ def past_ms(value: object) -> int | None:
 
 
 def for_up_to(left_s: float) -> str:
-    """How much longer a lease runs, for a message that refuses because it does: rounded up, so never 0 s."""
+    """How much longer a lease runs, for the message of a refusal: rounded up, so never 0 s."""
     return f"for up to {max(1, math.ceil(left_s))} s more"
 
 
@@ -93,7 +93,7 @@ class LockState:
 
 @dataclass(frozen=True)
 class LeaseLoss:
-    """Why a lease ended before its holder gave it back (or that it was given back)."""
+    """Why a lease ended: it was lost before its holder gave it back, or it was given back."""
 
     reason: LossReason
     detail: str = ""
@@ -103,7 +103,7 @@ class LeaseLoss:
 
 
 class Lease:
-    """A granted lock. It ends at its deadline unless renewed in time, and once it ended it never comes back.
+    """A granted lock. It ends at its deadline unless renewed in time, and it never comes back once it has ended.
 
     The deadline is on this process's monotonic clock and was started before the request that granted or renewed it was
     sent. Another process (a fork) that has a copy of the lease does not hold the lock.
@@ -161,13 +161,13 @@ class Lease:
         self.ensure_not_lost(margin_s)
 
     def ensure_not_lost(self, margin_s: float = 0.0) -> None:
-        """As `ensure_active`, by what is known here: asks nobody and never waits."""
+        """As `ensure_active`, but from local knowledge alone: sends no request and never waits."""
         loss = self.lost
         if loss is None and self.remaining_s() >= margin_s:
             return
         reason = loss or LeaseLoss("expired", f"less than {margin_s:g} s are left")
         raise LeaseLost(
-            f"the table lock (token {self.token}) is not held any more: {reason}",
+            f"the table lock (token {self.token}) is no longer held: {reason}",
             hint="run the operation again; if it happens often, raise lock.lease_s or look for long pauses of this process",
             reason=reason.reason,
             token=self.token,
@@ -178,7 +178,7 @@ AnyLease = TypeVar("AnyLease", bound=Lease)
 
 
 def granted_as(kind: type[AnyLease], lease: Lease) -> AnyLease:
-    """`lease` as what its provider grants; `LockError` for one that another provider granted."""
+    """`lease` as its provider's own class; `LockError` if another provider granted it."""
     if not isinstance(lease, kind):
         raise foreign_lease()
     return lease
@@ -189,7 +189,7 @@ def foreign_lease() -> LockError:
 
 
 class LeaseService(ABC):
-    """What grants leases for one table: a lock provider, data locks. One instance may be used by many threads."""
+    """A service that grants leases for one table: a lock provider, or data locks. One instance may be used by many threads."""
 
     table: str
     """The URI of the guarded table, for events and messages."""
@@ -197,21 +197,21 @@ class LeaseService(ABC):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """Which lock this is, the same for all writers that it keeps apart; holds no secret. Tables record their provider's."""
+        """Names the lock: the same for all writers that it keeps apart. Holds no secret. A table records its provider's."""
 
     @abstractmethod
     def renew(self, lease: Lease) -> Lease:
-        """Extend the deadline by a lease from now; raises `LeaseLost` if it is over, even if nobody took the lock since."""
+        """Move the deadline to one lease from now; raises `LeaseLost` after the deadline, even if nobody has taken the lock."""
 
     @abstractmethod
     def release(self, lease: Lease) -> None:
-        """Give back what is still this lease's; may be called twice, and never raises for an unreachable service."""
+        """Give back whatever this lease still holds; may be called twice, and never raises for an unreachable service."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held and let go of connections, for good. Never raises.
+        """Give back everything held and close all connections, permanently. Never raises.
 
-        From now on nothing is granted: `acquire` raises `LockError`, also in the threads that are waiting in it.
+        Nothing is granted afterwards: `acquire` raises `LockError`, also in threads that are already waiting in it.
         """
 
 

@@ -1,4 +1,4 @@
-"""Keeping a lease alive while work goes on: the same way for every service that grants them."""
+"""Keeping a lease alive while work goes on, in the same way for every service that grants leases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakelock.providers.base import Lease, LeaseService
 def renewing(
     provider: LeaseService, lease: Lease, runtime: Runtime, interval_s: float, events: Events | None = None
 ) -> Iterator[Lease]:
-    """Renew `lease` every `interval_s` seconds while the block runs, and tell once when it is lost.
+    """Renew `lease` every `interval_s` seconds while the block runs, and report once if it is lost.
 
     An unreachable service is tried again until the deadline; then, and never before, the lease counts as lost. Nothing is
     raised in the block: it asks `lease.ensure_active()` where it matters.

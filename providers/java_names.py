@@ -9,11 +9,11 @@ from lakelock.xxhash64 import HUDI_SEED, xxhash64
 
 
 def table_name(storage: Storage) -> str:
-    """The table's name, by Java's default the lock key; "" if the table has none that can be read."""
+    """The table's name, which is Java's default lock key; "" if the table has none that can be read."""
     found = storage.get(layout.PROPERTIES)
     return parse_java_properties(found.data, layout.PROPERTIES).get("hoodie.table.name", "") if found else ""
 
 
 def path_hash(base_path: str) -> str:
-    """What Java's implicit providers make of the table's path."""
+    """The hash that Java's implicit providers derive from the table's path."""
     return f"{xxhash64(base_path.encode(), HUDI_SEED):016X}"

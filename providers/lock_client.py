@@ -1,6 +1,6 @@
 """What lock providers and data locks have in common: one writer's access to the locks of one table.
 
-Waiting within a bound, closing for good, forks and events are the same under both contracts. The pauses between two looks are
+Waiting within a bound, closing, forks and events are the same under both contracts. The pauses between two checks are
 not: a waiter for the table lock is one of many that poll a lock held for milliseconds, and spreads out with the crowd; a
 waiter for data locks waits for a whole write, and shows a sign of life meanwhile.
 """
@@ -20,7 +20,7 @@ NO_ANSWER = (StorageUnavailable, ProviderUnavailable)
 NO_SERVICE = (*NO_ANSWER, ProviderRefused)
 
 _SHORTEST_WAIT_S = 1e-6
-"""A clock may be too coarse to tell less than this, and a wait for it would never end."""
+"""A clock may be too coarse to measure less than this, and a wait for it would never end."""
 
 L = TypeVar("L", bound=Lease)
 
@@ -51,7 +51,7 @@ class LockClient:
     def _wait_for(
         self, look: Callable[[], L | None], pause: Callable[[float], None], began_s: float, wait_s: float
     ) -> L | None:
-        """Look, pause and look again: the lease; None when the time is over.
+        """Look, pause and look again until there is a lease; None when the time is over.
 
         `pause` is given the seconds left. `ProviderUnavailable` if the last look got no answer; `LockError` once closed.
         """
@@ -77,8 +77,8 @@ class LockClient:
     def _ensure_open(self) -> None:
         if self._closed:
             raise LockError(
-                f"{self.what} of {self.table} cannot be taken any more: the table was closed in this process",
-                hint="open the table anew; close it only after every thread has finished with it",
+                f"{self.what} of {self.table} can no longer be taken: the table was closed in this process",
+                hint="open the table again; close it only after every thread has finished with it",
             )
 
     def _tell(self, kind: EventKind, **facts: object) -> None:
@@ -88,7 +88,7 @@ class LockClient:
         self._tell(EventKind.ALERT, problem=problem)
 
     def _start_afresh(self) -> None:
-        """Begin with nothing held, connected or closed: at first, and in a forked process."""
+        """Begin with nothing held, connected or closed: at the start, and in a forked process."""
         self._pid, self._closed = os.getpid(), False
 
     def _notice_fork(self) -> None:

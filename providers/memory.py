@@ -25,7 +25,7 @@ _LOCAL = ("file://", "memory://")
 
 @dataclass
 class _Slot:
-    """The lock of one table; `lease` is that of the latest holder, also when it is over."""
+    """The lock of one table; `lease` is the latest holder's, even when it is over."""
 
     lease: Lease | None = None
     token: int = 0
@@ -103,7 +103,7 @@ class MemoryLockProvider(PollingProvider):
             slot.lease = None
 
     def probe(self) -> None:
-        """Nothing can be missing."""
+        """Always passes: there is no service that could lack anything."""
 
     def _slot(self) -> _Slot:
         return _slots.setdefault((os.getpid(), self.table), _Slot())

@@ -1,4 +1,4 @@
-"""What lock providers have in common: threads take turns, and one tries, waits and tries again, within its bound."""
+"""What lock providers have in common: threads take turns, and one at a time tries, waits and tries again, within a bound."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _FIRST_POLL_S = 0.004
 _POLL_GROWTH = 1.6
 _GROWING_POLLS = 30
 _SHARE_IN_A_CROWD = 1 / 8
-"""Of the time waited so far and of the time left, whichever is less. So requests grow with the number of waiters and hardly
-with the time that a crowd takes, the last one comes an eighth too late, and a waiter short of time looks often again."""
+"""Share of the time waited so far or of the time left, whichever is less. Requests then grow with the number of waiters, hardly
+with the time that a crowd takes; the last one is an eighth late, and a waiter that is short of time looks often again."""
 _LOOKS_PER_PAUSE = 4
-"""A service that answers slowly is asked less: the longest pause is at least as long as this many answers took."""
+"""A service that answers slowly is asked less often: the longest pause is at least as long as this many answers took."""
 _FIRST_TRY_S, _LAST_LOOK_S, _CLEAN_UP_S = 1.0, 0.5, 0.25
 """What a silent service may cost. All tries together get at least the first, even without any wait; a try at the end of the
-wait gets at least the second; taking back what was asked for gets the third. So waits end at most 0.75 s late, and the
+wait gets at least the second; taking back a request gets the third. So waits end at most 0.75 s late, and the
 shortest after 1.25 s."""
 _SHORTEST_REQUEST_S = 0.001
 _TELL_EVERY_S = 1.0
@@ -33,7 +33,7 @@ _LONGEST_REST_S = 0.05
 class Attempt:
     """One `acquire`: `grant` names it in the service, so that a grant whose reply was lost is recognised as ours.
 
-    `until_s`: when it gives up, on the monotonic clock; `answer_by_s`: until when an answer is waited for. `sent` maps what
+    `until_s`: when it gives up, on the monotonic clock; `answer_by_s`: how long it waits for an answer. `sent` maps what
     each request wrote (see the provider) to when it was about to be sent; `doubt`: one got no reply. `took_s`: how long the
     latest answer took, except the first, which may have had to connect; `in_crowd`: the lock has passed between others since
     `began_s`.
@@ -111,7 +111,7 @@ class PollingProvider(LockClient, LockProvider):
     def taken_over(
         self, lease: Lease, how: str, hint: str = "run the operation again; if it happens often, raise lock.lease_s"
     ) -> LeaseLost:
-        """For `extend`: the error of a lease that the service does not know any more. `how` completes "the lock of ..."."""
+        """For `extend`: the error of a lease that the service no longer knows. `how` completes "the lock of ..."."""
         return LeaseLost(f"the lock of {self.table} {how}", hint=hint, reason="taken-over", token=lease.token)
 
     def ensure_latest(self, token: int, latest: int) -> None:
@@ -127,7 +127,7 @@ class PollingProvider(LockClient, LockProvider):
         """For `break_lock`: the error of a lock whose holder may be alive. `by` says what shows it: "whose lease runs ..."."""
         return LockError(
             f"the lock of {self.table} is held by {holder}, {by}",
-            hint=f"{hint}; to break it all the same, use force",
+            hint=f"{hint}; to break it anyway, use force",
             holder=holder.as_dict(),
         )
 
@@ -162,7 +162,7 @@ class PollingProvider(LockClient, LockProvider):
         if not lease.is_here or self._held is not lease:
             return
         with self._mutex:
-            if self._held is not lease:  # `close` in another thread was first
+            if self._held is not lease:  # `close` in another thread came first
                 return
             try:
                 self.give_back(lease)
@@ -183,7 +183,7 @@ class PollingProvider(LockClient, LockProvider):
                 self.release(held)
 
     def _rest(self, wait_s: float) -> None:
-        """Stay away for half as long as we last held the lock: a process in a loop would leave no gap for pollers to hit."""
+        """Stay away for half as long as we last held the lock: a process in a loop would leave pollers no gap to find."""
         rest_s = self._rested_at_s - self.runtime.monotonic_s()
         if rest_s > 0:
             self.runtime.sleep(min(rest_s, wait_s))

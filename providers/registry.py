@@ -36,7 +36,7 @@ BUILT_IN: dict[str, OpenProvider] = {
 _OTHER_SCHEMES = {"hive": "hive_metastore"} | {
     f"{name}{tls}{kind}": "redis" for name in ("redis", "valkey") for tls in ("", "s") for kind in ("", "+sentinel", "+cluster")
 }
-"""Schemes that are another name of a provider, or say more than which it is."""
+"""Schemes that are another name for a provider, or say more than which provider it is."""
 
 
 def open_provider(

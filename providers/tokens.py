@@ -1,11 +1,11 @@
 """Tokens that grow forever, at no cost per grant.
 
 The lock file carries the token of the latest grant, and the next grant adds one. But Java Hudi drops foreign fields when it
-writes the file, so the number would start again. Therefore tokens come from blocks: an object of its own holds the end of
-the latest block, it is moved on *before* a token of the new block is granted, and the lock file carries the block's end
-beside the token. Where the number is missing, or its block used up, a new block is taken. Every token ever granted is at
+writes the file, so the number would start over. Therefore tokens come from blocks: a separate object holds the end of
+the latest block, this end is advanced *before* a token of the new block is granted, and the lock file carries the block's end
+next to the token. Where the number is missing, or its block is used up, a new block is taken. Every token ever granted is at
 most the object's number at that time, and every later block begins above it. A block that two writers race for is lost to
-one of them: numbers may be left out, never used twice.
+one of them: numbers may be skipped, but are never used twice.
 """
 
 from __future__ import annotations

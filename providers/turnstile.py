@@ -17,7 +17,7 @@ class Turnstile:
         self._waiting: deque[Flag] = deque()
 
     def enter(self, wait_s: float) -> bool:
-        """Go in within `wait_s` seconds; False when it was not our turn until then."""
+        """Go in within `wait_s` seconds; False if our turn did not come in that time."""
         with self._mutex:
             if not self._taken:
                 self._taken = True

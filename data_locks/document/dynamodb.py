@@ -17,7 +17,7 @@ from lakelock.providers.dynamodb.table import ConditionFailed, DynamodbTable
 _MOST_BYTES = 390_000
 """DynamoDB takes items of 400 KB. The rest is kept for requests that are already in the table: their renewals must not fail."""
 _RENEWAL_BYTES = 200
-"""What a document may grow by without a new request in it."""
+"""By how much a document may grow without a new request in it."""
 _LONGEST = 1 << 26
 
 
@@ -44,7 +44,7 @@ class DynamodbRegister(Register):
         if len(packed) > _MOST_BYTES and len(data) > len(before.data if before else b"") + _RENEWAL_BYTES:
             raise LockError(
                 f"the data locks of this table would take {len(packed)} bytes, and a DynamoDB item takes 400 KB",
-                hint="lower data_locks.escalate_above, so that a request for many partitions is one lock on what they share",
+                hint="lower data_locks.escalate_above, so that a request for many partitions becomes one lock on their parent",
             )
         values: dict[str, dict[str, str | bytes]] = {":new": {"S": new.tag}, ":data": {"B": packed}}
         when = "attribute_not_exists(#dv)"
@@ -61,7 +61,7 @@ class DynamodbRegister(Register):
 
 
 def _unpacked(data: bytes) -> bytes:
-    """The document; what is none is shown as it is, so that its reader finds it broken."""
+    """The document; bytes that are not one are returned unchanged, and the reader then finds them broken."""
     try:
         return zlib.decompressobj().decompress(data, _LONGEST)
     except zlib.error:

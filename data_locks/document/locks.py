@@ -45,7 +45,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
     def __init__(self, opening: Opening, register: Register) -> None:
         super().__init__(opening)
         self._register = register
-        # Kept from request to request, so that a writer that only asks now and then, without waiting, gets past the dead too.
+        # Kept across requests: a writer that only asks now and then, without waiting, must get past the dead, too.
         self._watch = Watch(opening.runtime)
 
     @property
@@ -57,7 +57,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         return tuple(_shown(table, entry) for entry in table.entries)
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
-        """As promised; token 0 with `force` clears everything, also a document that cannot be read."""
+        """As promised; token 0 with `force` clears everything, even a document that cannot be read."""
         if token == 0 and force:
             return self._clear()
         entry = self._by_token(token)
@@ -84,14 +84,14 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
             waiting.unsubscribe()
 
     def _pause(self, waiting: _Waiting, at_most_s: float) -> None:
-        """Where the service can tell, wait until I am told, and otherwise for a pause that grows."""
+        """Wait to be notified where the service can notify, otherwise for a growing pause."""
         if waiting.blockers:
             try:
                 if waiting.subscription is not None:
                     waiting.subscription.wait(min(self._pause_s(), at_most_s))
                     return
                 waiting.subscription = self._register.listen(waiting.grant)
-                if waiting.subscription is not None:  # it may have been my turn before I could hear it: look once more
+                if waiting.subscription is not None:  # my turn may have come before I was subscribed: look once more
                     return
             except NO_ANSWER:
                 waiting.unsubscribe()
@@ -118,7 +118,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
                 table = table.without(dead, now_ms)
                 mine = table.find(grant)
                 assert mine is not None
-            # The earliest request that can have made this version counts: its reply may have been lost.
+            # The earliest request that may have made this version counts: its reply may have been lost.
             waiting.sent.setdefault(mine.version, self.runtime.monotonic_s())
             return table
 
@@ -152,7 +152,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         )
 
     def _wake(self, before: LockTable, after: LockTable) -> None:
-        """Tell those whose turn has come; whoever does not hear it finds out by looking."""
+        """Notify those whose turn has come; whoever misses it finds out by looking."""
         waited = {entry.grant for entry in before.entries if not entry.held}
         granted = [entry.grant for entry in after.entries if entry.held and entry.grant in waited]
         if granted:

@@ -84,7 +84,7 @@ class RedisRegister(Register):
         self._client().close()
 
     def _run(self, script: Script, *arguments: str) -> Any:
-        """The answer. Where replicas are asked for, only what they have counts, even of what is read."""
+        """The answer. Where replicas are asked for, only what they have counts, even for reads."""
         client = self._client()
         answer, replicas = client.run_as_asked(script, *arguments)
         client.ensure_replicated(replicas, f"the data locks at {self._address.place}")
@@ -94,7 +94,7 @@ class RedisRegister(Register):
         return RedisClient(self._address, self._settings, self._key, self._runtime, longest_s=self._longest_s)
 
     def _client(self) -> RedisClient:
-        """The connections of this process: those of a parent are let go, not closed."""
+        """The connections of this process: those of a parent are dropped, not closed."""
         if self._connected[0] != os.getpid():
             self._connected = (os.getpid(), self._connect())
         return self._connected[1]

@@ -20,10 +20,10 @@ class Version:
 
 
 class Subscription(Protocol):
-    """Hears that one request was granted. Raises as registers do."""
+    """Is notified when one request is granted. Raises as registers do."""
 
     def wait(self, at_most_s: float) -> object:
-        """Return as soon as it was told, or when the time is over."""
+        """Return on notification, or when the time is over."""
         ...
 
     def close(self) -> None:
@@ -48,15 +48,15 @@ class Register(Protocol):
         ...
 
     def listen(self, grant: str) -> Subscription | None:
-        """From the return of this call on what is told to `grant` is heard; None where the service cannot tell."""
+        """A subscription that receives every later notification to `grant`; None where the service cannot notify."""
         return None
 
     def wake(self, grants: Collection[str]) -> None:
-        """Tell these requests that they were granted, where the service can. What is told may get lost."""
+        """Notify these requests that they were granted, where the service can. A notification may get lost."""
         return
 
     def close(self) -> None:
-        """Let go of connections. Never raises."""
+        """Close the connections. Never raises."""
         ...
 
 

@@ -24,7 +24,7 @@ from lakelock.providers.hive_metastore.table import LockCalls, NoSuchLock
 from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED
 
 _LEAST_S = 1.0
-"""Time that a call gets at least, so that even a writer that does not wait at all tries once."""
+"""Minimum time for a call: even a writer that does not wait at all tries once."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
         return lease
 
     def _show_life(self, waiting: _Waiting, within_s: float) -> bool:
-        """Queue up if I am not in the queue, and renew my place when that is due. Whether the metastore granted it just now."""
+        """Queue up if I am not queued, and renew my place when due. True if the metastore granted the request just now."""
         place = waiting.place
         if place.is_lost:
             place.find(self._calls, within_s)
@@ -157,7 +157,7 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
         if holder.lease_s is None:
             raise LockError(
                 f"the data locks with token {queued.lock_id} were not taken by lakelock but by {holder.owner}",
-                hint="the metastore drops them when their holder is gone; to break them all the same, use force",
+                hint="the metastore drops them when their holder is gone; to break them anyway, use force",
                 token=queued.lock_id,
             )
 

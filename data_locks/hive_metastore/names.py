@@ -1,4 +1,4 @@
-"""How data locks are called in a metastore, so that two of them overlap only if they are for the same resource.
+"""The names of data locks in a metastore, chosen so that two of them overlap only if they are for the same resource.
 
 In Hive a lock on a table overlaps all its partitions, which Hive's older model, ours, does not want. Therefore all data
 locks of a table are partitions of one name that no table has, that of the table itself too. The names are lower-case and of
@@ -20,7 +20,7 @@ LONGEST_ROW = 700
 """Characters of a row; the column has 767."""
 
 FEW = 8
-"""Up to so many locks have a row each."""
+"""Up to this many locks have a row each."""
 
 _PREFIX = "path="
 _CUT = "~~"
@@ -43,7 +43,7 @@ def name_of(resource: Resource) -> str:
 
 
 def resource_of(name: str) -> Resource:
-    """The resource that has this name, of a name that was cut as much as is left; any other text as it is."""
+    """The resource of this name, as much as is left of a name that was cut; any other text unchanged."""
     whole, _, digest = name.partition(_CUT)
     if digest:
         whole = _HALF.sub("", whole) + "..." + digest

@@ -1,7 +1,7 @@
 """The requests for data locks in a metastore: their order, read from its lock table.
 
 The metastore numbers the requests in the order in which they appear (one row of its database guards the numbers), so a
-request whose number is lower than mine and that I do not see will never come. Who holds follows from that: every request
+request with a lower number than mine that I do not see yet will never appear. Who holds follows from that: every request
 with no lower number in its way. It has to be worked out here, because the rule of Hive 2.3 has a hole: a
 shared lock overtakes an exclusive one that waits, and the exclusive one is then granted as well, at the same time. The commit
 lock needs none of this: every request for it is exclusive.
@@ -30,12 +30,12 @@ class Queued:
 
     @property
     def first(self) -> LockRow:
-        """The row that says what all rows say: user, host, agent, heartbeat."""
+        """The row with the facts that all rows share: user, host, agent, heartbeat."""
         return self.rows[0]
 
     @property
     def acquired(self) -> bool:
-        """Whether the metastore granted it, which alone does not make it held."""
+        """Whether the metastore granted it; that alone does not make it held."""
         return all(row.state == ACQUIRED for row in self.rows)
 
     @cached_property
@@ -72,7 +72,7 @@ class Queue:
         return next((each for each in self.requests if each.lock_id == lock_id), None)
 
     def blockers(self, lock_id: int, modes: Mapping[str, Mode]) -> tuple[Queued, ...]:
-        """What keeps the request with this number from being granted: every earlier request in its way."""
+        """The requests that keep the one with this number from being granted: every earlier request in its way."""
         return tuple(each for each in self.requests if each.lock_id < lock_id and _collide(each.modes, modes))
 
     def shown(self) -> tuple[LockedData, ...]:

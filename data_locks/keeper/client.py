@@ -1,7 +1,7 @@
 """Data locks for a write that outlives each process of its engine: a keeper process holds them until the write has ended.
 
-The process that plans the write starts the keeper and waits until it has the locks (`keeping`). Then it tells which heartbeat
-is the write's, and goes its way. Whoever ends the write, in any process of the same host and user, has the locks given back
+The process that plans the write starts the keeper and waits until it has the locks (`keeping`). Then it says which heartbeat
+is the write's, and may end. Whoever ends the write, in any process of the same host and user, has the locks given back
 (`KeptLocks`).
 """
 
@@ -30,9 +30,9 @@ GONE = "the process that kept them is gone"
 
 @dataclass(frozen=True)
 class KeeperOrder:
-    """What a keeper is to hold, and for which writer. It gives up when the process `above` ends: the write ends with that one.
+    """What a keeper is to hold, and for which writer. It gives up when the process `above` ends: so does the write.
 
-    It holds secrets, so it travels by a pipe.
+    It contains secrets, so it is sent through a pipe.
     """
 
     location: StorageLocation
@@ -60,7 +60,7 @@ class KeptLocks:
     answer_within_s: float
 
     def release(self) -> str:
-        """Have the locks given back; on return they are, or the answer says why they were lost before. Never raises."""
+        """Have the locks given back; "" once they are, otherwise why they were lost before. Never raises."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
                 line.settimeout(self.answer_within_s)
@@ -74,7 +74,7 @@ class KeptLocks:
 
 
 class Keeping:
-    """A keeper that has the locks; `handed_over` says what for."""
+    """A keeper that has the locks; `handed_over` tells it which write they are for."""
 
     def __init__(self, process: subprocess.Popen[bytes], locks: KeptLocks) -> None:
         self.locks = locks
@@ -132,7 +132,7 @@ def _granted(process: subprocess.Popen[bytes], order: KeeperOrder) -> KeptLocks:
 
 
 def _environment() -> Mapping[str, str]:
-    """This process's environment, with what it has found its modules by: a zip that Spark shipped, for example."""
+    """This process's environment, with the path by which it found its modules: a zip that Spark shipped, for example."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 

@@ -32,7 +32,7 @@ from lakelock.providers.heartbeat import renewing
 from lakelock.storage import Storage
 
 LOOK_S = 1.0
-"""How often a keeper looks whether the process above is there, where the system cannot tell it."""
+"""How often a keeper checks that the process above exists, where the system cannot notify it."""
 LOOKS_PER_LIMIT = 4
 LONGEST_ADDRESS = 90
 """Longer paths than about a hundred bytes cannot be a socket's address."""
@@ -71,7 +71,7 @@ def _acquired(locks: DataLocks, request: LockRequest, planner: BinaryIO, runtime
     """Take the locks; the wait is interrupted when the planner goes away."""
 
     def look() -> None:
-        # The planner says nothing before it has its answer, so all there is to read is its end.
+        # The planner says nothing before it has its answer, so the only thing to read is the end of its stream.
         if select.select([planner], [], [], 0)[0]:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -103,12 +103,12 @@ def _listening() -> Iterator[tuple[socket.socket, str]]:
 
 
 class Above:
-    """The process with which the write ends. Where the system has it, `fd` is readable as soon as it is gone."""
+    """The process with which the write ends. Where the system supports it, `fd` becomes readable as soon as it is gone."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self.fd: int | None = None
-        with suppress(AttributeError, OSError):  # what is not there, system call or process, shows in `is_gone`
+        with suppress(AttributeError, OSError):  # a missing system call or process shows in `is_gone`
             self.fd = os.pidfd_open(pid)
 
     def is_gone(self) -> bool:
@@ -177,7 +177,7 @@ class _Watch:
 
     def _give_back(self) -> None:
         with suppress(LakelockError):
-            self.locks.renew(self.lease)  # what was taken away since the latest renewal shows now
+            self.locks.renew(self.lease)  # a lock taken away since the latest renewal shows now
         loss = self.lease.lost
         self.lost = "" if loss is None else str(loss)
         self.locks.release(self.lease)

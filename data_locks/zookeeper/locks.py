@@ -26,13 +26,13 @@ from lakelock.providers.zookeeper.session import Sight, ZooKeeperSession
 from lakelock.providers.zookeeper.waiter import Within
 
 _TRY_S = 1.0
-"""How long a try that may not wait leaves the service to answer, and how long leaving may take."""
+"""How long the service has to answer a try that may not wait, and how long leaving may take."""
 _LONGEST_WAIT_S = 1.0
 
 
 @dataclass
 class _Waiting(Waiting):
-    """One `acquire`; `waiter` is its place in the queues, of the session that there is now."""
+    """One `acquire`; `waiter` is its place in the queues, in the current session."""
 
     waiter: DataWaiter | None = None
 
@@ -62,7 +62,7 @@ class ZooKeeperDataLocks(ZooKeeperClient, PollingDataLocks[_Waiting]):
         return tuple(shown(each, asked[:place]) for place, each in enumerate(asked))
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
-        """As promised; token 0 with `force` clears everything, also what nobody can read."""
+        """As promised; token 0 with `force` clears everything, even what cannot be read."""
         session, within = self._connected(), self._patience()
         if token == 0 and force:
             return remove_each(session, all_nodes(session, self._place.path, within), within)
@@ -86,7 +86,7 @@ class ZooKeeperDataLocks(ZooKeeperClient, PollingDataLocks[_Waiting]):
         lease_s = self._lease_s(session)
         if waiter is None or waiter.session is not session or waiter.is_out:
             if waiter is not None:
-                # What is of the session before has gone with it, and must not be taken for what is new.
+                # The nodes of the previous session are gone with it, and must not be taken for new ones.
                 self._leave_later(waiter)
                 waiting.grant = self.runtime.uuid()
             data = node_data(waiting.request, self.writer, waiting.grant, lease_s)
@@ -108,7 +108,7 @@ class ZooKeeperDataLocks(ZooKeeperClient, PollingDataLocks[_Waiting]):
             super()._pause(waiting, at_most_s)
 
     def _blockers(self, waiting: _Waiting) -> tuple[LockedData, ...]:
-        """One of them while there is time left, which has been read already, and all of them at the end."""
+        """While there is time left, one of them, which has already been read; all of them at the end."""
         waiter = waiting.waiter
         if waiter is None:
             return ()
@@ -123,7 +123,7 @@ class ZooKeeperDataLocks(ZooKeeperClient, PollingDataLocks[_Waiting]):
         return tuple(shown(each) for each in before if collide(each.request, waiting.request))
 
     def abandon(self, waiting: _Waiting) -> None:
-        """As promised; what finds the service unreachable goes on in the background for as long as the session lives."""
+        """As promised; while the service is unreachable, it continues in the background for as long as the session lives."""
         waiter, until_s = waiting.waiter, self.runtime.monotonic_s() + _TRY_S
         if waiter is None:
             return
@@ -162,7 +162,7 @@ class ZooKeeperDataLocks(ZooKeeperClient, PollingDataLocks[_Waiting]):
             if not gone.wait(max(0.0, until_s - self.runtime.monotonic_s())):
                 raise LockError(
                     f"the data locks with token {found.token} are held by {found.writer or found.name}, whose session is alive",
-                    hint="wait: ZooKeeper frees the locks of the dead without your help; to break them all the same, use force",
+                    hint="wait: ZooKeeper frees the locks of the dead without your help; to break them anyway, use force",
                     token=found.token,
                 )
 

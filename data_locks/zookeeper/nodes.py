@@ -1,6 +1,6 @@
 """Names and contents of the nodes that are data locks in ZooKeeper, and what follows from their order.
 
-Beside the commit lock's node `<lock>` lies `<lock>.data`, with one node for each resource that was ever locked and, in it, the
+Next to the commit lock's node `<lock>` is `<lock>.data`, with one node for each resource that was ever locked and, in it, the
 queue of this resource:
 
 ```
@@ -29,7 +29,7 @@ from lakelock.json_object import JsonObject
 from lakelock.providers.zookeeper.queue import Stat, in_order
 
 TABLE_QUEUE = "@table"
-"""No partition is called so: `@` is written as %40 in their names."""
+"""No partition has this name: `@` is written as %40 in partition names."""
 _SAFE = " !$&'()*+,:;="
 _WORDS = {Mode.SHARED: "read", Mode.EXCLUSIVE: "write"}
 _GRANT = re.compile(r"(?:read|write)-([0-9a-f-]{36})-lock-").match
@@ -102,7 +102,7 @@ class Asked:
 
 
 def node_data(request: LockRequest, writer: WriterIdentity, grant: str, lease_s: float) -> bytes:
-    """What the node in the table's queue says."""
+    """The content of the node in the table's queue."""
     fields = {"grant": grant, **request_fields(request), "writer": writer.as_dict(), "leaseMs": round(lease_s * 1000)}
     return json.dumps(fields, separators=(",", ":")).encode()
 

@@ -13,7 +13,7 @@ from lakelock.providers.zookeeper.session import Request, ZooKeeperSession
 from lakelock.providers.zookeeper.waiter import Within
 
 MOST_BYTES = 1_000_000
-"""A server takes requests of 1 MB (jute.maxbuffer), and ends the connection of whoever sends more."""
+"""A server accepts requests of 1 MB (jute.maxbuffer), and closes the connection of a client that sends more."""
 _HEADER_BYTES = 9
 _CHUNK = 500
 _UNDECIDED = ("RolledBackError", "RuntimeInconsistency")
@@ -63,7 +63,7 @@ def creating(nodes: Mapping[str, bytes], *, ephemeral: bool) -> Request:
         if size > MOST_BYTES:
             raise LockError(
                 f"a request for {len(nodes)} data locks takes {size} bytes, and ZooKeeper takes 1 MB at once",
-                hint="lower data_locks.escalate_above, so that a request for many partitions is one lock on what they share",
+                hint="lower data_locks.escalate_above, so that a request for many partitions becomes one lock on their parent",
             )
         return _Whole(transaction.commit_async())
 
@@ -96,13 +96,13 @@ def in_chunks(session: ZooKeeperSession, requests: Sequence[Request], within: Wi
 
 
 def remove(session: ZooKeeperSession, paths: Sequence[str], within: Within) -> None:
-    """Take all these nodes away: at once if all are there, what is left of them otherwise."""
+    """Remove all these nodes: in one transaction if all are there, otherwise those that are left."""
     if paths and session.ask(within(), deleting(paths))[0] is None:
         remove_each(session, paths, within)
 
 
 def remove_each(session: ZooKeeperSession, paths: Sequence[str], within: Within) -> None:
-    """Take these nodes away one by one, in no transaction; those that are gone already do not matter."""
+    """Remove these nodes one by one, without a transaction; nodes that are already gone do not matter."""
     in_chunks(session, [removing(path) for path in paths], within)
 
 

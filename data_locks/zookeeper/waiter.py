@@ -14,15 +14,15 @@ from lakelock.providers.zookeeper.waiter import SessionWaiter, Within
 
 _TRIES = 5
 MANY_QUEUES = 10_000
-"""More resources than this are not remembered: whoever adds some removes twice as many that nobody uses."""
+"""More resources than this are not remembered: a writer that adds some removes twice as many that nobody uses."""
 
 
 class DataWaiter(SessionWaiter):
     """Waits with one node in the queue of each resource.
 
-    Granted when in no queue a node before ours is in our way. What is before us never grows, so a queue that was clear stays
-    clear, and of each other queue only the nearest node in our way is watched, one queue after the other: one release wakes
-    those who waited for it, and nobody else.
+    Granted once no queue has a node before ours that is in our way. Nodes before us only leave, so a queue that was clear stays
+    clear. In each other queue only the nearest node in our way is watched, one queue after the other: a release wakes
+    only those who waited for it.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class DataWaiter(SessionWaiter):
             found = self._find(within)
             if not found or len(found) >= len(self._queues):
                 return found
-            # They were made while we listed the queues, so that only the later ones show them.
+            # They were created while we listed the queues, so only the queues listed later show them.
         remove_each(self.session, found, within)
         return []
 
@@ -114,13 +114,13 @@ class DataWaiter(SessionWaiter):
             if not isinstance(error, ProviderUnavailable):  # a definite no
                 self._in_doubt, self._unsure = False, unsure
             raise
-        # While we waited for a connection another session may have begun, which has the nodes then.
+        # While we waited for a connection, another session may have begun, and the nodes are then that session's.
         self._in_doubt, self._unsure = False, unsure or self.is_out
         self._nodes = list(made or ())
         return None if made is None else self._nodes
 
     def _make_queues(self, within: Within) -> None:
-        """Create the nodes that hold the queues, where they are missing; another one may do the same."""
+        """Create the nodes that hold the queues, where they are missing; another writer may do the same."""
         (names,) = self.session.ask(within(), listing(self._base))
         if names is None:
             self.session.ask(within(), ensuring(self._base, self.session.acl))
@@ -164,11 +164,11 @@ class DataWaiter(SessionWaiter):
         return True
 
     def _watch(self, within: Within) -> bool:
-        """Be woken when one in our way leaves, and learn who it is; False if it has left already."""
+        """Arrange to be woken when the one in our way leaves, and learn who it is; False if it has already left."""
         resource, name = min(self._before.items())
         woken = self._runtime.flag()
         grant = grant_of(name)
-        # All nodes of a request go at once, so after this one has gone these are the queues to look at again.
+        # All nodes of a request go at once, so once this one has gone, these are the queues to look at again.
         self._to_look_at = {each for each, before in self._before.items() if grant_of(before) == grant}
         requests = [reading(f"{self._queues[resource]}/{name}", waking(woken))]
         asked = next((each for each in self._table_order if grant_of(each) == grant), None)

@@ -8,13 +8,13 @@ recordVersionNumber  S  a new UUID with every grant and renewal
 isReleased           S  "1" when the lock is free, otherwise absent
 ```
 
-Java reads the first four without asking whether they are there, so they always are. It shows `token`, `tokenLimit`,
-`writer` and `since`, which are ours, to nobody, and drops them when it writes; and it deletes the item when it releases.
+Java reads the first four without checking that they exist, so they always do. It ignores `token`, `tokenLimit`,
+`writer` and `since`, which are ours, and drops them when it writes; it deletes the item when it releases.
 Therefore nothing may depend on finding them: see `dynamodb` for the token.
 
-No clock value is stored but `since`, when the holder took the lock by its own clock, and that is only shown. A holder is
-dead when one has watched the same recordVersionNumber for a whole lease, by one's own monotonic clock, counted from after
-the first look at it. Its own deadline counts from before it wrote that number, so it is over by then, whatever any clock
+No clock value is stored except `since`, when the holder took the lock by its own clock, and that is only shown. A holder is
+dead once a waiter has watched the same recordVersionNumber for a whole lease, by its own monotonic clock, starting after
+its first read. The holder's deadline counts from before it wrote that number, so it has passed by then, whatever any clock
 shows.
 """
 
@@ -34,10 +34,10 @@ Attributes = Mapping[str, Mapping[str, Any]]
 """An item or part of one as DynamoDB's API has it: `{"ownerName": {"S": "..."}}`."""
 
 _MOST_DIGITS = 38
-"""As many as DynamoDB's numbers have."""
+"""The most that DynamoDB's numbers have."""
 
 _DRIFT = 0.01
-"""Share of a lease that is waited on top of it: room for clocks that run at different rates."""
+"""Share of a lease by which a waiter waits longer than the lease: allowance for clocks that run at different rates."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class LockItem:
 
     @classmethod
     def parse(cls, item: Attributes) -> LockItem:
-        """Read an item; `LockError` for one that no lock client can have written: unknown is never free."""
+        """Read an item; `LockError` for one that no lock client can have written: an unknown state never counts as free."""
         try:
             key, owner, version, lease = (
                 item[name]["S"] for name in ("key", "ownerName", "recordVersionNumber", "leaseDuration")
@@ -116,7 +116,7 @@ def writer_text(writer: WriterIdentity) -> str:
 class Sighting:
     """One version of a held item, and since when it is being watched, by our monotonic clock.
 
-    Simpler than that of a lock file: an item has no age of its own, so nothing counts but the watching.
+    Simpler than that of a lock file: an item has no age of its own, so only the time it was watched counts.
     """
 
     item: LockItem
@@ -124,7 +124,7 @@ class Sighting:
 
     @classmethod
     def of(cls, item: LockItem, now_s: float, before: Sighting | None) -> Sighting:
-        """What is seen at `now_s`, after the reply came; the watch goes on if `before` shows the same version."""
+        """What is seen at `now_s`, after the reply arrived; the watch continues if `before` shows the same version."""
         if before is not None and before.item.version == item.version and before.item.owner == item.owner:
             return replace(before, item=item)
         return cls(item, now_s)

@@ -1,7 +1,7 @@
 """The lock as one item of a DynamoDB table, as the awslabs lock client writes it: Java Hudi's writers are excluded.
 
 Taking the lock and giving it back costs one request each. A free lock is an item marked as released, so one conditional
-update takes it and counts the token on in the same step, without reading first.
+update takes it and increments the token in the same step, without reading first.
 
 The token has to survive Java, which drops foreign attributes when it takes the lock and deletes the item when it releases.
 So tokens come from blocks, as in `tokens`: a counter in an item of its own holds the end of the latest block, and the lock
@@ -26,7 +26,7 @@ from lakelock.providers.polling import Attempt, PollingProvider
 from lakelock.providers.tokens import BLOCK
 
 STRENGTH = Strength(
-    exclusion="linearizable conditional writes; a lease, so a holder that pauses beyond it is replaced and finds out",
+    exclusion="linearizable conditional writes; a lease: a holder that pauses for longer is replaced, and finds out",
     token="a counter in the lock item, reserved in blocks in an item of its own; grows across release, crash and Java writers",
     crash_release="after one lease from when the next writer first looked",
     failover="DynamoDB replicates within a region; the copies of a global table in other regions are no lock",
@@ -111,7 +111,7 @@ class DynamodbLockProvider(PollingProvider):
                 self.runtime.sleep(self._retry_pause_s())
 
     def pause(self, attempt: Attempt, at_most_s: float) -> None:
-        """As in other providers, but it ends when the lease of a silent holder is over."""
+        """As in other providers, but the pause ends when the lease of a silent holder is over."""
         if self._watched is not None:
             left_s = self._watched.over_at_s - self.runtime.monotonic_s()
             at_most_s = min(at_most_s, left_s + _AFTER_S) if left_s > 0 else at_most_s
@@ -145,7 +145,7 @@ class DynamodbLockProvider(PollingProvider):
         values: dict[str, dict[str, str]] = {":on": {"S": found.owner}, ":ir": _RELEASED}
         seen = {} if force else {":seen": {"S": found.version}}
         try:
-            # By force also from a holder that renews after our look at it; in no case from a later grant.
+            # With force even from a holder that has renewed since we looked, but never from a later grant.
             self._table.update(self._key, "SET #ir = :ir", {**values, **seen}, f"{_OWN} AND {_SEEN}" if seen else _OWN)
         except ConditionFailed:
             raise LockError(
@@ -213,7 +213,7 @@ class DynamodbLockProvider(PollingProvider):
         return self._number(attempt, version)
 
     def _number(self, attempt: Attempt, version: str) -> Lease | None:
-        """The lease on the lock that is ours already as `version`, with a token; None when it is over by then."""
+        """The lease, with a token, on the lock that `version` already made ours; None if it is over by then."""
         moved = self._table.update(self._counter, "ADD #tk :n", {":n": {"N": str(BLOCK)}}, within_s=self.within_s(attempt))
         end = int(moved["token"]["N"])
         if self._lease(attempt, version, 0).lost is not None:

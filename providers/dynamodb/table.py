@@ -61,7 +61,7 @@ class ConditionFailed(Exception):
 
 @cache
 def _descriptions() -> Any:
-    """What the driver knows of AWS's services, read once per process: it is most of the work of making a client."""
+    """The driver's descriptions of AWS's services, read once per process: that is most of the work of making a client."""
     import botocore.session
 
     return botocore.session.get_session().get_component("data_loader")
@@ -70,8 +70,8 @@ def _descriptions() -> Any:
 class DynamodbTable:
     """One table. Connects at the first request, and again in a forked process; sends no request twice.
 
-    `within_s` is how long an answer is worth waiting for. The driver's time-outs belong to its client, so there are more
-    of them for requests that have less time than the settings say; each connects when it is first needed.
+    `within_s` is how long an answer is worth waiting for. The driver's time-outs belong to its client, so requests with
+    less time than the settings give them have clients of their own; each connects when it is first needed.
     """
 
     def __init__(self, name: str, settings: DynamodbSettings, runtime: Runtime) -> None:
@@ -81,7 +81,7 @@ class DynamodbTable:
 
     @property
     def place(self) -> str:
-        """Region, and endpoint unless it is one of AWS's own: what tells tables of one name apart."""
+        """Region, and endpoint unless it is one of AWS's own: they tell tables of one name apart."""
         meta = self._client().meta
         address = urlsplit(str(meta.endpoint_url))
         host = address.hostname or ""
@@ -178,7 +178,7 @@ class DynamodbTable:
             raise self._unreachable(error) from error
 
     def _refused(self, operation: str, code: str, error: Any) -> LockError:
-        # What AWS says of a bad signature shows what was signed, so only the code is told.
+        # AWS's text about a bad signature shows what was signed, so only the code is reported.
         text = "" if code in _SIGNATURE else str(error.response["Error"].get("Message", ""))[:_MOST_SHOWN]
         if code == _MISSING:
             hint = f"create it ({self._how_to_create()}), or let lakelock do it: dynamodb.create_table = true"
@@ -244,7 +244,7 @@ class DynamodbTable:
         )
 
     def _client(self, within_s: float = inf) -> Any:
-        """A client of the driver whose time-outs fit, of this process: connections of a parent are not shared with it."""
+        """A client of this process whose time-outs fit; a forked child does not share its parent's connections."""
         if self._pid != os.getpid():
             self._clients, self._pid = {}, os.getpid()
         longest_s = inf
@@ -264,7 +264,7 @@ class DynamodbTable:
             raise ProviderRefused(
                 "the DynamoDB lock needs boto3, which is not installed", hint="pip install 'lakelock[dynamodb]'"
             ) from error
-        # The provider retries, within its bound and knowing what it sent when; the driver does not.
+        # The provider retries, within its bound and knowing what it sent and when; the driver must not.
         config = Config(
             connect_timeout=min(longest_s, self._settings.connect_timeout_s),
             read_timeout=min(longest_s, self._settings.read_timeout_s),

@@ -42,7 +42,7 @@ class MetastoreClient:
         self._pid, self._mutex = os.getpid(), runtime.mutex()
 
     def call(self, ask: Callable[[Calls], T], *, within_s: float, repeat: bool = True) -> T:
-        """What `ask` returns, with connecting and repeating, within so many seconds.
+        """What `ask` returns; connects and repeats as needed, within `within_s` seconds.
 
         `ServerError` for an answer that says no; `ProviderUnavailable` when there was no answer, or none that means
         anything. The call may have happened then.
@@ -53,7 +53,7 @@ class MetastoreClient:
             for left in reversed(range(1 + (self._settings.failure_retries if repeat else 0))):
                 calls = self._connected(until_s)
                 try:
-                    # A connection that fell silent must leave time for another one.
+                    # A connection that falls silent must leave time for another one.
                     return self._ask(calls, ask, self._runtime.monotonic_s() + self._left_s(until_s) / (left + 1))
                 except ServerError as error:
                     if not error.again:
@@ -80,7 +80,7 @@ class MetastoreClient:
         except ServerError:
             raise
         except BaseException:
-            # An answer may still come in, and would be taken for that of the next call.
+            # An answer may still arrive, and would be taken for that of the next call.
             self._drop()
             raise
 
@@ -94,7 +94,7 @@ class MetastoreClient:
         return self._calls
 
     def _connect(self, until_s: float) -> Calls:
-        """Try every metastore in turn, in so many rounds; the last error is what is told."""
+        """Try every metastore in turn, for the configured number of rounds; the last error is the one reported."""
         self._promote_another()
         failure: Exception | None = None
         for number in range(self._settings.connect_rounds):
@@ -137,7 +137,7 @@ class MetastoreClient:
         return calls
 
     def _promote_another(self) -> None:
-        """On reconnection begin with another metastore than the one that failed, where any will do."""
+        """Reconnect to a different metastore than the one that failed, where any will do."""
         if self._connected_before and self._settings.uri_selection == "random" and len(self._order) > 1:
             other = 1 + int(self._runtime.random() * (len(self._order) - 1))
             self._order[0], self._order[other] = self._order[other], self._order[0]

@@ -37,7 +37,7 @@ class Kerberos:
             raise self._failure(error) from error
 
     def _credentials(self, nonce: str) -> Any:
-        """Those of the keytab, or of the user that is named; None for whatever ticket there is."""
+        """Credentials from the keytab or of the named user; None to use whatever ticket there is."""
         user, keytab = self._settings.user, self._settings.keytab
         if not (user or keytab):
             return None

@@ -1,7 +1,7 @@
 """The table lock as an EXCLUSIVE lock in a Hive metastore: the one that Java Hudi's HiveMetastoreBasedLockProvider takes.
 
 The metastore queues the requests itself, first come, first served; its lock ids grow and are the tokens. It never pushes: a
-waiter asks again and again, which also keeps its place. Two things it does not say by itself: that a lock had expired when
+waiter keeps asking, which also keeps its place. There are two things that it does not say: that a lock had expired when
 it is unlocked (the lease's own deadline and the heartbeats notice it), and whether a request arrived whose reply was lost
 (its agent info names the grant, so it is found in the queue and taken over instead of made twice).
 """
@@ -28,11 +28,11 @@ STRENGTH = Strength(
     failover="several metastores on one database are one lock; with the database, locks and ids survive",
     clock_assumption="equal rates; no two machines' clocks are compared, heartbeats are timed by the metastore's database",
     fairness="in order of arrival, waiters poll; Java writers do not queue",
-    cost="two calls to take and release; a waiter some four a second when it is next, and fewer the more are before it",
+    cost="two calls to take and release; a waiter some four a second when it is next, and fewer the further back it is",
 )
 
 _LEAST_S = 1.0
-"""Time that a release gets at least, even that of a lease that is over."""
+"""Minimum time for a release, even for that of a lease that is over."""
 
 _LOOK_EVERY_S = 1.0
 
@@ -118,10 +118,10 @@ class HiveMetastoreLockProvider(PollingProvider):
             self._calls.remove(request.grant, within_s)
 
     def pause(self, attempt: Attempt, at_most_s: float) -> None:
-        """Whoever is next asks again and again; the others see how the queue moves, and look less often the longer it is."""
+        """Whoever is next keeps asking; the others see how the queue moves, and look less often the longer it is."""
         request = self._request
         wanted_s = 0.0 if request is None else request.progress.pause_s(attempt.took_s, self._settings.poll_s)
-        # A waiter that does not ask for a while is taken for dead, as a holder is.
+        # A waiter that does not ask for a while is presumed dead, as a holder is.
         at_most_s = min(at_most_s, self._settings.lease_s / 3)
         if wanted_s:
             self.runtime.sleep(min(wanted_s, at_most_s))
@@ -188,7 +188,7 @@ class HiveMetastoreLockProvider(PollingProvider):
         self._request, self._left_behind = None, []
 
     def _rest(self, wait_s: float) -> None:
-        """No need to stay away: whoever waits is in the metastore's queue, before our next request."""
+        """No need to stay away: other waiters are in the metastore's queue, ahead of our next request."""
 
     def _ask(self, request: _Request, within_s: float) -> LockAnswer:
         """Queue up, or ask again whether it is our turn."""
@@ -212,13 +212,13 @@ class HiveMetastoreLockProvider(PollingProvider):
         return request.holder
 
     def _clear_up(self, attempt: Attempt) -> None:
-        """Unlock what could not be unlocked when its time had come."""
+        """Unlock the requests that could not be unlocked when they should have been."""
         while self._left_behind:
             self._calls.unlock(self._left_behind[-1], self.within_s(attempt))
             self._left_behind.pop()
 
     def _left_s(self, row: LockRow) -> float:
-        """How much longer its lease runs: its heartbeat against one made now, both timed by the metastore's database."""
+        """How much longer its lease runs: its heartbeat compared with one made now, both timed by the metastore's database."""
         agent = Agent.of(row.agent)
         lease_s = agent.lease_s if agent else self._calls.timeout_s(self._call_s)
         with self._calls.trial(self.writer, self._agent(self.runtime.uuid()), self._call_s) as now:

@@ -41,7 +41,7 @@ class Place:
 
     @classmethod
     def of(cls, uri: str, uris: str, table_uri: str) -> Place:
-        """The place that `lock.provider` and `hive_metastore.uris` name; names for `table_uri` are made where none are."""
+        """The place that `lock.provider` and `hive_metastore.uris` name; names they lack are derived from `table_uri`."""
         rest = sendable(uri).partition(":")[2]
         if "?" in rest or "#" in rest:
             raise _bad("has a part after ? or #", "settings of the client go into the section hive_metastore; write %23 for #")
@@ -59,7 +59,7 @@ class Place:
 def _names(path: str, table_uri: str) -> tuple[str, str]:
     parts = path.rstrip("/").split("/") if path.rstrip("/") else []
     if not parts:
-        # Of our own making, so lower case: lakelock's writers all arrive at the same bytes.
+        # Derived names are lower case: all of lakelock's writers arrive at the same bytes.
         return OWN_DATABASE, "table_" + hashlib.sha256(table_uri.encode()).hexdigest()[:32]
     if len(parts) != 2:
         raise _bad("must end with /database/table, or name neither", "write a / within a name as %2F")
@@ -67,7 +67,7 @@ def _names(path: str, table_uri: str) -> tuple[str, str]:
 
 
 def checked_name(name: str) -> str:
-    """`name` as it is, or `SettingsError` when a metastore cannot keep it."""
+    """`name` unchanged, or `SettingsError` when a metastore cannot store it."""
     if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME or name != name.strip():
         raise SettingsError(
             f"{name[:LONGEST_NAME]!r} cannot be the name of a lock in a metastore",

@@ -19,7 +19,7 @@ from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, LockRow
 LONGEST_TEXT = 128
 _MARK = "lakelock1"
 _LONGEST_APPLICATION = 24
-"""Where it has to leave room for what a request is about."""
+"""The length where room is needed for what a request is about."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.@ -]")
 
@@ -62,7 +62,7 @@ def plain(text: str) -> str:
 
 
 def holder_of(row: LockRow) -> Holder:
-    """The maker of a request, for people."""
+    """Who made a request, for people."""
     agent = Agent.of(row.agent)
     renewed_ms, since_ms = row.heartbeat_ms or None, past_ms(row.acquired_ms) if row.state == ACQUIRED else None
     if agent is None:
@@ -88,8 +88,8 @@ class Watch:
 
     A request is dead when both hold: I have seen its heartbeat unchanged for a third of its lease, within which a live
     maker renews; and that heartbeat is older than its lease, either by the database's clock (against the heartbeat of my own
-    request, just made) or because I have watched it that long. The rule is that of the lock file next to the table; there one
-    holder is watched, here a queue.
+    request, just made) or because I have watched it that long. The rule is that of the lock file next to the table: there, one
+    holder is watched, here a whole queue.
     """
 
     def __init__(self) -> None:
@@ -117,9 +117,9 @@ class Watch:
 
 @dataclass
 class Progress:
-    """My place in the queue, and how long to stay away: half of the time until I am next, at the pace seen last.
+    """My place in the queue, and how long to stay away: half of the time until I am next, at the latest observed pace.
 
-    Not more: the pace is that of waiters that stay away, and would become slower and slower.
+    Not longer: the pace is set by waiters that stay away, and would become slower and slower.
     """
 
     ahead: int = 0

@@ -23,7 +23,7 @@ class Request:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it may have reached the metastore, which has not told its number."""
+        """Whether it may have reached the metastore, but its number is not known."""
         return self.asked and self.lock_id is None
 
     def enter(
@@ -44,7 +44,7 @@ class Request:
         return answer
 
     def find(self, calls: LockCalls, within_s: float) -> None:
-        """Find the request whose reply was lost. It may also arrive later, so there may come to be two (`doubted`)."""
+        """Find the request whose reply was lost. It may still arrive later, so there may be two in the end (`doubted`)."""
         self.doubted = True
         for row in calls.rows(within_s):
             if is_of(row, self.grant):

@@ -28,7 +28,7 @@ _PAIR = re.compile(r'\s*([\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([^",\s]*))\s*(?:,|$)')
 
 
 class Mechanism(Protocol):
-    """One way to log in; `step` answers a challenge, the first of which is empty."""
+    """One way to log in; `step` answers a challenge. The first challenge is empty."""
 
     name: str
     complete: bool
@@ -81,7 +81,7 @@ def _receive(wire: Wire) -> tuple[int, bytes]:
 
 
 class Plain:
-    """User and password as they are; only over TLS are they private."""
+    """User and password as they are; they are private only over TLS."""
 
     name = "PLAIN"
 
@@ -143,7 +143,7 @@ def digest_credentials(token: str) -> tuple[str, str]:
 
 
 def _counted(data: bytes) -> tuple[bytes, bytes]:
-    """The bytes that follow Hadoop's variable-length count, and what follows them."""
+    """The bytes that Hadoop's variable-length count announces, and the rest."""
     first, start = int.from_bytes(data[:1], "big", signed=True), 1
     if first < -112:  # the number of bytes of the count, less 112; negative counts begin at -121
         start = 1 + (-112 - first)

@@ -91,7 +91,7 @@ class LockCalls:
         return int(found[1]) * _UNIT_S.get(unit, _UNIT_S.get(unit.rstrip("s"), 1.0))
 
     def ensure_lease_fits(self, leasing: LeaseSettings, within_s: float) -> None:
-        """A metastore that drops a lock before its lease is over would give it to two at once: `SettingsError`."""
+        """`SettingsError` if the metastore drops a lock before its lease is over: it would grant the lock to two at once."""
         if self._lease_fits:
             return
         timeout_s, lease_s, key = self.timeout_s(within_s), leasing.lease_s, f"{leasing.section}.lease_s"
@@ -109,7 +109,7 @@ class LockCalls:
 
     @contextmanager
     def trial(self, writer: WriterIdentity, agent: Agent, within_s: float) -> Iterator[LockRow | None]:
-        """A lock of a name that nobody else uses, for as long as the block runs: its row as the metastore shows it."""
+        """Hold a lock with a name that nobody else uses while the block runs; its row as the metastore shows it."""
         suffix = f".trial-{agent.text.split(';')[1][:12]}"
         lock_id = self.lock(writer, agent, within_s, sending=lambda: None, suffix=suffix).lock_id
         try:
@@ -128,7 +128,7 @@ class LockCalls:
                 raise NoSuchLock from None
             if error.name == "TxnOpenException":
                 raise LockError(
-                    "this lock belongs to a transaction of Hive, which alone can end it",
+                    "this lock belongs to a transaction of Hive, and only the transaction can end it",
                     hint="end the transaction: ABORT TRANSACTIONS in Hive",
                 ) from error
             raise ProviderUnavailable(

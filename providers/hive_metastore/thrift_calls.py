@@ -112,7 +112,7 @@ class Calls:
     def lock(
         self, database: str, table: str, *, user: str, host: str, agent: str, parts: Sequence[Part] = ((EXCLUSIVE, None),)
     ) -> LockAnswer:
-        """Ask for all these locks in a table; an EXCLUSIVE one on the table itself in the bytes of Java Hudi. Twice is two."""
+        """Ask for all these locks in a table; an EXCLUSIVE one on the table itself in Java Hudi's bytes. Twice makes two."""
         components = [_component(database, table, *part) for part in parts]
         request = (1, _LIST, (_STRUCT, components)), (3, _STRING, user), (4, _STRING, host), (5, _STRING, agent)
         return _lock_answer(self.call("lock", ((1, _STRUCT, request),)))

@@ -16,7 +16,7 @@ from lakelock.providers.tls import tls_context
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 
 LONGEST_MESSAGE = 16 << 20
-"""No answer that a lock needs comes near; whatever sends a longer one is not a metastore."""
+"""No answer that a lock needs comes near this; whatever sends a longer one is not a metastore."""
 
 _CHUNK = 1 << 16
 _SHORTEST_WAIT_S = 0.001

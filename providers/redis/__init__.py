@@ -1,1 +1,1 @@
-"""The lock in Redis or Valkey: a key with a TTL, and a queue for those that wait."""
+"""The lock in Redis or Valkey: a key with a TTL, and a queue for those who wait."""

@@ -39,18 +39,18 @@ class RedisClient:
         self._line: Line | None = None
 
     def run(self, script: Script, *arguments: str | int, within_s: float = inf) -> Any:
-        """The script's answer; `ProviderUnavailable` when there is none, and then it may or may not have run."""
+        """The script's answer; `ProviderUnavailable` when there is none: the script may or may not have run."""
         return self._ask(script, arguments, (), within_s)[0]
 
     def run_as_asked(self, script: Script, *arguments: str | int, within_s: float = inf) -> tuple[Any, int]:
-        """`run_replicated` where `redis.wait_replicas` asks for replicas, and else `run`, with 0 replicas."""
+        """`run_replicated` where `redis.wait_replicas` asks for replicas, otherwise `run`, with 0 replicas."""
         if self._settings.wait_replicas:
             return self.run_replicated(script, *arguments, within_s=within_s)
         return self.run(script, *arguments, within_s=within_s), 0
 
     def run_replicated(self, script: Script, *arguments: str | int, within_s: float = inf) -> tuple[Any, int]:
         """The script's answer, and how many replicas have what this connection wrote: asked on the same connection."""
-        # The answer of WAIT must come before the request is given up.
+        # WAIT must answer before the request is given up.
         wait_s = min(self._settings.wait_replicas_timeout_s, 0.8 * min(self._timeout_s, within_s))
         wait = "WAIT", self._settings.wait_replicas, round(wait_s * 1000)
         answer, replicas = self._ask(script, arguments, (wait,), within_s)
@@ -62,11 +62,11 @@ class RedisClient:
         if replicas < wanted:
             raise ProviderUnavailable(
                 f"only {replicas} of {wanted} replicas had {what} in time",
-                hint="look at the replicas of Redis, or lower redis.wait_replicas",
+                hint="check the replicas of Redis, or lower redis.wait_replicas",
             )
 
     def _ask(self, script: Script, arguments: Sequence[str | int], more: tuple[Command, ...], within_s: float) -> list[Any]:
-        """The answers to the script, whose text is sent if the server does not have it, and to what is asked after it."""
+        """The answers to the script and to the commands after it; the script's text is sent if the server does not have it."""
         within_s = min(within_s, self._timeout_s)
         with self._mutex, self.trouble():
             if self._line is None:
@@ -80,7 +80,7 @@ class RedisClient:
             return answers
 
     def eviction_policy(self) -> str:
-        """What the server does when its memory is full; "" where that cannot happen or may not be asked."""
+        """What the server does when its memory is full; "" where that cannot happen or this user may not ask."""
         with self.trouble():
             try:
                 memory = self.redis().info("memory")
@@ -99,7 +99,7 @@ class RedisClient:
         return Subscription(self, line, self._runtime)
 
     def close(self) -> None:
-        """Let go of all connections; the next request makes new ones."""
+        """Close all connections; the next request opens new ones."""
         with self._mutex:
             before, self._line, self._redis, self._finder = (self._line, self._redis, self._finder), None, None, None
             for each in before:
@@ -121,7 +121,7 @@ class RedisClient:
             yield
         except (driver.RedisError, OSError, ValueError) as error:  # ValueError: another thread closed this provider
             if self._address.kind == "cluster":
-                # Another server may own the key by now. Nothing is closed: somebody may listen there.
+                # Another server may own the key by now. Nothing is closed: somebody may be listening there.
                 self._redis = self._finder = self._line = None
             text = str(error)
             refused = isinstance(error, (driver.AuthenticationError, driver.NoPermissionError)) or (
@@ -194,7 +194,7 @@ class RedisClient:
 
 
 class Subscription:
-    """One subscription: hears that it is this writer's turn."""
+    """One subscription, which is told when it is this writer's turn."""
 
     def __init__(self, client: RedisClient, line: Line, runtime: Runtime) -> None:
         self._client, self._line, self._runtime = client, line, runtime

@@ -1,7 +1,7 @@
 """One connection to Redis that is kept open, with a bound on the wait for each answer.
 
-redis-py's `Redis` takes a connection out of its pool for each command, looks at its socket, measures and dispatches: about as
-much work again as the command itself, and its time-outs are fixed. Its connections are public, and all that a lock needs.
+For each command, redis-py's `Redis` takes a connection out of its pool, checks its socket, measures and dispatches: about as
+much work again as the command itself, and its time-outs are fixed. Its connections are public API, and all that a lock needs.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Line:
         return answers
 
     def hear(self, within_s: float) -> Any:
-        """What the server says unasked, on a line that subscribed; None when it says nothing within that time."""
+        """A message that the server pushes on a subscribed line; None when there is none within that time."""
         if not self._open:
             raise self._errors.ConnectionError("the line is closed")
         return self._connection.read_response() if self._connection.can_read(within_s) else None
 
     def close(self) -> None:
-        """Hang up; the next question opens the line again."""
+        """Hang up; the next call of `ask` opens the line again."""
         self._open = False
         with suppress(Exception):
             self._connection.disconnect()
@@ -64,7 +64,7 @@ class Line:
             if stale:
                 self.close()
         if not self._open:
-            # Connecting includes some questions and answers, for each of which this is the bound.
+            # Connecting includes some requests and answers; this bounds each of them.
             timeouts_s = (min(longest_s, within_s) for longest_s in self._timeouts_s)
             self._connection.socket_timeout, self._connection.socket_connect_timeout = timeouts_s
             self._connection.connect()

@@ -19,8 +19,8 @@ from lakelock.providers.redis.client import RedisClient, Subscription
 from lakelock.providers.redis.scripts import BREAK, EXTEND, GIVE_BACK, LEAVE, LOOK, TAKE, Keys
 
 STRENGTH = Strength(
-    exclusion="a lease on one server (SET NX PX, owner-checked); a holder that pauses beyond it is replaced and finds out",
-    token="a counter beside the lock, never below the server's clock in ms nor a token that the writer saw: grows across "
+    exclusion="a lease on one server (SET NX PX, owner-checked): a holder that pauses for longer is replaced, and finds out",
+    token="a counter next to the lock, never below the server's clock in ms nor a token that the writer saw: grows across "
     "release, crash and lost data; across failover only while the servers' clocks agree",
     crash_release="after at most one lease",
     failover="replication is asynchronous: a replica that takes over without the latest grant lets two hold the lock until the "
@@ -83,7 +83,7 @@ class RedisLockProvider(PollingProvider):
                 return
         except NO_SERVICE:  # a user that may not use channels polls
             pass
-        # The server may have moved, and nothing is published at the old one any more.
+        # The server may have moved, and nothing is published on the old one any longer.
         self._unsubscribe()
         super().pause(attempt, at_most_s)
 
@@ -96,7 +96,7 @@ class RedisLockProvider(PollingProvider):
         arguments = (self._value(lease.grant), self._lease_ms)
         mine, replicas = self._client.run_as_asked(EXTEND, *arguments)
         if not mine:
-            hint = "run the operation again; if it happens often, raise lock.lease_s, or look at how Redis keeps its data"
+            hint = "run the operation again; if it happens often, raise lock.lease_s, or check how Redis persists its data"
             raise self.taken_over(lease, "is no longer this writer's: it ran out, was broken, or Redis lost it", hint)
         self._client.ensure_replicated(replicas, f"the lock of {self.table}")
         lease.extend(began_s)
@@ -169,7 +169,7 @@ class RedisLockProvider(PollingProvider):
         return round(self._settings.lease_s * 1000)
 
     def _value(self, grant: str) -> str:
-        """One grant, as Redis keeps it: also what proves that the lock is ours."""
+        """One grant, as Redis keeps it; it also proves that the lock is ours."""
         if not self._about_me:
             facts = {"ear": self._channel_id, "lease_ms": self._lease_ms, "writer": self.writer.as_dict()}
             self._about_me = json.dumps(facts, separators=(",", ":"))[1:]
@@ -189,7 +189,7 @@ def holder_of(value: bytes, token: int, left_ms: int = -1, now_ms: int = 0) -> H
         facts = JsonObject.parse(text)
         lease_ms, writer = facts.integer("lease_ms"), WriterIdentity.from_dict(facts.child("writer").fields)
         renewed_ms = now_ms - (lease_ms - left_ms) if left_ms >= 0 else None
-        # A token is the server's clock at the grant, or above it where that clock was set back: then it may be to come.
+        # A token is the server's clock at the grant, or above it where that clock was set back: then it may lie in the future.
         since_ms = past_ms(token) if token <= now_ms else None
         return Holder(facts.text("grant"), writer, token, lease_ms / 1000, renewed_ms, since_ms, left_s)
     except ValueError:

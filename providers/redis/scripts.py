@@ -1,7 +1,7 @@
 """The lock in Redis, as scripts that Redis runs as one step each.
 
 `lock` is the lock: a string with a TTL, set by SET NX PX; its value is one grant as JSON. `token` counts grants. `queue` is a
-sorted set of the grants that wait, and `next` is the one that was woken when the lock became free: for a moment nobody else may
+sorted set of the grants that wait, and `next` is the one that was woken when the lock became free: for a while nobody else may
 take the lock. A waiter listens to a channel of its own (`ear` names it), so a release wakes one waiter and not all; the answer
 of PUBLISH shows whether it still listens. All keys have one hash tag, so that a cluster keeps them on one server.
 """
@@ -48,7 +48,7 @@ class Keys:
         return tagged, f"{tagged}:token", f"{tagged}:queue", f"{tagged}:next"
 
     def channel(self, channel_id: str) -> str:
-        """What one waiter listens to."""
+        """The channel that one waiter listens to."""
         return f"{{{self.key}}}:free:{channel_id}"
 
 
@@ -137,7 +137,7 @@ if redis.call('exists', lock, reserved) == 0 then hand_over() end
 return 1
 """
 )
-"""value -> 1: it no longer waits, and holds nothing that it does not know of."""
+"""value -> 1: it no longer waits, and holds nothing without knowing it."""
 
 LOOK = Script(
     """

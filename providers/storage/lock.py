@@ -1,8 +1,8 @@
 """The lock next to the table: Hudi's `table_lock.json`, changed only by conditional writes. Needs no server.
 
-The same object and rules as Java Hudi's StorageBasedLockProvider, so that its writers are excluded and exclude us. What only
-the reader decides is stricter: see `lock_file` for taking over and `tokens` for the token. Taking the lock and giving it back
-costs two requests while this writer is the only one, three where writers take turns.
+The same object and rules as Java Hudi's StorageBasedLockProvider, so its writers and ours exclude each other. Rules that
+concern only the reader are stricter: see `lock_file` for taking over and `tokens` for the token. Acquire and release together
+cost two requests while this writer is the only one, three where writers take turns.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lakelock.storage import Stored
 from lakelock.table import layout
 
 STRENGTH = Strength(
-    exclusion="linearizable conditional writes; a lease, so a holder that pauses beyond it is replaced and finds out",
-    token="a counter in the lock file, reserved in blocks beside it; grows across release, crash and Java writers",
+    exclusion="linearizable conditional writes; a lease: a holder that pauses for longer is replaced, and finds out",
+    token="a counter in the lock file, reserved in blocks in a file next to it; grows across release, crash and Java writers",
     crash_release="after at most one lease",
     failover="that of the storage: strongly consistent object stores and POSIX file systems",
     clock_assumption="equal rates between lakelock writers; a Java peer compares validUntil with its own clock (0.5 s)",
@@ -206,7 +206,7 @@ class StorageLockProvider(PollingProvider):
         return None if age is None else max(0.0, seen.lease_s - age)
 
     def _age_s(self, stored: Stored) -> float | None:
-        """How long ago `stored` was written, by storage's clock: that of a file written now. None if storage cannot tell."""
+        """How long ago `stored` was written, by storage's clock, as a file written now shows it. None if it cannot tell."""
         key = layout.probe(self.runtime.uuid())
         try:
             self._storage.put(key, b"")

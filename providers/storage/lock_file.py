@@ -1,4 +1,4 @@
-"""Hudi's `table_lock.json`: what it says, and when its holder may be taken for dead.
+"""Hudi's `table_lock.json`: what it says, and when its holder may be presumed dead.
 
 Three fields are Hudi's (`expired`, `validUntil`, `owner`, in this order); ours follow, and Java readers ignore them. Java
 drops them when it writes, so nothing may depend on finding them.
@@ -12,7 +12,7 @@ when both hold:
 * it is older than the holder's lease, either by storage's clock alone (time of the file against the time of a file
   written just now) or because I have watched it that long.
 
-So a crash is noticed after at most one lease, and a holder that renews is never robbed, whatever any clock shows.
+So a crash is noticed after at most one lease, and a holder that renews never loses the lock, whatever any clock shows.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class LockFile:
         )
 
     def released(self) -> LockFile:
-        """The tombstone that says that the lock is free: the file is never deleted."""
+        """The tombstone that marks the lock as free: the file is never deleted."""
         return replace(self, expired=True)
 
     def lease_s(self, modified_ms: int) -> float:
@@ -104,7 +104,7 @@ def _count(value: object) -> int:
 class Sighting:
     """One version of a held lock file, and since when I have watched it (monotonic).
 
-    `older_by_s`: how much older than my first look it is, by storage's clock, once that was measured.
+    `older_by_s`: how much older it is than my first look, by storage's clock, once measured.
     """
 
     stored: Stored
@@ -114,7 +114,7 @@ class Sighting:
 
     @classmethod
     def of(cls, stored: Stored, now_s: float, before: Sighting | None = None) -> Sighting:
-        """What I see now; the watch goes on if `before` shows the same version."""
+        """What I see now; the watch continues if `before` shows the same version."""
         if before is not None and before.stored.etag == stored.etag:
             return before
         return cls(stored, LockFile.from_bytes(stored.data), now_s)

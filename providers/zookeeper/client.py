@@ -1,4 +1,4 @@
-"""Being a client of ZooKeeper: one session per process, and leases that are no longer than the session's time-out."""
+"""A client of ZooKeeper: one session per process, and leases no longer than the session's time-out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ZooKeeperClient(LockClient):
         return self._place.identity
 
     def _open(self) -> ZooKeeperSession:
-        """The session there is, or a new one; it may not be connected yet."""
+        """The existing session, or a new one; it may not be connected yet."""
         self._notice_fork()
         with self._opening:
             if self._session is None or self._session.is_over:

@@ -17,8 +17,8 @@ _LOOK_AGAIN_S = 0.02
 class HeldBySession(Lease):
     """A lease together with the session that its nodes belong to.
 
-    After an interruption of the connection (SUSPENDED) nobody knows whether the session still lives. `ensure_active` waits
-    then until the service has confirmed session and node, as long as there is time.
+    After a broken connection (SUSPENDED) nobody knows whether the session is still alive. `ensure_active` then waits
+    until the service has confirmed session and node, as long as there is time.
     """
 
     def held_by(self, session: ZooKeeperSession, seen: Sight, renew: Callable[[Lease], object]) -> None:

@@ -1,7 +1,7 @@
 """The table lock as a queue in ZooKeeper: Curator's InterProcessMutex, so Java Hudi's writers take part in it.
 
 What Java Hudi's ZookeeperBasedLockProvider creates and understands is in `queue`. Entering the queue and seeing
-that it is empty is one round trip, and so is leaving it. A waiter watches the one before it and asks nothing meanwhile.
+that it is empty is one round trip, and so is leaving it. A waiter watches the one before it and sends no requests meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.providers.zookeeper.waiter import Waiter, read_queue
 
 STRENGTH = Strength(
-    exclusion="linearizable queue of the ensemble; a holder that is cut off beyond its session's time-out is replaced and "
+    exclusion="linearizable queue of the ensemble; a holder cut off for longer than its session's time-out is replaced, and "
     "finds out",
     token="the czxid of the holder's node, from the ensemble's transaction log; grows across release, crash and Java writers",
     crash_release="at the end of the dead holder's session: one lease after its last ping",
@@ -62,7 +62,7 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
         if waiter is None or waiter.session is not session or waiter.is_out:
             grant = attempt.grant
             if waiter is not None and waiter.may_be_there:
-                # It is found by its name, and must not be taken for the new one.
+                # The old node would be found by its name, and must not be taken for the new one.
                 waiter.session.pursue(partial(waiter.leave, lambda: session.timeout_s))
                 grant = self.runtime.uuid()
             waiter = self._waiter = self._new_waiter(session, grant)
@@ -138,7 +138,7 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
 
     def probe(self) -> None:
         session = self._connected()
-        # Going to the end of the queue and leaving it takes every permission that the lock needs, and disturbs nobody.
+        # Entering the queue at its end and leaving it needs every permission that the lock needs, and disturbs nobody.
         waiter = self._new_waiter(session, self.runtime.uuid())
         try:
             waiter.enter(self._patience())

@@ -49,12 +49,12 @@ def check_certificates(settings: ZooKeeperSettings) -> None:
 def login_hint(settings: ZooKeeperSettings) -> str:
     """What to do when the server does not accept the credentials."""
     if settings.sasl_mechanism == "GSSAPI":
-        return "run `kinit` (`klist` shows the ticket there is), and see zookeeper.sasl_service and zookeeper.sasl_principal"
+        return "run `kinit` (`klist` shows the current ticket), and see zookeeper.sasl_service and zookeeper.sasl_principal"
     return "see zookeeper.sasl_mechanism, zookeeper.sasl_username and zookeeper.digest"
 
 
 def understood(connect: Callable[..., Any], settings: ZooKeeperSettings, errors: Any) -> Callable[..., Any]:
-    """`connect` with Kerberos' errors turned into kazoo's `errors`: a KDC that is away is tried again, all else is final.
+    """`connect` with Kerberos' errors turned into kazoo's `errors`: an unreachable KDC is tried again, all else is final.
 
     Left alone, an error at the beginning ends kazoo's thread, and any later one counts as a refusal.
     """

@@ -24,7 +24,7 @@ _LONGEST_SHOWN = 80
 
 
 class Stat(Protocol):
-    """What the service tells about a node, as far as needed here."""
+    """The part of a node's stat that is needed here."""
 
     @property
     def czxid(self) -> int: ...

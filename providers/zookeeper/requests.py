@@ -58,12 +58,12 @@ def syncing(path: str) -> Request:
 
 
 def waking(woken: Flag) -> Callable[[Any], None]:
-    """What a watch does: wake whoever waits for the flag, whatever happened."""
+    """The callback of a watch: wake whoever waits for the flag, whatever happened."""
     return lambda event: woken.set()
 
 
 def vanishing(path: str) -> ProviderUnavailable:
-    """The error of a queue that is removed as often as it is made."""
+    """The error for a queue that is removed as often as it is created."""
     return ProviderUnavailable(f"the node {path} keeps vanishing from ZooKeeper", hint="find out who removes it")
 
 

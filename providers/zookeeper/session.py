@@ -1,4 +1,4 @@
-"""One session with ZooKeeper: connecting and asking are bounded, interruptions are noticed, and its end is certain."""
+"""One session with ZooKeeper: connecting and requests are bounded, interruptions are noticed, and its end is certain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHORTEST_GREETING_S = 2.0
 _PERMISSIONS = {"c": "create", "d": "delete", "r": "read", "w": "write", "a": "admin"}
 
 Request = Callable[[Any], Any]
-"""What is asked: from kazoo's client to one of its asynchronous results."""
+"""A request: takes kazoo's client, returns one of its asynchronous results."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Sight:
 
 
 class ZooKeeperSession:
-    """A session is what holds a lock: it outlives lost connections, until the service has not heard of it for its time-out.
+    """A session holds the locks. It outlives lost connections, until the service has not heard from it for its time-out.
 
     `epoch` goes up when it ended (and another one began), `interruptions` whenever the connection was lost. Whoever reads a
     number before asking and finds it unchanged after the answer knows that the answer is from that session or connection.
@@ -57,11 +57,11 @@ class ZooKeeperSession:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is of no use any more: a new one is needed."""
+        """Whether it is of no further use, so a new one is needed."""
         return self._ending
 
     def sight(self) -> Sight:
-        """This moment, to be taken before a request."""
+        """The present state, to be taken before a request."""
         return Sight(self.epoch, self.interruptions, self._runtime.monotonic_s())
 
     def wait_connected(self, at_most_s: float) -> bool:
@@ -87,7 +87,7 @@ class ZooKeeperSession:
     def end(self, *last: Callable[[], object], wait_s: float = 0.0) -> None:
         """End the session, so that its nodes vanish: at once if the service hears us, after its time-out otherwise.
 
-        `last` is still tried before, in the background, again and again for as long as the session can live. Never raises.
+        `last` is tried first, in the background, repeatedly for as long as the session can live. Never raises.
         """
         if self._ending:
             return
@@ -98,7 +98,7 @@ class ZooKeeperSession:
         done.wait(wait_s)
 
     def pursue(self, action: Callable[[], object]) -> None:
-        """Try `action` in the background, again and again, until it is done or the session and its nodes are gone."""
+        """Try `action` in the background until it succeeds or the session and its nodes are gone."""
         epoch = self.epoch
 
         def persist() -> None:
@@ -167,7 +167,7 @@ class ZooKeeperSession:
         )
 
     def _changed(self, state: str) -> None:
-        """kazoo tells each change from its connection's thread, before the next answer is read."""
+        """kazoo reports each change from its connection's thread, before it reads the next answer."""
         states = self._kazoo.client.KazooState
         if state == states.CONNECTED:
             client_id = self._client.client_id
@@ -187,7 +187,7 @@ class ZooKeeperSession:
                 self._up.set()
 
     def _learn_time_out(self) -> None:
-        """The server may grant another time-out than was asked for; kazoo does not show it, and keeps two thirds of it."""
+        """The server may grant a different time-out than was asked for; kazoo does not show it, and keeps two thirds of it."""
         connection = self._client._connection
         connect = understood(connection._connect, self._settings, self._kazoo.exceptions)
 
@@ -199,9 +199,9 @@ class ZooKeeperSession:
         connection._connect = connected
 
     def _bound_greetings(self) -> None:
-        """Give a server a third of the session to answer a new connection; kazoo gives it the whole.
+        """Give a server a third of the session to answer a new connection; kazoo gives it the whole session.
 
-        One that is just starting may lose the request. Then the next one must still find the session, and its lock, alive.
+        A server that is just starting may lose the request. The next one must then still find the session, and its lock, alive.
         """
         connection, longest_s = self._client._connection, max(_SHORTEST_GREETING_S, self.timeout_s / 3)
         greet = connection._invoke
@@ -214,7 +214,7 @@ class ZooKeeperSession:
         return logger
 
     def _may_be_logged(self, record: logging.LogRecord) -> bool:
-        """kazoo logs whole requests at DEBUG, also those with passwords, below that the session's password, and farewells."""
+        """kazoo logs whole requests at DEBUG, even with passwords; below it also the session's password, and farewells."""
         arguments = record.args if isinstance(record.args, tuple) else ()
         is_secret = record.levelno < logging.DEBUG or any(type(one).__name__ in ("Auth", "SASL") for one in arguments)
         return not is_secret and not self._ending
@@ -251,7 +251,7 @@ class ZooKeeperSession:
 
 
 def check_driver(settings: ZooKeeperSettings) -> None:
-    """Raise at once what waiting cannot cure: a driver that is not installed, settings that cannot be understood."""
+    """Raise at once the errors that waiting cannot cure: a missing driver, settings that cannot be understood."""
     _acl(settings.acl, _kazoo())
     if settings.sasl_mechanism != "none":
         sasl_options(settings)

@@ -20,8 +20,8 @@ _TRIES = 5
 class SessionWaiter:
     """Waits with nodes of one session until somebody before us leaves. Used by one thread.
 
-    How nodes are made differs: the commit lock's one node is made and its queue listed in one round trip; those of data locks
-    are made in one transaction, in several queues.
+    Subclasses create nodes differently: the commit lock's node is created and its queue listed in one round trip; data locks'
+    nodes are created in one transaction, in several queues.
     """
 
     def __init__(self, session: ZooKeeperSession, runtime: Runtime) -> None:
@@ -39,7 +39,7 @@ class SessionWaiter:
         return self._woken is not None and not self._woken.is_set() and not self.is_out
 
     def wait(self, at_most_s: float) -> bool:
-        """Wait until somebody before us leaves, or the connection is interrupted; False when neither happened."""
+        """Wait until somebody before us leaves, or the connection is interrupted; False if neither happens."""
         return self._woken is not None and self._woken.wait(at_most_s)
 
     def _is_ours(self, stat: Stat | None) -> bool:
@@ -94,7 +94,7 @@ class Waiter(SessionWaiter):
                 entering(f"{self._path}/{self._prefix}", self._data, self.session.acl),
                 listing(self._path),
             )
-            # While we waited for a connection another session may have begun, which has the node then.
+            # While we waited for a connection, another session may have begun, and the node is then that session's.
             self._in_doubt = self.is_out
             if created is not None:
                 self.node = Contender.of(created[0].rpartition("/")[2], self._data, created[1])
@@ -116,7 +116,7 @@ class Waiter(SessionWaiter):
         return list(children or ())
 
     def _find(self, within: Within, children: list[str]) -> bool:
-        """Recognise a node of ours whose creation was not confirmed; False if there is none."""
+        """Recognise our node whose creation was not confirmed; False if there is none."""
         for name in children:
             if name.startswith(self._prefix):
                 (found,) = self.session.ask(within(), reading(f"{self._path}/{name}"))

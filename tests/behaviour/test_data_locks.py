@@ -144,7 +144,7 @@ def test_a_request_waits_for_one_pause_less_than_its_attempts(attempts: int, sle
     holder, waiter = by_hand(runtime, storage, "holder"), by_hand(runtime, storage, "waiter", attempts, sleep_s)
     holder.acquire(own(P1))
     began_s = runtime.monotonic_s()
-    with pytest.raises(LockTimeout, match=f"kept by holder .* gave up after {wait_s:g} s"):
+    with pytest.raises(LockTimeout, match=f"blocked by holder .* gave up after {wait_s:g} s"):
         waiter.acquire(own(P1))
     assert runtime.monotonic_s() - began_s == pytest.approx(wait_s)
     assert max(runtime.slept_s, default=0) <= sleep_s, "no pause is longer than data_locks.sleep_s"

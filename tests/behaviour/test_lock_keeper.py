@@ -67,7 +67,7 @@ def test_the_locks_are_kept_while_the_write_beats_and_go_when_its_heartbeat_does
     began_s = SystemRuntime().monotonic_s()
     eventually(lambda: SystemRuntime().monotonic_s() - began_s > 2 * LIMIT_S, BOUND_S)
     assert holders(locks) == ["kept"]
-    with pytest.raises(LockTimeout, match="kept by kept"):
+    with pytest.raises(LockTimeout, match="blocked by kept"):
         locks.acquire(REQUEST)
     beats.stop()
     storage.delete([HEARTBEAT])
@@ -159,7 +159,7 @@ def test_an_alert_says_that_the_locks_of_a_write_had_been_lost(caplog):
 
 def test_the_planner_gets_the_error_that_the_keeper_got(location, locks, above):
     lease = locks.acquire(REQUEST)
-    with pytest.raises(LockTimeout, match="are kept by other"), keeping(order(location, above, AT_ONCE)):
+    with pytest.raises(LockTimeout, match="are blocked by other"), keeping(order(location, above, AT_ONCE)):
         pytest.fail("somebody else has the locks")
     locks.release(lease)
     nowhere = {**AT_ONCE, "lock.provider": "redis://127.0.0.1:1/0"}

@@ -60,7 +60,7 @@ def test_crossed_statements_are_refused_at_once_with_both_sides_named(tables: tu
         second = pool.submit(statement, "second", two, one)
         mine, theirs = first.result(timeout=120), second.result(timeout=120)
     for error, wanted, kept, by in ((mine, two, one, "second"), (theirs, one, two, "first")):
-        assert f"data locks of {wanted.uri} (" in error.message and f"are kept by {by}" in error.message
+        assert f"data locks of {wanted.uri} (" in error.message and f"are blocked by {by}" in error.message
         assert f"this thread holds data locks of {kept.uri} (SELECT, token " in error.message
         assert error.retryable and error.details["waited_s"] == 0 and "locked_together" in error.hint
     for storage in tables:
