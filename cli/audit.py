@@ -1,4 +1,4 @@
-"""`lakelock audit`: whether commits of other engines and of lakelock kept out of each other's way."""
+"""`lakelock audit`: whether commits of other engines and of lakelock stayed out of each other's way."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def audit_table(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find commits that rewrote the same file groups without knowing of each other; exit code 4 if there are any.
+    """Find commits that rewrote the same file groups unaware of each other; exit code 4 if there are any.
 
-    Such a pair means that some writer, such as Java Hudi, takes no lock or another one. The command only reads.
+    Such a pair means that some writer, such as Java Hudi, takes no lock or a different one. The command only reads.
     """
     with reporting(as_json) as out, opened(path, config, settings) as coordinator:
         count, found = audit(coordinator.table, limit)

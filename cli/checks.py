@@ -1,4 +1,4 @@
-"""The checks of `lakelock doctor`: each looks at one thing, says what it found, and names the next step if it is wrong."""
+"""The checks of `lakelock doctor`: each examines one thing, says what it found, and names the next step if it is wrong."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 
 SKEW_MS = 5_000
-"""How far a clock may be off before the check mentions it. Nothing breaks at any skew."""
+"""How far a clock may be off before the check mentions it. No amount of skew breaks anything."""
 
 LOCK_WAIT_S = 5.0
 
@@ -73,7 +73,7 @@ def check_table(context: DoctorContext) -> Iterator[Check]:
 
 
 def _refusals(context: DoctorContext, properties: TableProperties) -> list[Refusal]:
-    """Every reason why the table is not written, by its properties and by its files."""
+    """Every reason why lakelock does not write the table, from its properties and from its files."""
     found = list(why_not_writable(properties))
     if not why_not_readable(properties):
         with suppress(LakelockError):  # files that cannot be listed are reported by the check of contents
@@ -118,7 +118,7 @@ def check_lock(context: DoctorContext) -> Iterator[Check]:
     settings, runtime = context.settings, context.runtime
     if settings.concurrency.mode == "SINGLE_WRITER":
         yield Check(
-            "lock", "warning", "concurrency.mode is SINGLE_WRITER: no lock is taken", "make sure there is one writer only"
+            "lock", "warning", "concurrency.mode is SINGLE_WRITER: no lock is taken", "make sure that there is only one writer"
         )
         return
     short = replace(settings, lock=replace(settings.lock, wait_s=min(LOCK_WAIT_S, settings.lock.wait_s)))
@@ -159,18 +159,18 @@ def check_writers(context: DoctorContext) -> Iterator[Check]:
     dead, alive = states.count(LivenessState.DEAD), states.count(LivenessState.ALIVE)
     found = f"{len(timeline.commits)} commits in the timeline, {len(timeline.pending)} pending, {alive} live writers"
     if dead:
-        hint = f"the next writer removes what they left, or do it now: lakelock markers reap {context.path}"
+        hint = f"the next writer removes their leftovers; to do it now: lakelock markers reap {context.path}"
         yield Check("writers", "warning", f"{found}, {dead} dead", hint)
     else:
         yield Check("writers", "ok", found)
     if timeline.pending_services:
         plans = ", ".join(str(plan) for plan in timeline.pending_services[:5])
         hint = "writes to their file groups are refused until Hudi has executed or rolled back the plan"
-        yield Check("writers", "warning", f"table services are planned and not executed: {plans}", hint)
+        yield Check("writers", "warning", f"table services are planned but not executed: {plans}", hint)
 
 
 def check_decisions(context: DoctorContext) -> Iterator[Check]:
-    """Every record can be read, and each decided commit is visible."""
+    """Every record is readable, and each decided commit is visible."""
     log = DecisionLog(context.storage)
     view = log.look(newest=0)
     unreadable = 0

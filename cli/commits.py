@@ -72,7 +72,7 @@ def show_commit(
 ) -> None:
     """Tell what became of an instant: exit code 0 committed, 4 rejected, 5 still pending.
 
-    A commit that was decided but is not visible yet is published on the way.
+    A commit that was decided but is not visible yet gets published in passing.
     """
     with reporting(as_json) as out:
         if not is_instant_time(instant):
@@ -110,7 +110,7 @@ def _facts(coordinator: Coordinator, instant: str) -> dict[str, object]:
             facts |= {"decision": decision.number, "rolled_back_by": str(decision.writer)}
         else:
             facts["detail"] = (
-                "neither in the timeline nor in the decision log: it was rolled back and tidied up, or never existed"
+                "neither in the timeline nor in the decision log: it was rolled back and cleaned up, or never existed"
             )
     return facts
 

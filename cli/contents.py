@@ -1,5 +1,5 @@
 """What `lakelock doctor` says about a table's contents: every commit can be read, the files it names are there,
-and no two rewrote a file group without knowing of each other."""
+and no two rewrote a file group unaware of each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.timeline import read_instant, read_timeline
 
 NEWEST_COMMITS = 1_000
-"""How many commits are read: the timeline of a table that nobody archives can be of any length."""
+"""How many commits are read: the timeline of a table that nobody archives can have any length."""
 SHOWN = 5
 
 

@@ -22,7 +22,7 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
     timeline = read_timeline(storage)
     state = index.state_at(timeline)
     for problem in problems:
-        yield Check("index", "warning", problem, "nothing is to be done: the next checkpoint replaces it")
+        yield Check("index", "warning", problem, "nothing to do: the next checkpoint replaces it")
     if state is None:
         found = "off: checkpoint.every_commits is 0" if not index.is_on else "no checkpoint yet"
         yield Check("index", "ok", f"{found}; the files are listed")
@@ -30,7 +30,7 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
     told = Snapshot(slices=state).files
     there = {item.key: item.size_bytes for item in storage.list("")}
     gone = [file.key for file in told if there.get(file.key) != file.size_bytes]
-    # The commit of whoever committed since the timeline was listed is newer than all of it.
+    # A commit made since the timeline was listed is newer than everything in it.
     named = {file.key for file in told}
     newest = {file.group: file.instant for file in told}
     strays = []
@@ -41,7 +41,7 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
         if file.instant >= newest.get(file.group, file.instant):
             strays.append(key)
     if gone:
-        hint = f"if these files are not needed, remove {layout.CHECKPOINTS}: a checkpoint is made anew from the commits"
+        hint = f"if these files are not needed, remove {layout.CHECKPOINTS}: a new checkpoint is made from the commits"
         yield Check("index", "failed", f"{len(gone)} of {len(told)} files are not there as named: {_some(gone)}", hint)
     if strays:
         hint = f"late attempts of tasks left them; lakelock markers reap {context.path} removes those that are announced"

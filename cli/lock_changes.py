@@ -1,4 +1,4 @@
-"""`lakelock locks break` and `locks migrate`: what people may do to locks. Each change is recorded before it is made."""
+"""`lakelock locks break` and `locks migrate`: manual changes to locks. Each change is recorded before it is made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def break_lock(
     ] = None,
     data: Annotated[bool, typer.Option("--data", help="Break data locks, not the commit lock.")] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="With --data and --force: all data locks, also when they cannot be read.")
+        bool, typer.Option("--all", help="With --data and --force: all data locks, even if they cannot be read.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Break it even while its lease still runs.")] = False,
     reason: ReasonOption = "",
@@ -38,11 +38,11 @@ def break_lock(
 ) -> None:
     """Take a lock away from its holder: only needed when the holder is gone and its lease does not end.
 
-    A holder that is alive after all cannot do harm: its commit is checked again by the decision log.
+    A holder that turns out to be alive can do no harm: the decision log checks its commit again.
     """
     with reporting(as_json) as out:
         if everything and not (data and force):
-            raise SettingsError("--all is for data locks that hold everybody up", hint="use --data --all --force")
+            raise SettingsError("--all is for data locks that block everybody", hint="use --data --all --force")
         if token is None and not everything:
             raise SettingsError("which grant is to be broken?", hint=f"`lakelock locks ls {path}` shows tokens; add --token N")
         with opened(path, config, settings, lock=True) as coordinator:
@@ -55,7 +55,7 @@ def break_lock(
 
 @dataclass
 class _Breaking:
-    """One lock that is to be broken."""
+    """One lock to break."""
 
     coordinator: Coordinator
     token: int
@@ -65,7 +65,7 @@ class _Breaking:
 
     @cached_property
     def holder(self) -> str:
-        """Who would lose it, empty when nobody would. With `force` an unreadable lock counts as held."""
+        """Who would lose it; empty if nobody would. With `force` an unreadable lock counts as held."""
         try:
             return self._data_holder() if self.data else self._commit_holder()
         except CorruptTableError:
@@ -135,10 +135,10 @@ def migrate_lock(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move the table to another lock, while no writer is live. Give the settings that the writers have had until now.
+    """Move the table to another lock, while no writer is live. Use the settings that the writers have had until now.
 
     Both locks are held while the record changes. A writer that still has the old setting is refused from then on, at its
-    next begin or commit. Java Hudi writers do not look at the record: change their settings yourself.
+    next begin or commit. Java Hudi writers ignore the record: change their settings yourself.
     """
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         commit_lock(coordinator)
@@ -165,7 +165,7 @@ def _print_migration(out: Output, done: Migration, *, dry_run: bool) -> None:
     for name in done.live:
         out.line(f"in the way: {name}")
     if done.done:
-        out.line("now set lock.provider in every writer, also in Java Hudi writers, which do not look at the record")
+        out.line("now set lock.provider in every writer, including Java Hudi writers, which ignore the record")
 
 
 def commit_lock(coordinator: Coordinator) -> LockProvider:

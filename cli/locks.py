@@ -30,7 +30,7 @@ SHOWN = (
     "lock id", "database", "table", "partition", "state", "type", "blocked by", "instant", "last heartbeat", "acquired at",
     "user", "host", "agent info",
 )  # fmt: skip
-"""Hive's columns of SHOW LOCKS."""
+"""The columns of Hive's SHOW LOCKS."""
 
 
 @app.command("ls")
@@ -38,7 +38,7 @@ def list_locks(
     path: TableArgument,
     partition: PartitionOption = None,
     extended: Annotated[
-        bool, typer.Option("--extended", help="Also the locks on ancestors, more columns, and what was done to locks.")
+        bool, typer.Option("--extended", help="Also show locks on ancestors, more columns, and manual changes to locks.")
     ] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -97,7 +97,7 @@ def _print(
     for row in {row.token: row for row in data if row.blocked_by}.values():
         out.line(f"{row.token} ({row.agent_info}) waits for {row.blocked_by}")
     if audit:
-        out.line("what was done to locks, newest first")
+        out.line("manual changes to locks, newest first")
         _audit(out, audit)
 
 
@@ -114,7 +114,7 @@ def _cells(row: LockRow, *, extended: bool) -> tuple[object, ...]:
 
 
 def _tenths(left_s: float | None) -> float | None:
-    """Rounded up: 0 is shown only for a lease that is over."""
+    """In tenths of a second, rounded up: 0 is shown only for a lease that is over."""
     return None if left_s is None else math.ceil(left_s * 10) / 10
 
 
@@ -123,7 +123,7 @@ def _time(at_ms: int | None) -> str:
 
 
 def _plain(row: LockRow) -> dict[str, object]:
-    """A row for programs: times in ISO 8601 beside the milliseconds."""
+    """A row for programs: times in ISO 8601 in addition to the milliseconds."""
     times = {name.removesuffix("_ms"): _time(value) or None for name, value in asdict(row).items() if name.endswith("_ms")}
     return {**asdict(row), **times}
 
@@ -165,7 +165,7 @@ def audit(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what people did to the table's locks: who, when, to which lock, why, and how it ended."""
+    """Show manual changes to the table's locks: who made them, when, to which lock, why, and how they ended."""
     with reporting(as_json) as out, opened(path, config, settings) as coordinator:
         records = read_audit(coordinator.table.storage, limit)
         values = {"table": coordinator.table.storage.uri, "records": [record.as_dict() for record in records]}

@@ -1,4 +1,4 @@
-"""`lakelock markers`: what writers have announced, which of them are dead, and how to remove what those left."""
+"""`lakelock markers`: what writers have announced, which of them are dead, and how to remove what the dead ones left."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Announced:
 def list_markers(
     path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the writers that are at work or left something: heartbeat, markers and claims of each."""
+    """List the writers that are active or left something behind: heartbeat, markers and claims of each."""
     with reporting(as_json) as out, opened(path, config, settings) as coordinator:
         rows = _announced(coordinator, out)
         values = {"table": coordinator.table.storage.uri, "writers": [plain(row) for row in rows]}
@@ -60,7 +60,7 @@ def _announced(coordinator: Coordinator, out: Output) -> list[Announced]:
             table.storage, table.settings.heartbeat, table.runtime, timeline.pending, parallel=table.parallel_requests
         )
     except StorageError as error:
-        out.note(f"no writer can be judged, because the storage's clock cannot be read: {error.message}")
+        out.note(f"cannot tell live writers from dead ones, because the storage's clock cannot be read: {error.message}")
         judged = {}
     markers = _markers(table.storage)
     claims = Counter(
@@ -97,10 +97,10 @@ def _markers(storage: Storage) -> Counter[str]:
 def _print(out: Output, path: str, rows: list[Announced]) -> None:
     columns = ("instant", "timeline", "writer is", "beat s ago", "operation", "by", "marker files", "claims")
     cells = [(r.instant, r.state, r.liveness, r.heartbeat_age_s, r.operation, r.writer, r.markers, r.claims) for r in rows]
-    out.table(columns, cells, empty="no writer is at work, and none left anything")
+    out.table(columns, cells, empty="no writer is active, and none left anything behind")
     dead = sum(row.liveness == LivenessState.DEAD.value for row in rows)
     if dead:
-        out.line(f"{dead} dead; the next writer removes what they left, or now: lakelock markers reap {path}")
+        out.line(f"{dead} dead; the next writer removes their leftovers; to do it now: lakelock markers reap {path}")
 
 
 @app.command("reap")
@@ -111,9 +111,9 @@ def reap_markers(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Roll back what dead writers left, and publish what they had decided. Live writers are never touched.
+    """Roll back what dead writers left behind, and publish what they had decided. Live writers are never touched.
 
-    Exit code 1 when what one of them left could not be removed; that of the others is removed all the same.
+    Exit code 1 if the leftovers of one of them could not be removed; those of the others are still removed.
     """
     problems: list[str] = []
 

@@ -1,4 +1,4 @@
-"""`lakelock optimize` and `lakelock restore`: joining small files and undoing what came after a moment, without Spark.
+"""`lakelock optimize` and `lakelock restore`: joining small files and undoing the commits after a point in time, without Spark.
 
 One file after the other, a batch of rows at a time: right for a small table or a cron job, slower than a cluster.
 """
@@ -32,7 +32,7 @@ def optimize_table(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Join small files into bigger ones. No row changes, and every write of the same files goes before."""
+    """Join small files into bigger ones. No row changes, and every other write of the same files takes precedence."""
     with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
         if dry_run:
             targets = resources_of(partition, coordinator.properties)
@@ -67,7 +67,7 @@ def restore_table(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the table what it was: what came after is undone in a new commit, which can be undone the same way."""
+    """Restore an earlier state of the table: a new commit undoes what came after it, and can be undone in the same way."""
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         before = coordinator.table.timeline_of_one_moment().commits
         done = ArrowEngine(coordinator).restore(moment_of(coordinator, as_of), tag=tag)

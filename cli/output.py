@@ -32,7 +32,7 @@ from lakelock.errors import (
 from lakelock.table.instants import is_instant_time, parse_instant
 
 PLAIN_WIDTH = 200
-"""Columns of the text when it does not go to a terminal, so that a pipe sees whole lines."""
+"""Width of the text when it does not go to a terminal: a pipe should see whole lines."""
 
 
 class Exit(IntEnum):
@@ -99,7 +99,7 @@ class Output:
         self._console.print(table)
 
     def fields(self, values: Mapping[str, object]) -> None:
-        """Print one value per line under its name; those that are empty are left out."""
+        """Print one value per line under its name; empty values are left out."""
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="bold", no_wrap=True)
         table.add_column(overflow="fold")
@@ -131,7 +131,7 @@ def reporting(as_json: bool) -> Iterator[Output]:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON knows it."""
+    """The value in JSON's types."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):

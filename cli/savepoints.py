@@ -52,7 +52,7 @@ def delete_savepoint(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let cleaning have the files of a savepoint."""
+    """Delete a savepoint; cleaning may then delete its files."""
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         gone = coordinator.delete_savepoint(name)
         out.show(_values(gone), lambda o: o.line(f"deleted the savepoint {gone.name} of {gone.instant}"))

@@ -110,7 +110,7 @@ def _explain(out: Output, seed: int, folder: Path, parquet: bool) -> None:
     from lakelock.simulator.scenarios.swarm import scenario_of
 
     small = minimise(run(scenario_of(seed, parquet=parquet)))
-    out.note(f"seed {seed}, made small in {small.runs} runs:")
+    out.note(f"seed {seed}, minimised in {small.runs} runs:")
     for actor in small.result.scenario.actors:
         if actor.operations:
             out.note(f"  {actor.name}: " + ", ".join(map(str, actor.operations)))

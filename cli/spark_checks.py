@@ -29,7 +29,7 @@ _CONNECTORS = {
 
 
 def check_spark(context: DoctorContext) -> Iterator[Check]:
-    """Whether Spark can write this table from here; nothing is said where PySpark is not installed."""
+    """Whether Spark can write this table from here; not checked where PySpark is not installed."""
     pyspark = _installed("pyspark")
     if pyspark is None:
         yield Check("spark", "ok", "PySpark is not installed here: jobs that write run elsewhere")
@@ -93,7 +93,7 @@ def broken_neighbours() -> list[tuple[str, str]]:
         if module.name.startswith("pyspark_"):
             try:
                 importlib.import_module(module.name)
-            except Exception as error:  # noqa: BLE001 whatever it raises, Spark fails on it
+            except Exception as error:  # noqa: BLE001 Spark fails on whatever it raises
                 broken.append((module.name, f"{type(error).__name__}: {error}"))
     return broken
 
@@ -116,7 +116,7 @@ def _java_path() -> str | None:
 
 
 def _jars() -> list[str] | None:
-    """The names of Spark's jars: of SPARK_HOME, else of the PySpark that is installed; nothing of PySpark is imported."""
+    """The names of Spark's jars: of SPARK_HOME, otherwise of the installed PySpark; nothing of PySpark is imported."""
     home = os.environ.get("SPARK_HOME")
     if home is None:
         spec = find_spec("pyspark")

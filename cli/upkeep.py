@@ -1,4 +1,4 @@
-"""`lakelock upkeep`, `clean` and `archive`: old files and old instants go, beside live writers."""
+"""`lakelock upkeep`, `clean` and `archive`: remove old files and old instants while writers are live."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakelock.occ.upkeep.run import Upkept
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 BudgetOption = Annotated[
     float | None,
-    typer.Option("--budget", metavar="SECONDS", min=0.1, help="Begin no new work after this long.", show_default=False),
+    typer.Option("--budget", metavar="SECONDS", min=0.1, help="Start no new work after this long.", show_default=False),
 ]
 
 
@@ -32,9 +32,9 @@ def upkeep(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Finish what dead writers left, delete old files, archive old instants, collect old decisions.
+    """Finish what dead writers left behind, delete old files, archive old instants, collect old decisions.
 
-    Live writers and readers are not disturbed. Exit code 1 when a step could not be done; the others are done all the same.
+    Live writers and readers are not disturbed. Exit code 1 if a step could not be done; the others are still done.
     """
     with reporting(as_json) as out, opened(path, config, _with_budget(settings, budget_s), lock=not dry_run) as coordinator:
         with _shown_progress() as report:
@@ -82,7 +82,7 @@ def _with_budget(settings: list[str] | None, budget_s: float | None) -> list[str
 
 @contextmanager
 def _shown_progress() -> Iterator[Report]:
-    """Shows what is being done, on a terminal only."""
+    """Shows progress, on a terminal only."""
     shown = console(sys.stderr)
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=shown, transient=True,
@@ -107,12 +107,12 @@ def _print_upkept(out: Output, done: Upkept) -> None:
     for problem in done.problems:
         out.note(f"problem: {problem}")
     if done.spent:
-        out.line("the time for this run is over; the next run goes on, or give this one more with --budget")
+        out.line("the time for this run is over; the next run continues, or give this one more time with --budget")
 
 
 def _print_cleaned(out: Output, done: Cleaned, *, dry_run: bool) -> None:
     for instant in done.finished:
-        out.line(f"finished clean {instant}, which somebody had left")
+        out.line(f"finished clean {instant}, which another writer had left unfinished")
     if done.yielded_to:
         out.line(f"another engine is cleaning ({done.yielded_to}); run again when it is done")
         return
@@ -128,7 +128,7 @@ def _print_cleaned(out: Output, done: Cleaned, *, dry_run: bool) -> None:
 
 def _print_archived(out: Output, done: Archived, *, dry_run: bool) -> None:
     if done.finished:
-        out.line(f"finished archiving {done.finished} instant(s), which somebody had begun")
+        out.line(f"finished archiving {done.finished} instant(s), which another writer had begun")
     verb = "would archive" if dry_run else "archived"
     span = f", {done.first} to {done.last}" if done.instants else ""
     out.line(f"{verb} {done.instants} instant(s){span}")

@@ -13,7 +13,7 @@ class TestMarkers:
     def test_a_quiet_table_has_none(self, storage: LocalStorage, path: str) -> None:
         insert(writer(storage), storage, "month=1", "a")
         assert run("markers", "ls", path, "--json").json["writers"] == []
-        assert "no writer is at work" in run("markers", "ls", path).out
+        assert "no writer is active" in run("markers", "ls", path).out
 
     def test_live_and_dead_writers_are_told_apart(self, storage: LocalStorage, path: str) -> None:
         dead = left_by_a_dead_writer(storage)
