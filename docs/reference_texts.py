@@ -137,7 +137,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.TransactionStateError: Advice(
         "A transaction was used after it had ended, or in the wrong order, or writes twice into a partition.",
-        "A bug in the program: begin a new transaction, or unite the data frames and write once.",
+        "A bug in the program: begin a new transaction, or combine the data frames and write once.",
     ),
     e.CommitOutcomeUnknown: Advice(
         "Storage stopped answering at the moment of the decision. The commit may or may not be there. Nothing was cleaned up.",
@@ -151,7 +151,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     e.SparkGone: Advice(
         "The driver's JVM ended or was killed, or somebody called `spark.stop()`, while a write ran or before a call. The "
         "message says what became of the write: storage does not need the JVM, so lakelock rolls it back at once.",
-        "Start a new Spark session (after the death of a JVM in a new Python process), open the table in it, and run the "
+        "Start a new Spark session (if the JVM died, in a new Python process), open the table in it, and run the "
         "operation again.",
     ),
     e.UnsupportedSpark: Advice(

@@ -25,7 +25,7 @@ def require_certain(condition: Condition | None) -> None:
     """
     if isinstance(condition, pc.Expression) and any(found[1] for found in _RANDOM.finditer(str(condition))):
         raise InputError(
-            f"the condition {condition} may answer differently each time that it is evaluated for a row",
+            f"the condition {condition} may give a different answer each time it is evaluated for a row",
             hint="choose the rows first, and delete them by key: engine.delete(engine.read().filter(...))",
         )
 

@@ -1,6 +1,6 @@
 """lakelock for PySpark: `from lakelock.spark_plugin import LakeTable`.
 
-Nothing is imported before it is used: Spark imports the data source in every Python worker.
+Everything is imported lazily: Spark imports the data source in every Python worker.
 """
 
 from __future__ import annotations

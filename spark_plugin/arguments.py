@@ -73,7 +73,7 @@ def names(columns: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def instant_of(moment: str | datetime) -> str:
-    """A moment as an instant time; a time without a zone is UTC."""
+    """A point in time as an instant time; a time without a zone is UTC."""
     if isinstance(moment, datetime):
         aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
         return as_of_time(aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f"))

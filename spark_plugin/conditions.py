@@ -1,7 +1,7 @@
 """A condition on rows that gives the same answer about a row however often it is asked.
 
-A delete or an overwrite asks several times: which rows go, whether the new rows fit, whether rows that others added meanwhile
-are concerned; and so does each attempt. Spark holds `current_timestamp()` still within one query only.
+A delete or an overwrite evaluates it several times: which rows go, whether the new rows fit, whether rows that others added
+meanwhile match; each attempt does so again. Spark keeps `current_timestamp()` constant within one query only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIME_LITERAL = re.compile(r"'\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
 class Condition:
     """A condition as its user gave it and, if it asks for the time, as Spark's analysed filter with the time filled in.
 
-    `predicate` is as much of it as can rule files out.
+    `predicate` is the part of it that can rule files out.
     """
 
     given: str | Column
@@ -38,12 +38,12 @@ class Condition:
 
     @classmethod
     def of(cls, spark: SparkSession, schema: StructType, given: str | Column) -> Condition:
-        """The condition on rows of `schema`, at this moment. `InputError` if its answers may vary, as with `rand()`."""
+        """The condition on rows of `schema`, with the time fixed. `InputError` if its answers may vary, as with `rand()`."""
         analysed = spark.createDataFrame([], schema).where(given)._jdf.queryExecution().analyzed()
         if not analysed.deterministic():
             raise InputError(
-                f"the condition {condition_text(given)} may answer differently each time that it is evaluated for a row",
-                hint="choose the rows first, and delete them by key: table.delete(table.read().where(...)) asks once. "
+                f"the condition {condition_text(given)} may give a different answer each time it is evaluated for a row",
+                hint="choose the rows first, and delete them by key: table.delete(table.read().where(...)) evaluates it once. "
                 "A UDF that always answers the same must not be declared asNondeterministic()",
             )
         filled = analysed
@@ -82,7 +82,7 @@ def _object(spark: SparkSession, name: str) -> Any:
 
 
 def _attributes(plan: Any) -> dict[str, Any]:
-    """The columns that a plan puts out, by name."""
+    """The output columns of a plan, by name."""
     output = plan.output()
     found = [output.apply(number) for number in range(output.size())]
     return {attribute.name(): attribute for attribute in found}

@@ -21,7 +21,7 @@ from lakelock.table.schema import TableSchema
 
 @dataclass(frozen=True)
 class Definition:
-    """What a caller wants a table to be. `name` is None where the table's folder names it."""
+    """The table that a caller wants. `name` is None where the table's folder names it."""
 
     properties: TableProperties
     columns: TableSchema

@@ -1,4 +1,4 @@
-"""Between Spark's types and Arrow's, and the few facts about a session that writes need."""
+"""Conversion between Spark's types and Arrow's, and the few facts about a session that writes need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONF_PREFIX = "spark.lakelock."
 
 @cache
 def _to_arrow_arguments() -> Mapping[str, Any]:
-    """Spark 4.3 asks for the time zone of timestamps, earlier ones take UTC by themselves."""
+    """Spark 4.3 requires the time zone of timestamps; earlier versions use UTC by themselves."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
@@ -49,14 +49,14 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def spark_conf(spark: SparkSession) -> dict[str, str]:
-    """What the session sets under `spark.lakelock.`, with that prefix."""
+    """The session's confs under `spark.lakelock.`, with that prefix."""
     found = spark.conf.getAll
     values: Mapping[str, str] = found() if callable(found) else found
     return {key: str(value) for key, value in values.items() if key.startswith(CONF_PREFIX)}
 
 
 def require_batch(df: object, verb: str) -> DataFrame:
-    """`df` if it can be written in one go, else an error that says what to use."""
+    """`df` if it can be written in one go, otherwise an error that says what to use instead."""
     from pyspark.sql import DataFrame as AnyFrame
 
     if not isinstance(df, AnyFrame):

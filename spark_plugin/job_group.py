@@ -30,8 +30,8 @@ _DESCRIPTION, _INTERRUPT = "spark.job.description", "spark.job.interruptOnCancel
 def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Callable[[], None]) -> Iterator[None]:
     """Run Spark jobs as one cancellable group. `check` is called repeatedly; an error that it raises cancels them at once.
 
-    Leaves by the error of `check`, by the typed error of a task, or by `WriteFailed` with the cause in one line. Where Spark
-    itself has gone its own error passes, for only the owner of the transaction can say what became of that.
+    Raises the error of `check`, the typed error of a task, or `WriteFailed` with the cause in one line. Where Spark
+    itself is gone, Spark's own error passes: only the owner of the transaction can say what became of it.
     """
     context = spark.sparkContext
     tag = f"lakelock-{runtime.uuid()}"
@@ -75,7 +75,7 @@ def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Ca
 
 
 def _ignoring_spark() -> AbstractContextManager[None]:
-    """For clean-up, which must not hide the error that is being raised when Spark has gone."""
+    """For clean-up, which must not hide the error that is being raised when Spark is gone."""
     return suppress(Py4JError, OSError, AttributeError)
 
 

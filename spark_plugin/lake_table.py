@@ -1,4 +1,4 @@
-"""A lake table in a Spark session: write, read, look back."""
+"""A lake table in a Spark session: write, read, look at its history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from lakelock.table.snapshot import DataFile
 class LakeTable(TableWrites, TableUpkeep, LockedReads):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
-    Writes that lose a conflict are run again (`retry.*`) where that is sound. Values of `options` and of the file `config`
+    Writes that lose a conflict are run again (`retry.*`) where that is safe. Values of `options` and of the file `config`
     are settings, such as `{"lock.provider": "zookeeper://..."}`; so are Spark confs that start with `spark.lakelock.`.
 
     >>> table = LakeTable.for_path(spark, "s3://lake/flights")       # doctest: +SKIP
@@ -73,8 +73,8 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
         `key`: the columns that identify a row within its partition. `order_by`: of two versions of a row the one with the
         greater value wins; without it the later write does. `hive_style`: partition folders read `column=value`.
         `index="bucket:16"`: the rows of each partition lie in 16 buckets by their keys' hash, as Hudi's simple bucket index has
-        them, so that an upsert looks up nothing; `"bucket:16:customer"` hashes only these key columns. It stays as it is.
-        `if_not_exists`: a table that is there already is opened, if its definition is the same and it has these columns.
+        them, and an upsert looks nothing up; `"bucket:16:customer"` hashes only these key columns. The index never changes.
+        `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)
         settings = settings_of(spark, config, options)
@@ -111,7 +111,7 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
         application: str = "",
         listeners: Sequence[Listener] = (),
     ) -> LakeTable:
-        """Open a table, even one that Java Hudi made; `TableError` says why a table cannot be read.
+        """Open a table, even one that Java Hudi created; `TableError` says why a table cannot be read.
 
         `application` is the name under which others see this writer (default: Spark's application name). `listeners`
         are called with each event, in the thread that writes.
@@ -145,7 +145,7 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
     ) -> DataFrame:
         """The table as it is now, or as it was: the frame keeps this state, whatever is committed later.
 
-        `where` chooses rows, and leaves out partitions and files that can have none. A later `.where` on the frame leaves out
+        `where` chooses rows, and skips partitions and files that cannot have any. A later `.where` on the frame skips
         partitions, too. `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). Columns in the
         table's order; `include_meta` adds Hudi's five in front.
         """
@@ -156,7 +156,7 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
     def changes(
         self, since: str | datetime, *, until: str | datetime | None = None, where: str | Column | None = None
     ) -> DataFrame:
-        """The rows, in their newest version, that were changed by commits completed after the instant or time `since`.
+        """The rows, in their newest version, that commits completed after the instant or time `since` have changed.
 
         With Hudi's five columns in front: `_hoodie_commit_time` is the instant of the change. Deleted rows do not appear.
         `where` chooses among these rows, as in `read`.

@@ -16,7 +16,7 @@ _JARS = {
     "abfs": "org.apache.hadoop:hadoop-azure:{hadoop}",
 }
 _SETTINGS = {
-    "s3": "where the keys are not in the environment, or the service is not that of AWS, set spark.hadoop.fs.s3a.access.key, "
+    "s3": "where the keys are not in the environment, or the service is not AWS, set spark.hadoop.fs.s3a.access.key, "
     "...secret.key, ...endpoint and ...path.style.access",
     "gs": "set spark.hadoop.fs.gs.impl=com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem and the credentials in "
     "spark.hadoop.fs.gs.auth.*",
@@ -25,7 +25,7 @@ _SETTINGS = {
 
 
 def spark_path(spark: SparkSession, path: str | Path, uri: str) -> str:
-    """The path to give to Spark's readers: as the user wrote it where Spark knows that scheme, else with one that it knows.
+    """The path to give to Spark's readers: as the user wrote it if Spark knows that scheme, otherwise with one that it knows.
 
     Local paths become absolute, so that a default file system other than the local one does not matter.
     `SettingsError` with the jars and settings that are needed when Spark has no file system for the path.

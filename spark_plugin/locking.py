@@ -54,8 +54,8 @@ class LockedReads:
     def locked(self, operation: str = "INSERT", *, partition: Targets = None) -> Iterator[None]:
         """Hold the data locks of an operation for several steps of your own.
 
-        Writes inside the block that need no more than these locks do not wait; those that need more are refused at once.
-        A write through `format("lakelock")` is another writer to this one: give it `concurrency.mode=OPTIMISTIC`.
+        Writes inside the block that need no other locks do not wait; those that need more are refused at once.
+        A write through `format("lakelock")` counts as a different writer: give it `concurrency.mode=OPTIMISTIC`.
         """
         coordinator = self._coordinator
         targets = resources_of(partition, coordinator.properties)
@@ -63,13 +63,13 @@ class LockedReads:
             yield
 
     def _lock_request(self, operation: str, partition: Targets = None) -> tuple[DataLocking, LockRequest]:
-        """What an operation on this table locks, for `locked_together`."""
+        """The locks that an operation on this table needs, for `locked_together`."""
         data = self._coordinator.data
         return data, data.request(operation, resources_of(partition, self._coordinator.properties))
 
     @needs_spark
     def locks(self, *, partition: Targets = None, extended: bool = False) -> DataFrame:
-        """Who holds and who waits for the table's locks, and for whom, in the columns of Hive's SHOW LOCKS.
+        """Who holds the table's locks, who waits for them, and for whom, in the columns of Hive's SHOW LOCKS.
 
         `extended` adds columns, and the shared locks on a partition's ancestors.
         """
@@ -90,11 +90,11 @@ class LockedReads:
 
 @contextmanager
 def locked_together(*statement: tuple[LockedReads, str] | tuple[LockedReads, str, Targets]) -> Iterator[None]:
-    """Hold the data locks of one statement over several tables: all of them or none, and nothing while it waits.
+    """Hold the data locks of one statement over several tables: all of them or none, and none while it waits.
 
-    `with locked_together((t1, "SELECT", "month=1"), (t2, "INSERT", "month=2")):` is what Hive takes for an INSERT into t2 that
+    `with locked_together((t1, "SELECT", "month=1"), (t2, "INSERT", "month=2")):` takes Hive's locks for an INSERT into t2 that
     selects from t1. Each part names a table, an operation and, where they are known, its partitions. Inside, reads and writes
-    that need no more than that do not wait. How long the request waits is set by `data_locks.*` of the first table.
+    that need no other locks do not wait. How long the request waits is set by `data_locks.*` of the first table.
     """
     with holding_together([table._lock_request(*what) for table, *what in statement]):
         yield

@@ -1,4 +1,4 @@
-"""When Spark goes away during a write, the user is told what became of the transaction, instead of a broken connection.
+"""When Spark goes away during a write, the user learns what became of the transaction, not only that a connection broke.
 
 Storage and locks are reached without the JVM, so this process can roll its transaction back after Spark has ended.
 """
@@ -23,7 +23,7 @@ Self = TypeVar("Self")
 
 
 def why_gone(spark: SparkSession) -> str:
-    """Why nothing can run in this session any more; `""` if it can. One call into the JVM."""
+    """Why this session can no longer run anything; `""` if it can. One call into the JVM."""
     try:
         context = spark.sparkContext._jsc
         stopped = context is None or context.sc().isStopped()
@@ -35,7 +35,7 @@ def why_gone(spark: SparkSession) -> str:
 
 
 def require_running(spark: SparkSession) -> None:
-    """`SparkGone` if nothing can run in this session."""
+    """Raise `SparkGone` if nothing can run in this session."""
     if problem := why_gone(spark):
         raise _gone(problem)
 
@@ -75,7 +75,7 @@ def outcome_told(spark: SparkSession, tx: Transaction, path: str) -> Iterator[No
 
 
 def ended_by(error: BaseException, spark: SparkSession, tx: Transaction, path: str) -> SparkGone | None:
-    """What to raise instead of an error that Spark's end caused; the transaction has then ended.
+    """The error to raise instead of one that Spark's end caused; the transaction has then ended.
 
     An interruption also ends the transaction, and gets a note that says what became of it.
     """
@@ -105,7 +105,7 @@ def outcome_of(tx: Transaction, path: str) -> str:
 def _gone(message: str, **details: object) -> SparkGone:
     return SparkGone(
         message,
-        hint="start a new Spark session (after the death of a JVM in a new Python process), open the table in it, "
+        hint="start a new Spark session (if the JVM died, in a new Python process), open the table in it, "
         "and run the operation again",
         **details,
     )

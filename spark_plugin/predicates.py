@@ -1,7 +1,7 @@
-"""What of a condition in Spark's terms can rule files out: comparisons of columns with values, and their combinations.
+"""The parts of a Spark condition that can rule files out: comparisons of columns with values, and their combinations.
 
 Spark's own analysis and a few rules of its optimizer bring the condition into a plain form first, so that types, casts, LIKE
-and BETWEEN mean what they mean to Spark. Every part that is not recognised then is `Anything`.
+and BETWEEN mean what they mean to Spark. Every part that is then not recognised is `Anything`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakelock.table.pruning.predicates import (
 )
 
 MOST_NODES = 1000
-"""A longer condition, such as one with a list of thousands of values, is not looked at: each node costs calls into the JVM."""
+"""A longer condition, such as one with a list of thousands of values, is not examined: each node costs calls into the JVM."""
 
 _RULES = (
     "ReplaceExpressions$",
@@ -56,7 +56,7 @@ def predicate_of(spark: SparkSession, analysed: Any) -> Predicate:
     optimizer: Any = spark._jvm.org.apache.spark.sql.catalyst.optimizer  # type: ignore[union-attr]
     try:
         for name in _RULES:
-            # A rule that another version of Spark lacks, or that does not like this plan, only leaves more parts unrecognised.
+            # A rule that this version of Spark lacks, or that rejects this plan, only leaves more parts unrecognised.
             with suppress(Py4JError, TypeError):
                 analysed = getattr(getattr(optimizer, name), "MODULE$").apply(analysed)
         return _Walk().predicate(analysed.condition()) if analysed.nodeName() == "Filter" else Anything()

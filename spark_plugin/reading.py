@@ -18,7 +18,7 @@ from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
 
 FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
-"""What the error of a job says that reads a file which is gone; it comes as one class or another."""
+"""Text in the error of a job that reads a missing file; the error's class varies."""
 
 
 def read_files(
@@ -27,18 +27,18 @@ def read_files(
     """A frame over these files and no others, with the columns of `schema`; a column that a file lacks is null there.
 
     `root` is the table's path as Spark knows it. With `partitions` Spark prunes by the partition columns. Storage is not asked:
-    a file that is gone meanwhile fails the job that reads it, and never gives fewer rows.
+    a file that has been removed meanwhile fails the job that reads it; rows are never silently missing.
 
-    Where a folder does not tell the value of a column for certain (null and the empty text share one), that column comes
-    from the files, in a part of the frame of its own; a frame of several parts has no column `_metadata`.
+    Where a folder does not determine the value of a column (null and the empty text share one), that column comes
+    from the files, in a separate part of the frame; a frame of several parts has no column `_metadata`.
     """
-    require_running(spark)  # building the frame asks the JVM only, which answers after the session was stopped, too
+    require_running(spark)  # building the frame only asks the JVM, which still answers after the session was stopped
     if not files:
         return spark.createDataFrame([], schema)
     try:
         return _frame(spark, root, files, schema, partitions)
     except (Py4JError, TypeError):
-        # A Spark with other classes inside: what every Spark can do is slower, and right.
+        # This Spark has different internal classes: use the way that works on every Spark, slower but correct.
         return by_name.read_files(spark, root, files, schema)
 
 

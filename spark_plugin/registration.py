@@ -1,4 +1,4 @@
-"""Registering `format("lakelock")` with a session, whose confs it then carries."""
+"""Registers `format("lakelock")` with a session; the data source then carries the session's confs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lakelock.spark_plugin.session_conf import OVERWRITE_MODE
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("lakelock")` with what the session sets under `spark.lakelock.` now. Once is enough for each session.
+    """Register `format("lakelock")` with the session's present confs under `spark.lakelock.`. Once per session is enough.
 
-    After a change of these confs call it again: until then writes fail, they do not go on with the old ones.
+    Call it again after changing these confs: until then writes fail, rather than use the old ones.
     """
-    # Of its own module it is not an attribute, so that it is sent to Spark's Python processes by value, with the confs.
+    # The class is not an attribute of its module, so it is pickled by value, with the confs, for Spark's Python processes.
     mode = {OVERWRITE_MODE: str(spark.conf.get(OVERWRITE_MODE, "static"))}
     known = type(LakelockDataSource.__name__, (LakelockDataSource,), {"conf": {**spark_conf(spark), **mode}})
     spark.dataSource.register(known)

@@ -12,8 +12,8 @@ from lakelock.occ.committed import Committed
 class WriteResult:
     """A committed write. `instant` names it in `table.read(as_of=...)` and `table.changes(since=...)`.
 
-    Counts are rows. `rows_inserted` are new rows, `rows_updated` replaced ones; rows that were only carried over into a new
-    file are not counted. `redone` counts the attempts that conflicts cost, `conflicts` says with whom.
+    Counts are rows. `rows_inserted` are new rows, `rows_updated` replaced ones; rows that were merely copied into a new
+    file are not counted. `redone` counts the attempts lost to conflicts, `conflicts` says with whom.
     """
 
     operation: str

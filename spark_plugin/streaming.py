@@ -1,4 +1,4 @@
-"""Structured Streaming: the numbering of micro-batches that makes a replayed one harmless."""
+"""Structured Streaming: micro-batches are numbered, which makes replaying one harmless."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def micro_batch(df: DataFrame, batch_id: int) -> AppTransaction:
     query = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     if not query:
         raise InputError(
-            "this is not running inside foreachBatch: Spark does not say which streaming query it is",
+            "this is not running inside foreachBatch: Spark does not say which streaming query this is",
             hint="use it as df.writeStream.foreachBatch(table.upsert_batch); elsewhere call table.upsert(df)",
         )
     return application_of(query, batch_id)

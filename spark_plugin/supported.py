@@ -1,4 +1,4 @@
-"""The versions of Spark that the plugin works with; checked once, when it is imported, and when a table is opened."""
+"""The versions of Spark that the plugin works with; checked once on import, and when a table is opened."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def require_supported_pyspark() -> None:
         if error.name != "pyspark":
             raise
         raise UnsupportedSpark(
-            f"lakelock.spark_plugin needs {RANGE}, and this Python has none",
+            f"lakelock.spark_plugin needs {RANGE}, which this Python does not have",
             hint="pip install 'lakelock[spark]', or run the program by spark-submit",
         ) from error
     if is_too_old(pyspark.__version__):

@@ -1,4 +1,4 @@
-"""The upkeep of a `LakeTable`: old files go, small ones are joined, savepoints keep what must stay, mistakes are undone."""
+"""The upkeep of a `LakeTable`: cleaning old files, joining small ones, savepoints, and undoing mistakes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import partition_values
 
 LOOK_EACH = 10
-"""Of so many looks at a running job one asks the log whether the transaction is still wanted."""
+"""One in this many checks of a running job asks the log whether the transaction is still wanted."""
 
 
 class TableUpkeep:
@@ -45,22 +45,22 @@ class TableUpkeep:
     def upkeep(self, *, dry_run: bool = False) -> Upkept:
         """Finish dead writers, delete old files, archive old instants and collect old decisions.
 
-        Begins new work for at most `upkeep.budget_s`; what is left, the next run does. With `dry_run` nothing is changed, and
-        the result says what would be done. What could not be done is in the result's `problems`.
+        Begins new work for at most `upkeep.budget_s`; the next run does the rest. With `dry_run` nothing is changed, and
+        the result says what would be done. The result's `problems` list what could not be done.
         """
         return self._coordinator.upkeep(dry_run=dry_run)
 
     def vacuum(self, *, dry_run: bool = False) -> Cleaned:
         """Delete the old files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`.
 
-        What running transactions, readers (`clean.readers_s`) and savepoints need stays, whatever the settings say.
+        Files that running transactions, readers (`clean.readers_s`) or savepoints need stay, whatever the settings say.
         """
         return self._coordinator.clean(dry_run=dry_run)
 
     def savepoint(self, name: str, *, as_of: str | datetime | None = None) -> Savepoint:
         """Keep the table as of its newest commit, or of the commit `as_of`, readable until the savepoint is deleted.
 
-        `InputError` when there is no such commit, its files were cleaned, or the name or the commit has a savepoint already.
+        `InputError` when there is no such commit, its files were cleaned, or the name or the commit already has a savepoint.
         """
         return self._coordinator.savepoint(name, None if as_of is None else instant_of(as_of))
 
@@ -69,7 +69,7 @@ class TableUpkeep:
         return self._coordinator.savepoints()
 
     def delete_savepoint(self, name: str) -> Savepoint:
-        """Let cleaning have the files of a savepoint, named by its name or its instant; `InputError` when there is none."""
+        """Delete a savepoint, given by name or instant; cleaning may then delete its files. `InputError` if there is none."""
         return self._coordinator.delete_savepoint(name)
 
     @needs_spark
@@ -89,8 +89,8 @@ class TableUpkeep:
         `sort_by`: columns by which the rows of the joined files are sorted, so that each new file has a range of its own.
         The sizes are those of the settings `optimize.*`.
 
-        It disturbs neither appends nor reads. Where somebody upserts, deletes or overwrites in the same files, it yields: the
-        result says how many were left, and the next run takes them up.
+        It disturbs neither appends nor reads. It yields to upserts, deletes and overwrites of the same files: the
+        result says how many files were left, and the next run picks them up.
         """
         require_running(self._spark)
         given = {"small_file_bytes": small_file_bytes, "target_file_bytes": target_file_bytes}
@@ -109,10 +109,10 @@ class TableUpkeep:
 
     @needs_spark
     def restore(self, as_of: str | datetime, *, tag: str = "") -> WriteResult:
-        """Make the table what it was: what came after `as_of` (a savepoint, an instant or a time) is undone in a new commit.
+        """Restore the table as of `as_of` (a savepoint, an instant or a time): a new commit undoes what came after it.
 
         The undone state stays readable by `read(as_of=...)`, and `restore` brings it back, until it is cleaned. Columns that
-        were added since stay, and are null in the old rows. Whoever commits a change meanwhile makes it start over, and is
+        were added since stay, and are null in the old rows. A change that is committed meanwhile makes it start over, and is
         undone, too. `StorageError` if files of that time are cleaned, `InputError` if the table had no commit then.
         """
         require_running(self._spark)
@@ -136,7 +136,7 @@ class TableUpkeep:
             condition = Condition.of(self._spark, spark_schema(values.schema), where)
         except AnalysisException as error:
             raise InputError(
-                f"the condition {where} does not choose partitions: {str(error).splitlines()[0]}",
+                f"the condition {where} cannot choose partitions: {str(error).splitlines()[0]}",
                 hint=f"use the partition columns only: {', '.join(values.column_names) or 'there are none'}",
             ) from error
         values = values.append_column("__path", pa.array(paths, pa.string()))
@@ -147,7 +147,7 @@ class TableUpkeep:
 
 
 def now_and_then(check: Callable[[], None]) -> Callable[[], None]:
-    """The check, made once in so many calls."""
+    """The check, run only once in `LOOK_EACH` calls."""
     calls = 0
 
     def checked() -> None:

@@ -1,4 +1,4 @@
-"""The writes of a `LakeTable`: each a transaction of its own, run again where that is sound."""
+"""The writes of a `LakeTable`: each a transaction of its own, run again where that is safe."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class TableWrites:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> WriteResult:
-        """Append the rows. Keys are not looked up: a key that the table has already is then there twice.
+        """Append the rows. Keys are not looked up: a key that the table already has is then stored twice.
 
         `partition` (of every write): the partitions or prefixes that it writes to, such as `"month=1"` or `{"month": 1}`. Rows
         for another are an `InputError`, and in PESSIMISTIC mode only these are locked, not the whole table.
 
         `txn_app_id` and `txn_version` (of every write, both or neither): the job's name and its own number of this write, as
-        Delta's `txnAppId` and `txnVersion`. Once this number or a greater one is in the table the write does nothing, and
+        Delta's `txnAppId` and `txnVersion`. Once this number or a greater one is in the table, the write does nothing, and
         the result says `already_applied`.
         """
         write = partial(inserting.insert, df=require_batch(df, "insert"))
@@ -75,7 +75,7 @@ class TableWrites:
         """Insert the rows whose keys the table lacks and replace the others; the newest by `order_by` wins.
 
         A key that occurs more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
-        If `df` lacks columns of the table it is a `SchemaError`, unless `missing_columns="keep"` (rows that are replaced keep
+        A `df` without some columns of the table is a `SchemaError`, unless `missing_columns="keep"` (replaced rows keep
         the stored values of these columns, new ones have null there) or `"null"` (all have null there).
         """
         write = partial(upserting.upsert, df=require_batch(df, "upsert"))
@@ -129,7 +129,7 @@ class TableWrites:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> WriteResult:
-        """Replace the rows that satisfy `where` by `df`, whose rows must all satisfy it; without `where` the whole table."""
+        """Replace the rows that satisfy `where` with `df`, whose rows must all satisfy it; without `where`, the whole table."""
         require_batch(df, "overwrite")
         txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
         if where is None:
@@ -144,7 +144,7 @@ class TableWrites:
     def upsert_batch(self, df: DataFrame, batch_id: int, *, missing_columns: MissingColumns | None = None) -> None:
         """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it.
 
-        `missing_columns` is that of `upsert`, to be set with `functools.partial`.
+        `missing_columns` is as for `upsert`; set it with `functools.partial`.
         """
         settings, txn = changed(self._settings, missing_columns=missing_columns), streaming.micro_batch(df, batch_id)
         self._write("UPSERT", partial(upserting.upsert, df=df), settings=settings, txn=txn)
@@ -161,11 +161,11 @@ class TableWrites:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> LakeTransaction:
-        """Read, compute and write as one: `with table.transaction() as tx:`. Committed when the block ends without error.
+        """Read, compute and write as one: `with table.transaction() as tx:`. Commits when the block ends without error.
 
-        `partition` is where it may write. In PESSIMISTIC mode that, or the whole table, is locked from the beginning.
-        With `txn_app_id` and `txn_version` it is applied once as a whole: then `tx.already_applied` is True in the block,
-        whose writes do nothing.
+        `partition` is where it may write. In PESSIMISTIC mode this part, or the whole table, is locked from the beginning.
+        With `txn_app_id` and `txn_version` it is applied once as a whole: if repeated, `tx.already_applied` is True in it,
+        and the block's writes do nothing.
         """
         application = numbered(txn_app_id, txn_version)
         targets = resources_of(partition, self._coordinator.properties)

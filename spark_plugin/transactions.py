@@ -28,14 +28,14 @@ from lakelock.spark_plugin.writing.row_reads import RowsRead
 class LakeTransaction:
     """`with table.transaction() as tx:` — reads see the table as it was at the beginning, writes are committed together.
 
-    It is rejected (`ConflictError`) if somebody commits what its reads would have seen. It is never run again by itself,
-    because only its author can compute the result again. Leaving the block by an exception withdraws everything. After the
+    It is rejected (`ConflictError`) if somebody commits what its reads would have seen. It is never run again automatically,
+    because only its author can compute the result again. An exception in the block rolls everything back. After the
     block `result` says what was committed.
 
     A transaction whose version its application has applied before can still read, but its writes do nothing: `already_applied`
-    says so in the block, which may return at once, and so does `result` after it.
+    says so in the block, which may return at once, and `result` says so after it.
 
-    Its reads do not see its own writes, so a write that looks keys or rows up must not follow one that touched the same
+    Its reads do not see its own writes, so a write that looks up keys or rows must not follow one that touched the same
     partitions: such a second write is refused.
     """
 
@@ -46,7 +46,7 @@ class LakeTransaction:
         application: AppTransaction | None,
         instead: Callable[[LakelockError], Committed | None],
     ) -> None:
-        """`instead` gives the result where the application has applied its version before, and None for any other error."""
+        """`instead` returns the result if the application has applied its version before, and None for any other error."""
         self._begin, self._make_attempt = begin, attempt
         self._application, self._instead = application, instead
         self._applied: Committed | None = None
@@ -101,12 +101,12 @@ class LakeTransaction:
 
     @property
     def already_applied(self) -> bool:
-        """Whether the application had applied this version before this transaction began: then its writes do nothing."""
+        """Whether the application had applied this version before this transaction began; if so, its writes do nothing."""
         self._open()
         return self._applied is not None
 
     def read(self, where: str | Column | None = None, *, include_meta: bool = False) -> DataFrame:
-        """The rows (that satisfy `where`) as of the transaction's beginning. Say in `where` everything that the result
+        """The rows (that satisfy `where`) as of the transaction's beginning. Put into `where` everything that the result
         depends on: only rows that satisfy it are watched."""
         attempt = self._open()
         files = attempt.tx.snapshot().files
@@ -124,7 +124,7 @@ class LakeTransaction:
         self._write(partial(inserting.insert, df=require_batch(df, "insert")), looks_up=False)
 
     def upsert(self, df: DataFrame, *, missing_columns: MissingColumns | None = None) -> None:
-        """Insert or replace the rows by key at the commit; `missing_columns` is that of `LakeTable.upsert`."""
+        """Insert or replace the rows by key at the commit; `missing_columns` is as for `LakeTable.upsert`."""
         require_batch(df, "upsert")
         settings = changed(self._open().settings, missing_columns=missing_columns)
         self._write(lambda attempt: upserting.upsert(replace(attempt, settings=settings), df), looks_up=True)
@@ -141,7 +141,7 @@ class LakeTransaction:
         attempt = self._open()
         if self._applied is not None:
             return
-        # In buckets two writes may meet in one file group, whatever they look up.
+        # With buckets, two writes may meet in one file group, whatever they look up.
         looks_up = looks_up or attempt.properties.bucket_index is not None
         earlier = {stat.partition_path or "" for stat in attempt.earlier.stats}
         if anywhere and earlier:
@@ -159,7 +159,7 @@ class LakeTransaction:
             attempt.tx.abort("two writes of one transaction met")
             raise TransactionStateError(
                 f"two writes of this transaction touch the partition {again[0]!r}, and the second cannot see the first",
-                hint="unite the data frames and write them once",
+                hint="combine the data frames and write them once",
             )
         self._attempt = replace(attempt, earlier=attempt.earlier + written)
 

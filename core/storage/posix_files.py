@@ -83,7 +83,7 @@ def create_empty(path: str) -> str | None:
 
 
 def write_temporary(path: str, data: bytes, *, durable: bool) -> tuple[str, str]:
-    """Write `data` beside `path`; the temporary file, and the version it will have under its final name."""
+    """Write `data` next to `path`; the temporary file, and the version it will have under its final name."""
     temporary = os.path.join(os.path.dirname(path), f".{os.urandom(8).hex()}.tmp")
     file = os.open(temporary, _CREATE, 0o666)
     try:

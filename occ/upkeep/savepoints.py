@@ -158,7 +158,7 @@ def _planned(table: OpenTable, pending: Instant) -> frozenset[str]:
 
 
 def delete_savepoint(table: OpenTable, name: str) -> Savepoint:
-    """Let cleaning have the files of a savepoint, named by its name or its instant; `InputError` when there is none."""
+    """Delete a savepoint, given by name or instant; cleaning may then delete its files. `InputError` if there is none."""
     with table.locked(operation="SAVEPOINT"):
         known = list_savepoints(table)
         found = next((s for s in known if name in (s.name, s.instant)), None)

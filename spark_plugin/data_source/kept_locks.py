@@ -1,4 +1,4 @@
-"""Data locks of a write through `format("lakelock")`: held by a keeper, as no Python process of Spark lives that long."""
+"""Data locks of a write through `format("lakelock")`: held by a keeper, because no Python process of Spark lives that long."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lakelock.table import layout
 def locked(table: Coordinator, operation: str, targets: tuple[Resource, ...], *, tag: str = "") -> Iterator[Keeping | None]:
     """In PESSIMISTIC mode wait for the operation's locks, and have them kept; `LockTimeout` names who is in the way.
 
-    Call it where Spark plans the write. If the block ends before the locks are handed over, they are given back.
+    Call this where Spark plans the write. If the block ends before the locks are handed over, they are given back.
     """
     if not table.data.for_writes:
         yield None
         return
     table.ensure_same_provider(record=False)
     request = table.data.request_of_write(operation, targets, tag=tag)
-    # Above is Spark's daemon for Python workers, which ends with the JVM, or else the JVM.
+    # The process above is Spark's daemon for Python workers, which ends with the JVM, or the JVM itself.
     opened = table.table
     order = KeeperOrder(opened.location, opened.settings, request, opened.writer, above=os.getppid())
     with keeping(order) as kept:
@@ -42,7 +42,7 @@ def sign_of_life(heartbeat: HeartbeatRecord) -> SignOfLife:
 
 @contextmanager
 def given_back(locks: KeptLocks | None, table: str, instant: str, operation: str) -> Iterator[None]:
-    """Give the locks back however the block ends; an alert if they were lost before."""
+    """Give the locks back however the block ends; send an alert if they were lost before."""
     try:
         yield
     finally:

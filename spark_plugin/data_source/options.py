@@ -29,7 +29,7 @@ _OVERWRITE_MODE = "partitionoverwritemode"
 _DELTAS = {"txnappid": "txn_app_id", "txnversion": "txn_version"}
 _SPARKS = {"checkpointlocation", "queryname"}
 _REFUSED = {
-    "partitionby": "the table itself knows how it is partitioned: leave partitionBy out",
+    "partitionby": "the table already records how it is partitioned: leave partitionBy out",
     "operation": "upsert and delete need the driver: LakeTable.for_path(spark, path).upsert(df)",
 }
 
@@ -95,7 +95,7 @@ class SourceOptions:
     def application_of_stream(self, query: str | None, batch_id: int) -> AppTransaction | None:
         """A micro-batch's number, as Spark counts it, in the query's name.
 
-        `txn_app_id` replaces that name, so that a query with a new checkpoint is not a new application.
+        `txn_app_id` replaces that name: a query with a new checkpoint is then not a new application.
         """
         name = self.txn_app_id or query
         return application_of(name, batch_id) if name else None
@@ -116,13 +116,13 @@ class SourceOptions:
             ensure_overwrite_known(self.overwrite == "partitions")
 
     def open(self) -> Coordinator:
-        """Open the table, in whatever process this is."""
+        """Open the table, in any process."""
         location = StorageLocation.of(self.path, self.settings.storage)
         return Coordinator.open(location, self.settings, application=self.application or "spark-data-source")
 
 
 def _spelled_as_here(given: dict[str, str]) -> dict[str, str]:
-    """Delta's spellings of the application's number as lakelock's; `SettingsError` for one option that is given twice."""
+    """Delta's option names for the application's number as lakelock's; `SettingsError` if one option is given twice."""
     for deltas, ours in _DELTAS.items():
         if deltas in given and ours in given:
             raise SettingsError(f"{ours} and {deltas} are the same option", hint="give one of them")

@@ -38,7 +38,7 @@ class FilePartition(InputPartition):
 
 
 class LakelockReader(DataSourceReader):
-    """Reads the table's snapshot of when the query was planned, or the one that was asked for."""
+    """Reads the snapshot that was current when the query was planned, or the requested one."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, conf: Mapping[str, str]) -> None:
         self._parsed = parsed = SourceOptions.parse(options, conf)
@@ -55,7 +55,7 @@ class LakelockReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         self._parsed.ensure_session_known(OF_READS)
         if not isinstance(partition, FilePartition):
-            return  # Spark asks for the one partition None where there are none.
+            return  # Where there are no partitions, Spark asks for a single partition None.
         storage = self._location.open()
         with BaseFile(storage.open_input(partition.file.key), partition.file.key) as file:
             for table in file.batches(TableSchema(self._columns)):

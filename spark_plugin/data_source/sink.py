@@ -1,8 +1,8 @@
 """Writing through `format("lakelock")`, batch and streaming.
 
-Spark makes the writer in one process, runs its tasks in others and commits in yet another, none of them the driver. The
+Spark creates the writer in one process, runs its tasks in others and commits in yet another, none of them the driver. The
 transaction therefore travels with the writer, detached: it is begun when Spark ships the writer to the tasks (the only moment
-that a writer which will really write goes through), its tasks keep its heartbeat up together, and the commit adopts it. Its
+that only a writer which will really write reaches), its tasks together keep its heartbeat alive, and the commit adopts it. Its
 data locks, in PESSIMISTIC mode, are taken before it begins, held by a process of their own, and given back when it has ended.
 """
 
@@ -64,7 +64,7 @@ class Begun:
 class Sink:
     """What batch and streaming have in common. `begun` is set when the writer is shipped.
 
-    Unless the application has applied this version before (`applied`): then nothing is begun, written or committed.
+    If the application has applied this version before (`applied`), nothing is begun, written or committed.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool, conf: Mapping[str, str] | None = None):
@@ -95,7 +95,7 @@ class Sink:
 
     def _begin(self, table: Coordinator) -> Begun:
         with locked(table, self.operation, self.targets, tag=self.parsed.tag) as kept:
-            # Only the tasks know whether these are the session's settings: the lock is recorded once they have checked.
+            # Only the tasks can tell whether these are the session's settings: the lock is recorded once they have checked.
             tx = table.begin(self.operation, application=self.application, tag=self.parsed.tag, records_lock=False)
             context = tx.write_context(self.after)
             detached = tx.detach()
@@ -132,7 +132,7 @@ class Sink:
         return TaskDone(stats, begun, task.getLocalProperty(QUERY_ID) if task else None)
 
     def finish(self, begun: Begun, stats: Sequence[WriteStat], application: AppTransaction | None) -> None:
-        """Commit what the tasks wrote, unless the application did so before or does so meanwhile."""
+        """Commit what the tasks wrote, unless the application has done so before or does so meanwhile."""
         detached = replace(begun.detached, application=application)
         with begun.with_locks(), self.parsed.open() as table:
             table.ensure_same_provider()
@@ -153,7 +153,7 @@ class Sink:
         except RolledBackError:
             return
         finally:
-            # After a commit that failed they are back already.
+            # After a failed commit they have already been given back.
             if begun.locks is not None:
                 begun.locks.release()
 
@@ -198,7 +198,7 @@ class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
 def _refuse_buckets(table: Coordinator) -> None:
     if table.table.settings.write.index or current_properties(table.table).bucket_index is not None:
         raise InputError(
-            f"{table.table.storage.uri} has its rows in buckets, and a data source cannot bring the rows of a bucket together",
+            f"{table.table.storage.uri} has its rows in buckets, and a data source cannot gather the rows of a bucket",
             hint="use LakeTable.for_path(spark, path).insert(df), or stream with foreachBatch(table.insert_batch)",
         )
 

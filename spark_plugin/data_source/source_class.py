@@ -38,7 +38,7 @@ class LakelockDataSource(DataSource):
     """
 
     conf: ClassVar[Mapping[str, str]] = {}
-    """What the session sets under `spark.lakelock.`, as far as it is known."""
+    """The session's confs under `spark.lakelock.`, as far as they are known."""
 
     def __init__(self, options: Any) -> None:
         self.options = dict(options)

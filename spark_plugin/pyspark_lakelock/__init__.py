@@ -1,4 +1,4 @@
-"""Makes `format("lakelock")` known to Spark, which imports every top-level `pyspark_*` module and looks for `DefaultSource`.
+"""Registers `format("lakelock")` with Spark, which imports every top-level `pyspark_*` module and looks for `DefaultSource`.
 
 One such module that fails to import disables all data sources of a session, so this one imports almost nothing.
 """

@@ -1,4 +1,4 @@
-"""Reading exactly the files of a snapshot by naming them to `spark.read`: for a Spark whose classes are not as expected.
+"""Reading exactly the files of a snapshot by naming them to `spark.read`: for a Spark with unexpected internal classes.
 
 Spark lists the folders once more, and does not prune by partition columns.
 """
@@ -24,7 +24,7 @@ def read_files(spark: SparkSession, root: str, files: Sequence[DataFile], schema
     """A frame over these files and no others, with the columns of `schema`; a column that a file lacks is null there.
 
     `root` is the table's path as Spark knows it. `StorageError` when a file of the snapshot is already gone.
-    Spark plans 2,000 explicit paths in seconds but a name filter over the folder in milliseconds, so there are two ways.
+    Spark takes seconds to plan 2,000 explicit paths, but milliseconds for a name filter over the folder, so there are two ways.
     A name filter is one alternation that every file is matched against: for very many files explicit paths win again.
     """
     if not files:
@@ -66,7 +66,7 @@ def _escaped(path: str) -> str:
 
 
 def _gone(files: Sequence[DataFile], missing: Sequence[str], problem: str = "") -> StorageError:
-    """Spark leaves out files that it does not find, and a cleaner may have removed one: rows must never vanish like that."""
+    """Spark skips files that it does not find, and a cleaner may have removed one: rows must never vanish like that."""
     what = f"{len(missing)} of the {len(files)} files of this snapshot are gone, the first is {missing[0]}" if missing else ""
     return StorageError(
         what or f"a file of this snapshot is gone: {problem.splitlines()[0]}",

@@ -1,6 +1,6 @@
-"""A relation of Spark over given files, whose partition columns Spark prunes by; made in the JVM, without listing anything.
+"""A Spark relation over given files that Spark can prune by partition columns; built in the JVM, without listing anything.
 
-What `spark.read.parquet` would make, with two differences: its file index is filled with the snapshot's files beforehand
+It is what `spark.read.parquet` would build, with two differences: its file index is filled with the snapshot's files beforehand
 (`SnapshotFiles.java`), and the partition columns and their values are given, so that any layout of folders will do.
 """
 
@@ -39,10 +39,10 @@ class Partitioned:
 def relation_over(
     spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType, by: Partitioned | None = None
 ) -> DataFrame:
-    """A frame over at least one file. `Py4JError` or `TypeError` if this Spark's classes are not those that are known.
+    """A frame over at least one file. `Py4JError` or `TypeError` if this Spark's internal classes differ from the known ones.
 
-    The values of the columns of `by` come from there, all others from the files. Nothing is asked of storage: a file that
-    is gone fails the job that reads it, also if the session ignores missing files.
+    The values of the columns of `by` come from there, all others from the files. No request goes to storage: a file that
+    is gone fails the job that reads it, even if the session ignores missing files.
     """
     relation = _Relation(spark, root, files, schema)
     return relation.partitioned(by) if by is not None else relation.plain()
@@ -73,7 +73,7 @@ class _Relation:
 
     def _frame(self, partition_columns: StructType, spec: Any, options: Mapping[str, str]) -> DataFrame:
         option, none = self._jvm.scala.Option, self._jvm.scala.Option.apply(None)
-        # Spark takes indexes over the same folder for equal; what differs between two snapshots has to be in the options.
+        # Spark treats indexes over the same folder as equal; any difference between two snapshots has to be in the options.
         parameters = {**options, "ignoreMissingFiles": "false", "lakelock.files": self._digest()}
         given = self._jvm.PythonUtils.toScalaMap(parameters)
         columns = self._java(self._schema)
@@ -120,7 +120,7 @@ class _Relation:
 
 
 def _written_at_ms(instant: str) -> int:
-    """The time in an instant; 1970 for one that is no time, as Java's names of bootstrapped slices are."""
+    """The time in an instant; 1970 for one that is not a time, such as Java's names of bootstrapped slices."""
     try:
         return parse_instant(instant)
     except CorruptTableError:

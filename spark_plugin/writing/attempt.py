@@ -34,7 +34,7 @@ from lakelock.table.snapshot import DataFile
 
 @dataclass(frozen=True)
 class Written:
-    """What a write has put on storage: to be committed, or to be removed. `schema` is the table's schema after it."""
+    """What a write has stored, to be committed or removed. `schema` is the table's schema after it."""
 
     stats: tuple[WriteStat, ...] = ()
     schema: TableSchema | None = None
@@ -50,7 +50,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A transaction and what Spark needs to write for it. `root` is the table's path as Spark knows it."""
+    """A transaction, and everything that Spark needs to write for it. `root` is the table's path as Spark knows it."""
 
     spark: SparkSession
     tx: Transaction
@@ -77,9 +77,9 @@ class Attempt:
 
     @contextmanager
     def jobs(self, what: str, *, check: Callable[[], None] | None = None) -> Iterator[None]:
-        """The Spark jobs inside fail with one readable error, and are cancelled as soon as the transaction is lost.
+        """Spark jobs in the block fail with one readable error, and are cancelled as soon as the transaction is lost.
 
-        `check` is asked as well, and raises if they are to be cancelled.
+        `check` is called as well, and raises to cancel them.
         """
         description = f"{self.tx.operation.lower()} {self.tx.instant}: {what}"
 
@@ -105,17 +105,17 @@ class Attempt:
         if twice:
             raise WriteFailed(
                 f"two tasks wrote the file group {twice[0]}: the rows changed while they were being written",
-                hint="the data frame gives other rows each time it is computed: persist or checkpoint it before writing",
+                hint="the data frame gives different rows each time it is computed: persist or checkpoint it before writing",
             )
         return tuple(stats)
 
     def keep(self, frame: DataFrame) -> None:
-        """Persist a frame until the transaction has ended: its rows must not change, and its reads may be asked again."""
+        """Persist a frame until the transaction has ended: its rows must not change, and its reads may be checked again."""
         frame.persist(StorageLevel.MEMORY_AND_DISK)
         self.kept.append(frame)
 
     def close(self) -> None:
-        """Free what was kept. Where Spark has gone, it is already free."""
+        """Unpersist what was kept. If Spark is gone, nothing is left to free."""
         while self.kept:
             with suppress(Py4JError, OSError, AttributeError):
                 self.kept.pop().unpersist()
@@ -132,7 +132,7 @@ class Attempt:
         return Pruning(condition.predicate, PartitionValues.of(self.properties, self.schema.arrow))
 
     def condition(self, given: str | Column) -> Condition:
-        """A condition on the table's rows, at this moment."""
+        """A condition on the table's rows, with the time fixed now."""
         return Condition.of(self.spark, spark_schema(self.schema.arrow), given)
 
     @property
@@ -143,7 +143,7 @@ class Attempt:
 def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null") -> tuple[DataFrame, TableSchema]:
     """The columns of `df` that the table has, and the table's schema after the write; `SchemaError` if they do not fit.
 
-    Key, partition and ordering columns must be there. An upsert says in `missing` what happens to other columns that are not.
+    Key, partition and ordering columns must be there. For an upsert, `missing` says what happens to other columns that are not.
     """
     require_columns(df.columns, attempt.properties.needed_columns)
     schema = check_write(attempt.schema, arrow_schema(df.schema), attempt.settings.merge_schema, missing)
@@ -167,7 +167,7 @@ def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:
 
 
 def column(name: str) -> Column:
-    """The column of exactly this name, whatever characters it has."""
+    """The column of exactly this name, whatever characters the name has."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 

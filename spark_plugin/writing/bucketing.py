@@ -1,7 +1,7 @@
 """Writes into a table whose rows lie in buckets: a row's key names its file group, so no file is opened to find it.
 
-As in an upsert by look-up there are two stages of tasks and one shuffle, and the driver claims between them: the file groups
-that are there, and the buckets that get their first one. Each bucket is written by one task, which holds its incoming rows in
+As in an upsert by look-up, there are two stages of tasks and one shuffle. In between, the driver claims existing file groups,
+and the buckets that get their first one. Each bucket is written by one task, which holds its incoming rows in
 memory.
 """
 
@@ -50,7 +50,7 @@ Target = int | tuple[str, int]
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """What tasks need to place rows. `files` are those that rows may join: none, where they replace what is there."""
+    """What tasks need to place rows. `files` are those that rows may join: none, if they replace what is there."""
 
     context: WriteContext
     columns: TableSchema
@@ -60,7 +60,7 @@ class BucketPlan:
 
     @property
     def parcels(self) -> Parcels:
-        """How the rows are passed on."""
+        """How the rows are packed for the next stage."""
         return Parcels.of(self.columns.arrow, self.context.properties)
 
     def numbered(self) -> dict[tuple[str, int], int]:
@@ -92,8 +92,8 @@ def write_buckets(
 ) -> tuple[WriteStat, ...]:
     """Write a prepared frame, each row into the file group of its bucket, and leave out the stored rows of `without`.
 
-    To "add" looks at no key; to "upsert" replaces the rows of the same key. With `anew` the rows join no file group that is
-    there: all that they meet are replaced.
+    "add" ignores keys; "upsert" replaces the rows of the same key. With `anew` the rows join no existing file group:
+    they replace those that they meet.
     """
     index = attempt.properties.bucket_index
     assert index is not None
@@ -126,7 +126,7 @@ def _routes(attempt: Attempt, files: tuple[DataFile, ...], work: Mapping[tuple[s
 
 
 def place_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BucketReport]:
-    """Every incoming row once, with the file of its bucket as its route, or a slot where the bucket has none."""
+    """Every incoming row once; its route is the file of its bucket, or a slot if the bucket has none."""
     numbered, report, parcels = plan.numbered(), BucketReport(), plan.parcels
     for rows in chunks(map(fitting, batches), CHUNK_ROWS):
         keyed = plan.keyed(rows)

@@ -1,4 +1,4 @@
-"""Rows that must satisfy a condition before they are written: Spark evaluates it, and the task that gets the row checks."""
+"""A condition that rows must satisfy before they are written: Spark evaluates it, and the task that gets the row checks."""
 
 from __future__ import annotations
 

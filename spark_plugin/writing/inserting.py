@@ -1,4 +1,4 @@
-"""Insert: rows become new file groups; nothing is looked up, so nothing can collide. In buckets they join what is there."""
+"""Insert: rows become new file groups; nothing is looked up, so nothing can collide. In buckets they join existing ones."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.rows.fitting import conform
 
 GATHERED_ROWS, GATHERED_BYTES = 1_000_000, 256 << 20
-"""How much a task whose rows come in no order holds to bring each partition's together."""
+"""How much a task with unordered rows holds in memory to group them by partition."""
 
 
 def insert(attempt: Attempt, df: DataFrame, *, anew: bool = False) -> Written:
     """Write the rows of `df` as new files, or, in a table with buckets, into the file groups of their buckets.
 
-    With `anew` they join no file group that is there.
+    With `anew` they join no existing file group.
     """
     frame, schema = prepared(attempt, df)
     if attempt.properties.bucket_index is not None:
@@ -40,7 +40,7 @@ def insert(attempt: Attempt, df: DataFrame, *, anew: bool = False) -> Written:
 
 
 def write_rows(attempt: Attempt, frame: DataFrame, context: WriteContext, what: str) -> tuple[WriteStat, ...]:
-    """Write a prepared frame, for a table with partitions so that each partition's rows meet in few tasks.
+    """Write a prepared frame; in a partitioned table, each partition's rows are gathered in few tasks.
 
     REBALANCE lets Spark split a partition that is much bigger than the others, and join small ones.
     """
@@ -61,7 +61,7 @@ def insert_stage(
 ) -> Iterator[WriteStat]:
     """On an executor: write the rows of one task, partition after partition, and report the files.
 
-    Unless the rows come with each partition's together (`in_order`), they are brought together here, in bounded memory.
+    Unless the rows arrive grouped by partition (`in_order`), they are grouped here, in bounded memory.
     """
     task = this_task()
     rows: Iterator[pa.Table] = (conform(fitting(batch), context.schema.arrow) for batch in batches if batch.num_rows)
@@ -86,7 +86,7 @@ def by_partition(rows: Iterator[pa.Table], properties: TableProperties) -> Itera
 
 
 def gathered(rows: Iterator[pa.Table], properties: TableProperties) -> Iterator[pa.Table]:
-    """The rows, as many at once as memory allows, in an order in which those of each partition are together."""
+    """The rows grouped by partition, as many at once as memory allows."""
     pending: list[pa.Table] = []
     count = size_bytes = 0
     for table in rows:

@@ -30,7 +30,7 @@ _FILE, _JOIN = "_lakelock_file", "_lakelock_join"
 
 @dataclass(frozen=True)
 class JoinPlan:
-    """What a task needs; it is told the numbers of its joins."""
+    """What a task needs; the numbers of its joins arrive as rows."""
 
     context: WriteContext
     joins: tuple[Join, ...]
@@ -73,7 +73,7 @@ def _joined(plan: JoinPlan, numbers: Sequence[int]) -> Iterator[WriteStat]:
 
 
 def sorted_stage(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
-    """On an executor: write the sorted rows of a join into as many files as it is to have."""
+    """On an executor: write the sorted rows of a join into as many files as planned."""
     yield from while_wanted(plan.context, _sorted(plan, batches))
 
 
@@ -96,7 +96,7 @@ def _by_join(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _file_rows(plan: JoinPlan, join: Join) -> int:
-    """How many rows each of the new files gets. One look at the footer of each old one."""
+    """How many rows each of the new files gets. Reads the footer of each old one once."""
     storage, rows = plan.context.location.open(), 0
     for file in join.sources:
         with BaseFile(storage.open_input(file.key), file.key) as base:
@@ -105,7 +105,7 @@ def _file_rows(plan: JoinPlan, join: Join) -> int:
 
 
 def _stamped(plan: JoinPlan, batch: pa.RecordBatch) -> pa.Table:
-    """Rows as Spark gives them, as stored rows."""
+    """Spark's rows as stored rows."""
     schema = plan.context.schema.arrow
     rows = conform(batch.select(schema.names), schema)
     times = pa.chunked_array([batch.column(COMMIT_TIME).dictionary_encode().cast(CONSTANT)])

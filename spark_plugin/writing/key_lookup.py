@@ -36,9 +36,9 @@ from lakelock.table.index.held_keys import HeldKeys
 
 @dataclass(frozen=True)
 class Tagged:
-    """Rows in parcels by route, how many go which way, and the rows of the files that hold some of their keys.
+    """Rows in parcels by route, how many take each route, and the number of rows of the files that hold some of their keys.
 
-    `keys` are what was looked up, unless it is too much for the driver.
+    `keys` are the keys that were looked up, unless they are too many for the driver.
     """
 
     plan: TagPlan
@@ -103,12 +103,12 @@ def _file_keys(report: object) -> list[FileKeys]:
 
 
 def _rows_of(stage: Callable[[Batches], Iterator[object]], batches: Batches) -> Batches:
-    """A stage without its reports: nobody collects them, so whatever goes wrong in it is raised."""
+    """A stage without its reports: nobody collects them, so any error in it is raised."""
     return (item for item in stage(batches) if isinstance(item, pa.RecordBatch))
 
 
 def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, counts: Counter[str]) -> Tagged:
-    """Bring the rows of each partition together, in as few tasks as can hold them, and look into its files from there."""
+    """Gather the rows of each partition in as few tasks as can hold them, and look into its files from there."""
     together = rows.repartition((packs := _packs(counts)).packs, pack_of(packs, ROUTE))
     tagged = together.mapInArrow(reporting(PARCELS, partial(tag_stage, plan)), spark_schema(PARCELS))
     packed = attempt.kept.pop()
@@ -124,7 +124,7 @@ def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, counts: Counter[s
 
 
 def _packs(counts: Mapping[str, int]) -> Routes:
-    """For each slot of a partition's family the task that gets its rows: more than one only where they are many."""
+    """The task that gets the rows of each slot of a partition's family: several tasks only for many rows."""
     families: Counter[int] = Counter()
     for partition, rows in counts.items():
         families[family_of(partition)] += rows

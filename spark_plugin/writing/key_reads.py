@@ -34,7 +34,7 @@ class LookedUp:
     count: int
 
     def keys(self) -> KeysByPartition:
-        """The record keys, on the driver."""
+        """The record keys, collected on the driver."""
         stage = reporting(REPORT_SCHEMA, partial(_keys_stage, self.context, self.parcels))
         found: dict[str, list[pa.Array]] = {}
         for report in self._reports(stage):

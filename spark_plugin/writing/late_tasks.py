@@ -1,8 +1,8 @@
-"""A task may outlive its transaction, or be replaced by another attempt: then its files must not stay.
+"""A task may outlive its transaction, or be replaced by another attempt; its files must not stay then.
 
-Spark runs a task again when it has lost the executor, or another copy when it is slow, and nobody tells the first attempt. So
-each task looks once more when its files are complete, and takes them back if it is too late. What is left is a task
-that places a marker after the commit has looked at the markers and ends before the commit does.
+Spark runs a task again when it has lost the executor, or runs a copy when it is slow, and nobody tells the first attempt. So
+each task checks once more when its files are complete, and removes them if it is too late. What remains is a task
+that places a marker after the commit has listed the markers, and ends before the commit does.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lakelock.table.commit_metadata import WriteStat
 def while_wanted(
     context: WriteContext, written: Iterator[WriteStat], shared: SharedHeartbeat | None = None
 ) -> Iterator[WriteStat]:
-    """Pass on the files that a task writes. `WriteFailed`, and they are all removed, if in the end nobody wants them.
+    """Pass on the files that a task writes. If nobody wants them in the end, remove them all and raise `WriteFailed`.
 
     The commit removes the markers of the attempts that it does not count before it removes their files for the last time, and
-    every transaction removes its heartbeat in the end. One request for each file, and one more. The answers tell a
-    heartbeat that the task shares with others (`shared`) the storage's time.
+    every transaction removes its heartbeat in the end. This costs one request for each file, and one more. The answers tell a
+    heartbeat that the task shares with others (`shared`) what time it is by the storage's clock.
     """
     files: list[str] = []
     markers: list[str] = []

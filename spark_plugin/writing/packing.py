@@ -9,6 +9,6 @@ from lakelock.spark_plugin.writing.routing import Routes
 
 
 def pack_of(routes: Routes, route: str) -> Column:
-    """What to shuffle by, for the number in the column `route`: one look-up in a constant array."""
+    """The value to shuffle by, for the number in the column `route`: one look-up in a constant array."""
     values = ",".join(map(str, routes.pack_values))
     return F.expr(f"element_at(cast(split('{values}', ',') as array<int>), {route} + 1)")

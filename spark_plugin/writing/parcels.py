@@ -1,6 +1,6 @@
 """Rows on their way from the tasks that look keys up to those that write: as Arrow, many in one binary value.
 
-Spark keeps and moves these few values as they are; its own rows it would convert four times on the way, which
+Spark keeps and moves these few values unchanged. It would convert its own rows four times on the way, which
 costs several times as much CPU as the look-up and the transfer themselves.
 """
 
@@ -23,12 +23,12 @@ KEYS, REST = "_lakelock_keys", "_lakelock_rest"
 PARCELS = pa.schema([(ROUTE, pa.int32()), (KEYS, pa.binary()), (REST, pa.binary()), (REPORT, pa.binary())])
 """What a stage that sends rows returns: all rows of one value have the same route."""
 PARCEL_BYTES = 4 << 20
-"""About how much one value may hold."""
+"""About how many bytes one value may hold."""
 
 
 @dataclass(frozen=True)
 class Parcels:
-    """How rows are packed: the key and partition columns apart from the rest, so that keys can be looked at alone."""
+    """How rows are packed: the key and partition columns apart from the rest, so keys can be read alone."""
 
     keys: pa.Schema
     rest: pa.Schema
@@ -109,7 +109,7 @@ def _to_bytes(rows: pa.Table) -> pa.Buffer:
 
 
 def _from_bytes(value: pa.BinaryScalar, schema: pa.Schema) -> pa.RecordBatch:
-    # A copy, because Arrow wants its buffers aligned, and in a column they are not.
+    # A copy: Arrow needs aligned buffers, and in a column they are not aligned.
     return pa.ipc.read_record_batch(pa.py_buffer(value.as_py()), schema) if len(schema) else _NOTHING
 
 

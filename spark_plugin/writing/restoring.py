@@ -22,7 +22,7 @@ MOST_TASKS = 1_000
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """What a task needs; it is told the numbers of its copies."""
+    """What a task needs; the numbers of its copies arrive as rows."""
 
     context: WriteContext
     copies: tuple[Copy, ...]

@@ -28,7 +28,7 @@ Target = int | tuple[str, int]
 
 @dataclass(frozen=True)
 class RewritePlan:
-    """What a write task needs. With `deletes` the incoming rows are keys, and the rows that have them are removed."""
+    """What a write task needs. With `deletes` the incoming rows are keys, and rows with these keys are removed."""
 
     context: WriteContext
     columns: TableSchema

@@ -1,7 +1,7 @@
 """Which task rewrites which file group: pure arithmetic over the counts that the tag stage reports.
 
 Every row of an upsert gets a *route*, an integer. Routes below the number of files name the file that holds the row's key.
-The others are *slots* for new keys: one of 256 families by partition path, one of 32 slots in it by key, so that equal new
+The others are *slots* for new keys: one of 256 families by partition path, one of 32 slots in it by key, so equal new
 keys always share a route. The driver turns routes into *packs*: what one task writes.
 """
 
@@ -40,9 +40,9 @@ class FileTarget:
 
 @dataclass(frozen=True)
 class Routes:
-    """The plan. `pack_values[route]` is what to shuffle by; `rewritten` are the files to rewrite.
+    """The plan. `pack_values[route]` is the value to shuffle by; `rewritten` are the files to rewrite.
 
-    `adopted[partition]` is the file that takes the new keys of the partition; where there is none they go to new file
+    `adopted[partition]` is the file that takes the new keys of the partition; without one they go to new file
     groups, as many as `groups_of_family` says.
     """
 
@@ -80,7 +80,7 @@ def plan_routes(
     """Balance the work over about `tasks` tasks, with at most about `task_rows` incoming rows in each.
 
     `counts` has the number of incoming rows by (partition path, route).
-    New keys of a partition join the smallest of its files that is rewritten anyway, if that has room for them. `in_buckets`
+    New keys of a partition join the smallest of its files that is rewritten anyway, if it has room for them. With `in_buckets`
     they have places of their own, and each slot may go to another task.
     """
     found = {route for _, route in counts if route < len(files)}
@@ -158,7 +158,7 @@ def _balanced(units: Sequence[_Unit], packs: int) -> list[tuple[int, _Unit]]:
 
 
 def values_for(packs: int) -> list[int]:
-    """Integers of which the i-th lands in the i-th of `packs` partitions when Spark repartitions by it."""
+    """Integers such that the i-th lands in the i-th of `packs` partitions when Spark repartitions by it."""
     values: dict[int, int] = {}
     candidate = 0
     while len(values) < packs:

@@ -1,4 +1,4 @@
-"""Rows chosen by a condition, as positions in their files: exact even where a key is there twice."""
+"""Rows chosen by a condition, as positions in their files: exact even where a key occurs twice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Selection:
 
 
 def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: Condition) -> Selection:
-    """Find the rows of the files that satisfy the condition; where it is null they do not."""
+    """Find the rows of the files that satisfy the condition; null counts as not satisfied."""
     numbers = {file.name: number for number, file in enumerate(files)}
     rows = attempt.read(files)
     chosen = rows.where(condition.on(rows))

@@ -1,12 +1,12 @@
 """Which file holds the key of each incoming row: the stages of an upsert before it writes, on the executors.
 
 1. `pack_stage` packs the rows, and counts them by partition.
-2. `look_stage` gets the keys and some files of their partitions each. So each footer is read once, whatever the number of rows,
+2. `look_stage`: each task gets the keys and some files of their partitions. Each footer is read once, however many the rows,
    and the files of one hot partition are spread over many tasks.
 3. `tag_stage` gives each row the number of the file that holds its key.
 
-More keys than `FEW_KEYS` do not go through the driver: then the third stage looks into the files itself, and the rows of a
-partition are brought together in few tasks before that.
+More keys than `FEW_KEYS` do not go through the driver: the third stage then looks into the files itself, and the rows of a
+partition are gathered in few tasks before that.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
 CHUNK_ROWS = 262_144
-"""Rows that a task packs, and keys that it looks up, at once."""
+"""How many rows a task packs, and how many keys it looks up, at once."""
 FEW_KEYS = 1_000_000
-"""Up to this many keys the driver fetches them once, and every task gets them."""
+"""Up to this many keys, the driver fetches them once and sends them to every task."""
 TOLD_KEYS = 4_096
-"""Up to this many keys a task that packs rows tells them at once, which spares a job."""
+"""Up to this many keys, a task that packs rows reports them at once, which saves a job."""
 
 MOST_FILES, SHARE_BYTES = 256, 8 << 20
-"""A task looks into at most so many files; for less than so much to read there is no further task."""
+"""The most files that a task looks into, and the least to read for which another task is worthwhile."""
 
 KeysByPartition = Mapping[str, pa.Array]
 
@@ -59,7 +59,7 @@ class TagPlan:
 
     @property
     def parcels(self) -> Parcels:
-        """How the rows are passed on."""
+        """How the rows are packed for the next stage."""
         return Parcels.of(self.columns.arrow, self.context.properties)
 
 
@@ -80,7 +80,7 @@ class TagReport:
 
 
 def pack_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | PackReport]:
-    """Every incoming row in a parcel of its partition's family; its slot there says nothing but which task packed it."""
+    """Every incoming row in a parcel of its partition's family; the slot in it only says which task packed it."""
     report, parcels, slot = PackReport(keys={}), plan.parcels, this_task().partition % SLOTS
     for rows in chunks(batches, CHUNK_ROWS):
         fitted = conform(rows, plan.columns.arrow)
@@ -96,7 +96,7 @@ def pack_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def keys_by_partition(context: WriteContext, rows: pa.Table) -> dict[str, pa.Array]:
-    """The record keys of the rows, as often as they are there."""
+    """The record keys of the rows, with repetitions."""
     keys = Keyed.of(rows, context.properties).keys.combine_chunks()
     paths = partition_paths(rows, context.properties)
     codes, names = np.asarray(paths.indices), paths.dictionary.to_pylist()
@@ -104,7 +104,7 @@ def keys_by_partition(context: WriteContext, rows: pa.Table) -> dict[str, pa.Arr
 
 
 def joined_keys(*several: KeysByPartition) -> dict[str, pa.Array]:
-    """The keys of all of them."""
+    """The keys of all of them, by partition."""
     parts: dict[str, list[pa.Array]] = {}
     for keys in several:
         for partition, found in keys.items():
@@ -124,7 +124,7 @@ class LookPlan:
 
 @dataclass(frozen=True)
 class FileKeys:
-    """The positions, among the keys of its partition, of those that a file of so many rows holds."""
+    """The positions, among the keys of its partition, of those that a file holds, and how many rows the file has."""
 
     file: int
     rows: int
@@ -145,7 +145,7 @@ def look_stage(plan: LookPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[li
 
 
 def tag_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | TagReport]:
-    """Every packed row once for each file that holds its key, or once, with a slot as its route, if none does."""
+    """Every packed row, once for each file that holds its key; once, with a slot as its route, if none does."""
     numbered: dict[str, dict[DataFile, int]] = {}
     for number, file in enumerate(plan.files):
         numbered.setdefault(file.partition, {})[file] = number
@@ -179,7 +179,7 @@ def chunked(parts: Iterator[tuple[int, pa.Table]], most_rows: int) -> Iterator[p
 def _tagged(
     plan: TagPlan, keyed: Keyed, numbered: Mapping[str, Mapping[DataFile, int]], report: TagReport
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Positions into the chunk and the route of each; a key that several files hold has several."""
+    """Positions in the chunk and the route of each; a key that several files hold has several routes."""
     paths = partition_paths(keyed.rows, plan.context.properties)
     codes, all_keys = np.asarray(paths.indices), keyed.keys.combine_chunks()
     positions: list[npt.NDArray[Any]] = []
@@ -198,7 +198,7 @@ def _tagged(
 
 
 def _looked_up(plan: TagPlan, keys: pa.Array, numbers: Mapping[DataFile, int], report: TagReport) -> HeldKeys:
-    """Look into the files from here."""
+    """Look into the files in this task."""
     parallel = plan.context.settings.listing.parallel_requests
     distinct = keys.unique()
     holdings = tag(distinct, list(numbers), plan.context.location.open(), SystemRuntime(), parallel=parallel).holdings
@@ -212,7 +212,7 @@ def slots_of(partition: str, new: pa.Array, files: int) -> npt.NDArray[np.int32]
 
 
 def counted(partition: str, *routes: npt.NDArray[np.int32]) -> Counter[tuple[str, int]]:
-    """How many rows of the partition go each way."""
+    """How many rows of the partition take each route."""
     values, counts = np.unique(np.concatenate(routes), return_counts=True)
     return Counter({(partition, int(route)): int(rows) for route, rows in zip(values, counts, strict=True)})
 

@@ -26,7 +26,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema, columns_of_upserts
 
 TASK_ROWS = 500_000
-"""Incoming rows that one write task holds; beyond that there are more tasks."""
+"""How many incoming rows one write task holds; beyond that there are more tasks."""
 
 
 def upsert(attempt: Attempt, df: DataFrame) -> Written:
@@ -35,7 +35,7 @@ def upsert(attempt: Attempt, df: DataFrame) -> Written:
     frame, schema = prepared(attempt, df, missing=missing)
     columns = columns_of_upserts(schema, arrow_schema(frame.schema), missing)
     if attempt.properties.bucket_index is not None:
-        # Whoever writes one of these keys writes one of these file groups, so the keys need not be watched.
+        # Any writer of one of these keys also writes one of these file groups, so the keys need not be watched.
         return Written(write_buckets(attempt, frame, columns, schema, "upsert"), schema)
     return _by_key(attempt, frame, columns, schema, deletes=False)
 
@@ -69,7 +69,7 @@ def _routes(attempt: Attempt, tagged: Tagged, *, deletes: bool) -> Routes:
 
 
 def _watch_keys(attempt: Attempt, tagged: Tagged, *, deletes: bool) -> None:
-    """Keys were read, found or not: whoever inserts one of them meanwhile would make this a different write."""
+    """Keys were read, found or not: an insert of one of them meanwhile would make this a different write."""
     partitions = frozenset(partition for partition, _ in tagged.counts)
     what = "the keys of the delete" if deletes else "the keys of the upsert"
     attempt.tx.reads(KeysRead(what, partitions, attempt, tagged.looked_up, tagged.keys))

@@ -128,11 +128,11 @@ def at_random():
 def test_a_condition_that_draws_lots_is_refused_before_any_work(engine, storage):
     engine.insert(rows(("a", 1, "1"), ("b", 2, "1")))
     before = sorted(listed.key for listed in storage.list(""))
-    with pytest.raises(InputError, match=r"random\(.* may answer differently") as caught:
+    with pytest.raises(InputError, match=r"random\(.* may give a different answer") as caught:
         engine.delete((pc.field("v") > 0) & at_random())
     assert "delete them by key" in caught.value.hint
     assert sorted(listed.key for listed in storage.list("")) == before
-    with engine.coordinator.begin("UPSERT") as tx, pytest.raises(InputError, match="may answer differently"):
+    with engine.coordinator.begin("UPSERT") as tx, pytest.raises(InputError, match="may give a different answer"):
         engine.read_in(tx, at_random())
     assert leftovers(storage) == []
 

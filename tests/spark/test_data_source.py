@@ -209,10 +209,10 @@ def test_registered_confs_reach_every_process_of_a_write(session: SparkSession, 
     assert recorded_lock(path) == "memory:"
     assert session.read.format("lakelock").load(path).count() == 35
     session.conf.set("spark.lakelock.write.target_file_rows", "20")
-    with pytest.raises(PySparkException, match=r"spark\.lakelock\.write\.target_file_rows otherwise than"):
+    with pytest.raises(PySparkException, match=r"does not know how the session sets spark\.lakelock\.write\.target_file_rows"):
         rows(session, (99, "a", 1)).write.format("lakelock").mode("append").save(path)
     session.conf.unset("spark.lakelock.write.target_file_rows")
-    with pytest.raises(PySparkException, match=r"spark\.lakelock\.write\.target_file_rows otherwise than"):
+    with pytest.raises(PySparkException, match=r"does not know how the session sets spark\.lakelock\.write\.target_file_rows"):
         rows(session, (99, "a", 1)).write.format("lakelock").mode("append").save(path)
     register(session)
     rows(session, (99, "a", 1)).write.format("lakelock").mode("append").save(path)

@@ -59,7 +59,7 @@ def test_files_of_chosen_partitions_are_joined_and_no_row_changes(spark: SparkSe
     assert sorted(files_of(table).values()) == [1, 1, 1, 3]
     assert stored(table) == before
     assert table.read(as_of=as_of).count() == 60
-    with pytest.raises(InputError, match="does not choose partitions"):
+    with pytest.raises(InputError, match="cannot choose partitions"):
         table.optimize("v = 'v001'")
     table.upsert(rows(spark, 10, 60))
     assert table.read().count() == 70

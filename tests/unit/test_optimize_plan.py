@@ -49,5 +49,5 @@ def test_what_others_have_at_hand_is_left_out_and_with_it_a_join_of_which_one_fi
 
 
 def test_a_target_below_the_size_of_small_files_is_refused() -> None:
-    with pytest.raises(SettingsError, match="small again"):
+    with pytest.raises(SettingsError, match="still count as small"):
         OptimizeSettings(small_file_bytes=100, target_file_bytes=99)

@@ -44,7 +44,7 @@ def test_an_older_pyspark_is_named_with_what_is_needed(tmp_path: Path, module: s
 
 def test_a_missing_pyspark_is_said_with_what_brings_it(tmp_path: Path) -> None:
     said = import_with_pyspark(tmp_path, "lakelock.spark_plugin", None)
-    assert said.startswith("UnsupportedSpark") and "this Python has none" in said
+    assert said.startswith("UnsupportedSpark") and "which this Python does not have" in said
     assert "pip install 'lakelock[spark]'" in said
 
 
