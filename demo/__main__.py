@@ -33,7 +33,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", default=str(FLIGHTS), help=sizes)
     lock = parser.add_mutually_exclusive_group()
     lock.add_argument("--lock", metavar="NAME", help=f"start this lock service and lock there: {', '.join(NAMES)}")
-    lock.add_argument("--provider", default="storage:", metavar="URI", help="a lock service that runs (default storage:)")
+    lock.add_argument("--provider", default="storage:", metavar="URI", help="a running lock service (default storage:)")
     parser.add_argument(
         "--path", type=Path, metavar="DIR", help="a new or empty folder for the table and the logs; implies --keep"
     )
@@ -97,7 +97,7 @@ def folder(path: Path | None) -> Path:
 
 
 def tell(verdict: Verdict, lock: str, again: str, console: Console) -> None:
-    """The closing summary: which lock service it was, and how to see it again."""
+    """The closing summary: which lock service it was, and how to run it again."""
     _say(console, "")
     _say(console, "committed, in this order: " + ", ".join(verdict.order))
     for promise in verdict.promises:

@@ -1,6 +1,6 @@
-"""What the table's own files say: its commits in decision order and the data files of its snapshot.
+"""What the table's own files say: its commits in decision order, and the data files of its snapshot.
 
-Reads the timeline with fastavro alone. Nothing of lakelock is used, so that it is an independent witness.
+Reads the timeline with fastavro alone. It uses nothing of lakelock, which makes it an independent witness.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def foreign_files(table: Path, commits: Iterable[TableCommit]) -> list[str]:
 
 
 def pending_instants(table: Path) -> list[str]:
-    """Instants that began and neither completed nor were rolled back."""
+    """Instants that began but neither completed nor were rolled back."""
     begun, completed = set(), set()
     for path in (table / layout.TIMELINE).iterdir():
         instant = path.name.split(".")[0]

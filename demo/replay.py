@@ -1,6 +1,6 @@
 """The serial replay: the committed operations one after another, in DuckDB, from the plan's own description of them.
 
-What a table written by many at once must equal. Uses nothing of lakelock but the demo's plan; the order comes from the
+A table written by many at once must equal it. It uses nothing of lakelock except the demo's plan; the order comes from the
 table's commit files.
 """
 
@@ -24,7 +24,7 @@ _COLUMNS = ", ".join(SCHEMA.names)
 
 @dataclass(frozen=True)
 class Applied:
-    """One committed operation, with the rows that it brings; `batch` for those of the stream."""
+    """One committed operation with its rows; `batch` is set for those of the stream."""
 
     commit: TableCommit
     operation: Operation
@@ -41,14 +41,14 @@ def committed_operations(
 ) -> list[Applied]:
     """Which operation each commit carries out, in decision order.
 
-    `pids` names the writer of each process, `batches` the input files of each micro-batch. Anything that was committed
-    twice, or by nobody of the plan, is an error.
+    `pids` names the writer of each process, `batches` the input files of each micro-batch. A commit that was made
+    twice, or by a writer that is not in the plan, is an error.
     """
     applied = []
     for commit in commits:
         writer = pids.get(commit.pid)
         if writer is None:
-            raise DemoError(f"commit {commit.instant} was made by process {commit.pid}, which is none of the demo's writers")
+            raise DemoError(f"commit {commit.instant} was made by process {commit.pid}, which is not one of the demo's writers")
         operation = plan.operations[writer]
         if writer != STREAM:
             inputs = operation.inputs
@@ -95,7 +95,7 @@ def _statements(one: Applied, work: Path) -> list[str]:
     source = f"(SELECT {_COLUMNS} FROM read_parquet([{files}]))"
     if one.operation.kind == "insert":
         return [f"INSERT INTO {REPLAY} SELECT {_COLUMNS} FROM {source}"]
-    # An upsert replaces a row unless the stored one is newer, and adds the rows whose key is not there.
+    # An upsert replaces a row unless the stored one is newer, and adds the rows whose key is new.
     return [
         f"DELETE FROM {REPLAY} t USING {source} s WHERE {_SAME_KEY} AND s.{ORDERING} >= t.{ORDERING}",
         f"INSERT INTO {REPLAY} SELECT {_COLUMNS} FROM {source} s WHERE NOT EXISTS (SELECT 1 FROM {REPLAY} t WHERE {_SAME_KEY})",

@@ -26,10 +26,10 @@ LIMIT_S = 600.0
 """The whole run is given up after this long; on two idle cores the demo takes less than three minutes."""
 
 OPTIONS: Mapping[str, str] = {
-    # A writer is dead after 4.5 silent seconds: short, so that nobody has to wait long for the two that are killed.
+    # A writer is dead after 4.5 silent seconds: nobody should have to wait long for the two that are killed.
     "heartbeat.interval_s": "1.5",
     "heartbeat.tolerable_misses": "3",
-    # The one that is killed while it holds the lock keeps the others from it for six seconds at most.
+    # The one that is killed while it holds the lock blocks the others for six seconds at most.
     "lock.lease_s": "6",
     "lock.renew_s": "1.5",
     # Seven writers on one small table collide more than any real ones.
@@ -51,7 +51,7 @@ class Request:
 
 @dataclass
 class Run:
-    """A run under way. Every wait ends with the run's own limit."""
+    """A run in progress. Every wait ends with the run's own limit."""
 
     request: Request
     plan: Plan
@@ -109,7 +109,7 @@ def _all_written(run: Run, starts: list[str]) -> bool:
 
 
 def _tick(run: Run, view: View, phase: str) -> None:
-    """Show what is new, check that nobody failed and that time is left, and rest a moment."""
+    """Show what is new, check that nobody failed and that time is left, and pause."""
     lines = run.reader.new_lines()
     run.lines += lines
     steps = [step for step in map(run.cast.step, lines) if step is not None]

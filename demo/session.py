@@ -1,7 +1,7 @@
 """A small Spark session for one writer among many on a small machine, and its end.
 
-To start and warm up a JVM takes longer than a small write. Where the environment names one that runs, by PySpark's own
-`PYSPARK_GATEWAY_PORT` and `PYSPARK_GATEWAY_SECRET`, the writers share it: each is a driver of its own in there, with its own
+Starting and warming up a JVM takes longer than a small write. If the environment names a running one, by PySpark's own
+`PYSPARK_GATEWAY_PORT` and `PYSPARK_GATEWAY_SECRET`, the writers share it: each is a driver of its own in that JVM, with its own
 session, locks, heartbeats and claims, and can be killed without the JVM.
 """
 
@@ -56,13 +56,13 @@ def start_session(name: str, work: Path) -> SparkSession:
 
 
 def end_session(session: SparkSession) -> None:
-    """Stop Spark; a JVM that is shared goes on for the others."""
+    """Stop Spark; a shared JVM keeps running for the others."""
     if SHARED_JVM not in os.environ:
         session.stop()
 
 
 def session_in_the_shared_jvm() -> SparkSession:
-    """A session of its own in the JVM that the environment names; this process becomes a driver in there."""
+    """A session of its own in the JVM that the environment names; this process becomes a driver in it."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ class Step:
     text: str
     tone: str = "plain"
     milestone: bool = True
-    """False for steps that only a live view shows in passing."""
+    """False for steps that only a live view shows."""
 
 
 Caption = tuple[str, str, bool]
@@ -33,7 +33,7 @@ class Cast:
     last: dict[str, Caption] = field(default_factory=dict)
 
     def step(self, line: Line) -> Step | None:
-        """The sentence for a line; None for what is not worth telling, or repeats the writer's last sentence."""
+        """The sentence for a line; None if it is not worth telling, or repeats the writer's last sentence."""
         if line.kind == "began":
             self.instants[line.instant] = line.writer
         caption = _caption(line, self)
@@ -43,7 +43,7 @@ class Cast:
         return Step((line.at_ms - self.began_ms) / 1000, line.writer, *caption)
 
     def of_pid(self, text: object) -> str:
-        """The writer that a text form of an identity speaks of."""
+        """The writer that the text form of an identity names."""
         pid = pid_in(text)
         return self.pids.get(pid, "another writer") if pid is not None else "another writer"
 

@@ -24,7 +24,7 @@ GATES = {
     CHUNKS - 3: (f"{RECOUNT}-killed", f"{ERASURE} to begin"),
     CHUNKS - 1: ("others-done", "the others, to be the last"),
 }
-"""What these chunks wait for, so that the stream appends beside each of the others and comes last."""
+"""What these chunks wait for: the stream is to append alongside each of the other writers, and to finish last."""
 
 WITHIN_S = 400.0
 PAUSE_S = 0.5

@@ -44,13 +44,13 @@ class Verdict:
 
 
 def note_snapshot(table: Path, work: Path) -> None:
-    """Write down which files the snapshot consists of, by the commit files alone, for the reader that is plain Spark."""
+    """Write down which files the snapshot consists of, by the commit files alone, for the plain Spark reader."""
     files = [str(table / path) for path in snapshot_files(read_commits(table))]
     (work / "snapshot.json").write_text(json.dumps(files))
 
 
 def judge(table: Path, work: Path, plan: Plan, cast: Cast, lines: Sequence[Line], took_s: float) -> Verdict:
-    """Replay the commits one after another and compare everything with that."""
+    """Replay the commits one after another and compare everything with the result."""
     commits = read_commits(table)
     applied = committed_operations(commits, plan, cast.pids, stream_batches(work / "checkpoint", plan))
     with duckdb.connect() as connection:

@@ -1,4 +1,4 @@
-"""Writer processes that a test commands; see `lock_worker` for what they understand."""
+"""Writer processes that a test commands; see `lock_worker` for the commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Worker:
     """One writer process; `ask` sends a command, `answer` waits for its reply, a call does both."""
 
     def __init__(self, arena: dict[str, Any], program: Path | None = None) -> None:
-        """`program` replaces `lock_worker`: it takes the arena and obeys commands in the same way."""
+        """`program` replaces `lock_worker`; it must take the arena and obey commands in the same way."""
         command = [sys.executable, *([str(program)] if program else ["-m", "lakelock.testing.lock_worker"])]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.ask(json.dumps(arena))  # not an argument: arguments are visible to everybody

@@ -19,7 +19,7 @@ START_MS = 1_700_000_000_000
 class ManualRuntime:
     """A `Runtime` whose clock moves only by `advance` and `sleep`, for use in one thread.
 
-    What `every` started runs inside those two calls, at its exact time, in the order of time and then of starting.
+    Actions started by `every` run inside those two calls, at their exact times, in order of time and then of starting.
     `skew_ms` may be set to make the wall clock wrong; that changes neither the monotonic clock nor the schedule.
     """
 
@@ -60,7 +60,7 @@ class ManualRuntime:
             first.run()
 
     def freeze(self, seconds: float) -> None:
-        """Let time pass while nothing runs, as for a process that is paused; what is due then runs at the next `advance`."""
+        """Let time pass while nothing runs, as for a paused process; whatever was due then runs at the next `advance`."""
         self._elapsed_s += seconds
 
     def every(self, interval_s: float, action: Callable[[], None], *, name: str) -> Repeating:

@@ -13,7 +13,7 @@ try:
 except ImportError as error:
     raise ImportError("the suite of lock providers is made of pytest tests; next: pip install 'lakelock[testing]'") from error
 
-# Before the first import of these, or a failed assertion would not show its values.
+# Must come before the first import of these modules, or a failed assertion would not show its values.
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("one_process", "processes", "server")))
 
 from lakelock.testing.lock_suite.arena import COLUMNS, NOT_FOR_THIS, Arena, LockedTable, column_of

@@ -1,4 +1,4 @@
-"""What the tests of the suite share: a table, its lock, and everybody who wants it."""
+"""What the tests of the suite share: a table, its lock, and the writers that compete for it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ COLUMNS = (
     "expiry",
     "fairness",
 )
-"""What the tests of the suite show, as columns of a table with one provider in each row."""
+"""The columns of a table of what the tests show, with one provider in each row."""
 
 NOT_FOR_THIS = "does not apply: "
 """How the reason begins when a promise does not apply to a provider."""
 
 SLACK_S = 5.0
-"""What a slow machine and a service that counts in ticks may add to a lease."""
+"""How much a slow machine, and a service that counts in ticks, may add to a lease."""
 STORE_RETRIES_S = 0.2 + 0.4 + 0.8 + 1.6 + 3.2
-"""The longest that an object store's client pauses by itself: five times, each pause of random length up to these."""
+"""The longest pauses that an object store's client makes by itself: five, each of random length up to these."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
 _COLUMN = "lock_suite_column"
@@ -51,7 +51,7 @@ _numbers = count()
 
 
 def column(name: str) -> Callable[[Test], Test]:
-    """The column of a test other than the first."""
+    """Put a test into a column other than the first."""
 
     def mark(test: Test) -> Test:
         setattr(test, _COLUMN, name)
@@ -71,7 +71,7 @@ def not_for_this(why: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class LockedTable:
-    """How the writers of one table are configured: by `settings`, by their full names, and the table's `uri` and `options`."""
+    """How the writers of one table are configured: `settings` by their full names, and the table's `uri` and `options`."""
 
     settings: Mapping[str, object]
     uri: str = ""
@@ -80,7 +80,7 @@ class LockedTable:
     gives_up_s: float = 2.5
     """How much longer than its `wait_s` an `acquire` without an answer may take."""
     queues: bool = False
-    """Whether waiters are served in order of arrival, so that none may starve."""
+    """Whether waiters are served in order of arrival, so none starves."""
     sessions: bool = False
     """Whether a session holds the lock: a silent holder then keeps it as long as its process and connection live."""
     tells_since: bool = True
@@ -88,17 +88,17 @@ class LockedTable:
     tells_left: bool = True
     """Whether `inspect` shows how much longer the lease runs."""
     forks: bool = True
-    """Whether a forked process can use the client of the service; obstore, for tables in object storage, stands still there."""
+    """Whether a forked process can use the client of the service; obstore, for tables in object storage, hangs there."""
     server: Service | None = None
-    """The service, for the promises that stop it and cut it off. What it listens on is in `settings` or `options`."""
+    """The service, for the promises that stop it and cut it off. Its address is in `settings` or `options`."""
     runtime: Runtime | None = None
-    """A `ManualRuntime`, for a lock that takes all time from its runtime: then no test in one process waits for real."""
+    """A `ManualRuntime`, for a lock that takes all time from its runtime: then no test in one process waits in real time."""
     storage: Storage | None = None
     """The table's storage where no other process can open it by `uri`."""
 
     @staticmethod
     def of(service: Service, folder: Path) -> LockedTable:
-        """A new table whose lock is in `service`; what has no storage of its own gets one in `folder`."""
+        """A new table whose lock is in `service`; a service without storage of its own gets some in `folder`."""
         name = f"table{os.getpid()}-{next(_numbers)}"
         return LockedTable(
             {"lock.provider": service.url(name), **service.options},
@@ -153,7 +153,7 @@ class Arena:
         return self.workers[-1]
 
     def _settings(self) -> dict[str, object]:
-        # Waiters look often, or on a lock without notification one of them is through before the other looks again.
+        # Waiters look often; on a lock without notification one of them would otherwise finish before the other looks again.
         return {"lock.poll_s": 0.1, **self.table.settings}
 
     def _through(self, proxy: Proxy | None, values: Mapping[str, Any]) -> dict[str, Any]:

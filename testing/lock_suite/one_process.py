@@ -16,12 +16,12 @@ _ROUNDING_S = 1e-6
 
 
 def take(provider: LockProvider) -> Lease:
-    """The lock, which nobody else holds now."""
+    """Take the lock, which nobody else holds now."""
     return provider.acquire(wait_s=12)
 
 
 class _WrongClock:
-    """A runtime whose wall clock is wrong, and nothing else."""
+    """A runtime whose wall clock is wrong; everything else is right."""
 
     def __init__(self, runtime: Runtime, wrong_ms: int) -> None:
         self._runtime, self._wrong_ms = runtime, wrong_ms
@@ -257,7 +257,7 @@ class OneProcessPromises(Promises):
                 provider.acquire(wait_s=60)
 
         def close() -> None:
-            runtime.sleep(0.3)  # by then the other thread waits; without that it is refused just the same
+            runtime.sleep(0.3)  # by then the other thread is waiting; if not, it is still refused
             provider.close()
 
         runtime.gather([wait, wait, close], limit=3)

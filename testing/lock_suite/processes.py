@@ -31,7 +31,7 @@ def _hammer_together(arena: Arena, workers: list[Worker], rounds: int) -> None:
 
 
 class ProcessPromises(Promises):
-    """Exclusion with two independent overlap detectors, the death of the holder, its pause, and waiters' fairness."""
+    """Exclusion with two independent overlap detectors, death and pause of the holder, and fairness to waiters."""
 
     @column("exclusion")
     def test_processes_never_hold_the_lock_at_once_and_tokens_grow(self, arena: Arena) -> None:
@@ -77,7 +77,7 @@ class ProcessPromises(Promises):
         workers, rounds = [arena.worker(lease_s=15) for _ in range(3)], 60
         _hammer_together(arena, workers, rounds)
         assert all(worker.answer() == {"overlaps": 0} for worker in workers)
-        # From when all three have come, which a busy machine may delay, until the first is through, all three want the lock.
+        # All three want the lock from when the last has arrived, which a busy machine may delay, until the first has finished.
         served: Counter[str] = Counter()
         shares: Counter[str] = Counter()
         for _, pid in arena.grants():

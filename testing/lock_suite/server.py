@@ -47,7 +47,7 @@ class ServerPromises(Promises):
             with pytest.raises(LeaseLost):
                 lease.ensure_active()
         holder.release(lease)
-        # A server that has just come up may not answer the release in time: then the lock is free after the lease.
+        # A server that has just started may not answer the release in time: the lock is then free after the lease.
         after = rival.acquire(wait_s=LONG_S + SLACK_S)
         assert after.token > lease.token
         rival.release(after)

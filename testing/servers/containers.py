@@ -1,7 +1,7 @@
 """Servers in containers, where Docker runs and a local server cannot start (or with LAKELOCK_TEST_DOCKER=1).
 
 A server that the environment names comes first, then a container if one is asked for, then a local server, then a container.
-The engine has to run on this machine: ports are looked for on its loopback address.
+The engine has to run on this machine: ports are expected on its loopback address.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Local = Callable[[Path], AbstractContextManager[Service]]
 
 @dataclass(frozen=True)
 class Image:
-    """A server's image: its port, environment, and what the service is on a port of this machine."""
+    """A server's image: its port, environment, and the service that it gives on a port of this machine."""
 
     name: str
     port: int
@@ -118,7 +118,7 @@ def _connected(address: str | tuple[str, int]) -> socket.socket:
 
 @contextmanager
 def container(image: Image) -> Iterator[Service]:
-    """A server in a container of its own, removed at the end; `ServerMissing` says what is not there."""
+    """A server in a container of its own, removed at the end; `ServerMissing` says what is missing."""
     if engine() != "answers":
         raise ServerMissing("needs a Docker engine: start one, or name it in DOCKER_HOST")
     try:
@@ -129,7 +129,7 @@ def container(image: Image) -> Iterator[Service]:
     made: Any = DockerContainer(image.name)
     for name, value in image.environment.items():
         made.with_env(name, value)
-    # The same port over a restart, and only for this machine.
+    # The same port across restarts, and only for this machine.
     made.ports[str(image.port)] = ("127.0.0.1", port)
     with made:
         wrapped = made.get_wrapped_container()
@@ -144,7 +144,7 @@ def container(image: Image) -> Iterator[Service]:
 
 
 def _wait(port: int, name: str) -> None:
-    """Until something behind the port keeps a connection open: Docker's own forwarder takes it before the server is up."""
+    """Wait until the server keeps a connection open: Docker's own forwarder accepts connections before the server is up."""
     until_s = time.monotonic() + _START_S
     while time.monotonic() < until_s:
         try:

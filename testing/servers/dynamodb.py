@@ -24,7 +24,7 @@ from lakelock.testing.servers.service import Place, ServerMissing, Service, not_
 TABLE = "hudi_locks"
 REGION = "us-east-1"
 URL = "LAKELOCK_TEST_DYNAMODB_URL"
-"""Environment: the endpoint of a service that is there already, which is not restarted; it needs credentials there, too."""
+"""Environment: the endpoint of an existing service, which is not restarted; credentials come from the environment, too."""
 
 FOLDER = Path(sys.prefix) / "lakelock-servers"
 _PROGRAM = FOLDER / "node_modules" / "dynalite" / "cli.js"
@@ -34,7 +34,7 @@ process.on("uncaughtException", error => {
   if (error.code !== "ECONNRESET") { console.error(error); process.exit(1) }
 })
 """
-"""dynalite throws when a client goes away in the middle of a request: a killed writer would end the server."""
+"""dynalite throws when a client disconnects in the middle of a request: a killed writer would end the server."""
 
 _OLDEST_NODE = 20
 _INSTALL_S, _LOAD_S = 180.0, 60.0
@@ -48,7 +48,7 @@ _KEYS = {"AWS_ACCESS_KEY_ID": "test-key-id", "AWS_SECRET_ACCESS_KEY": "test-secr
 
 @contextmanager
 def dynamodb_server(folder: Path) -> Iterator[Service]:
-    """A DynamoDB service without tables; its name says which one it is."""
+    """A DynamoDB service without tables; its name says which implementation it is."""
     given = os.environ.get(URL)
     if given:
         yield _service("given", given)
@@ -174,8 +174,8 @@ class Moto:
         serve = self._server.serve_forever
         self._thread = threading.Thread(target=serve, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
-        # moto loads itself at its first request: on a busy machine for longer than a client waits, whose request then takes
-        # effect after it was given up.
+        # moto loads itself at its first request, on a busy machine for longer than a client waits. The request then takes
+        # effect after the client has given it up.
         urllib.request.urlopen(urllib.request.Request(self.url, b"{}", _LIST_TABLES), timeout=_LOAD_S).close()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Between lakelock and a DynamoDB service: counts and shows what goes by, and makes trouble as planned."""
+"""A proxy between lakelock and a DynamoDB service: counts and shows requests, and makes trouble as planned."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def updates(text: str) -> Callable[[str, dict[str, Any]], bool]:
 
 @dataclass
 class Proxy:
-    """`requests` are all that came in, as operation and body; `deliver` sends what was held back as late."""
+    """`requests` are all that came in, as operation and body; `deliver` sends the requests that were held back as late."""
 
     url: str
     port_behind: int
@@ -56,7 +56,7 @@ class Proxy:
         return [name for name, _ in self.requests]
 
     def deliver(self) -> list[int]:
-        """Send the held back requests now; the status of each answer."""
+        """Send the held-back requests now; the status of each answer."""
         held, self.late = self.late, []
         return [self.forward(*one)[0] for one in held]
 

@@ -24,12 +24,12 @@ ENVIRONMENT_URL = "LAKELOCK_TEST_HIVE_METASTORE"
 """`hive_metastore://host:port` of a server that is there already, with hive.txn.timeout=4s."""
 
 _LEASE = {"data_locks.lease_s": str(LOCK_TIMEOUT_S), "data_locks.renew_s": str(LOCK_TIMEOUT_S / 4)}
-"""Settings of a writer whose data locks are not to outlive the server's patience."""
+"""Settings of a writer whose data locks must not outlast the server's time-out."""
 
 _UP_WITHIN_S = 120.0
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dderby.system.durability=test")
 
-# The metastore makes its other tables itself. These are the columns that the queries of its lock manager name.
+# The metastore creates its other tables itself. These are the columns that the queries of its lock manager name.
 _LOCK_TABLES = """
 create table NEXT_LOCK_ID (NL_NEXT bigint not null);
 insert into NEXT_LOCK_ID values (1);
@@ -125,7 +125,7 @@ class MetastoreProcess(ServerProcess):
         }
         rows = {k: f"<property><name>{k}</name><value>{escape(v)}</value></property>\n" for k, v in properties.items()}
         (conf / "hive-site.xml").write_text(f"<configuration>\n{''.join(rows.values())}</configuration>\n")
-        # Hadoop, whose class for users decides on Kerberos, reads a file of its own.
+        # Hadoop, whose user class decides about Kerberos, reads a file of its own.
         hadoop = "".join(row for key, row in rows.items() if key.startswith("hadoop."))
         (conf / "core-site.xml").write_text(f"<configuration>\n{hadoop}</configuration>\n")
         (conf / "hive-log4j2.properties").write_text(_LOG.format(folder=self.folder))

@@ -1,7 +1,7 @@
-"""Java Hudi in Spark 3.5: a virtual environment of its own beside the tests' one, and the bundle from Maven Central.
+"""Java Hudi in Spark 3.5: a virtual environment of its own next to that of the tests, and the bundle from Maven Central.
 
 PySpark 3.5 and the PySpark 4 that lakelock needs cannot be installed together, so Java Hudi runs in another process of
-another environment, which is made at the first use and kept.
+another environment, which is created on first use and kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakelock.testing.servers.jvm import java
 from lakelock.testing.servers.service import ServerMissing
 
 PYTHON = "LAKELOCK_TEST_SPARK35_PYTHON"
-"""Environment: the Python of an environment with PySpark 3.5, to use instead of one of our own."""
+"""Environment variable: the Python of an environment with PySpark 3.5, to use instead of one of our own."""
 
 PYSPARK = "pyspark==3.5.9"
 FOLDER = Path(sys.prefix) / "lakelock-servers" / "spark35"

@@ -1,6 +1,6 @@
 """A Kerberos realm of its own: a KDC from Debian's packages on a free loopback port, with all its files in one folder.
 
-Nothing of it needs root but the installation of the packages, done where root and apt are available. The Python packages
+Only the installation of the packages needs root; it is done where root and apt are available. The Python packages
 gssapi (for the metastore) and kerberos (for ZooKeeper) are compiled once per virtual environment.
 """
 
@@ -32,7 +32,7 @@ _PACKAGES = ("krb5-kdc", "krb5-admin-server", "krb5-user")
 _TO_COMPILE = ("gcc", "libc6-dev", "libkrb5-dev")
 _UPDATE_S, _INSTALL_S, _COMPILE_S, _ANSWER_S = 60.0, 200.0, 300.0, 20.0
 
-# Names are taken as they are: no DNS, and TCP only, as the port is known to be free for that.
+# Names are used as they are, without DNS. TCP only, because the port is known to be free for TCP.
 _CLIENT = """[libdefaults]
  default_realm = {realm}
  dns_lookup_kdc = false
@@ -82,7 +82,7 @@ class Realm(ServerProcess):
         return {**files, "PYTHONPATH": path}
 
     def keytab(self, *names: str) -> Path:
-        """A new file with the keys of these principals, which are made."""
+        """A new file with the keys of these principals, which are created."""
         path = self.folder / f"{names[0].replace('/', '_')}.keytab"
         for name in names:
             self._run("kadmin.local", "-r", REALM, "-q", f"addprinc -randkey {name}")
@@ -130,7 +130,7 @@ def kerberos_realm(folder: Path) -> Iterator[Realm]:
 
 
 def require() -> None:
-    """Kerberos is here after this, the Python packages too; or `ServerMissing` says what is missing."""
+    """Install Kerberos and the Python packages where necessary; `ServerMissing` says what is still missing."""
     if _lacking() and not _FAILED.exists() and os.access(sys.prefix, os.W_OK):
         FOLDER.mkdir(exist_ok=True)
         with (FOLDER / "kerberos.lock").open("w") as lock:
@@ -152,12 +152,12 @@ def _lacking() -> list[str]:
 
 
 def _program(name: str) -> str | None:
-    """Debian keeps servers where only root looks."""
+    """The path of a program; Debian keeps servers in folders that are only on root's path."""
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
 def _install() -> str:
-    """What went wrong, or nothing."""
+    """Install what is missing; what went wrong, or an empty text."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return "not root, or no apt-get here"
     compiles = any(find_spec(name) is None for name in _MODULES)

@@ -63,7 +63,7 @@ class Jars:
         return found
 
     def fetch(self, folder: Path = FOLDER) -> Path:
-        """The folder with exactly these jars, fetched at the first time; `ServerMissing` where they cannot be fetched."""
+        """The folder with exactly these jars, fetched on first use; `ServerMissing` where they cannot be fetched."""
         place = folder / self.name
         if self._complete(place):
             return place
@@ -89,7 +89,7 @@ class Jars:
                 arriving.rename(place)
                 return
             if any(arriving.glob("*.jar")):
-                told.append("what arrived is not what is pinned")
+                told.append("the downloaded content is not the pinned one")
             shutil.rmtree(arriving)
         why = "; ".join(each for each in told if each)
         raise ServerMissing(f"needs the jars of {self.name} from Maven Central, or from {REPOSITORY}: {why}")
@@ -131,6 +131,6 @@ def _run(command: list[str]) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         return f"{Path(command[0]).name} did not finish within {_WITHIN_S:.0f} s"
-    # Java tells on stderr which options it has found in the environment; that is not what went wrong.
+    # Java reports on stderr which options it has found in the environment; that is not what went wrong.
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip() and "Picked up J" not in line]
     return f"{Path(command[0]).name} said: {' '.join(lines[-3:])[-300:]}" if done.returncode else ""

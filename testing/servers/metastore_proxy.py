@@ -1,4 +1,4 @@
-"""A proxy before a metastore that loses requests and replies, or answers with an error, by the name of the call."""
+"""A proxy in front of a metastore that loses requests and replies, or answers with an error, by the name of the call."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class MetastoreProxy:
         self.lose_request: list[str] = []
         self.hold_request: list[str] = []
         self.fail: dict[str, list[int]] = {}
-        """By the name of a call, which errors the next ones get as an answer: kinds of thrift's TApplicationException."""
+        """The errors with which the next calls are answered, by name of the call: kinds of thrift's TApplicationException."""
         self.refuse = False
         """Whether new connections are closed at once."""
         self.silent = False
-        """Whether requests are taken and never answered."""
+        """Whether requests are accepted and never answered."""
         self.calls: Counter[str] = Counter()
         self.connections = 0
         self._held: list[bytes] = []
@@ -51,7 +51,7 @@ class MetastoreProxy:
         self._listener.close()
 
     def deliver(self) -> None:
-        """Let the requests that were held arrive at the metastore now."""
+        """Send the requests that were held to the metastore now."""
         while self._held:
             with socket.create_connection(self._to, timeout=10) as server:
                 server.sendall(self._held.pop())
@@ -95,7 +95,7 @@ def _hit(names: list[str], name: str) -> bool:
 
 @contextmanager
 def metastore_proxy(port: int, host: str = LOOPBACK) -> Iterator[MetastoreProxy]:
-    """A proxy on a port of its own before the metastore on `port` of `host`."""
+    """A proxy on a port of its own, in front of the metastore on `port` of `host`."""
     proxy = MetastoreProxy(port, host)
     thread = threading.Thread(target=proxy.serve, daemon=True)
     thread.start()

@@ -19,14 +19,14 @@ Server = TypeVar("Server", bound="ServerProcess")
 
 
 def free_port() -> int:
-    """A port of the loopback address on which nobody listens now."""
+    """A port of the loopback address on which nobody is listening."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:
-    """Whether anybody takes connections there."""
+    """Whether anybody accepts connections there."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -35,12 +35,12 @@ def listens(port: int) -> bool:
 
 
 class ServerProcess:
-    """One process, with its log and its data in `folder`. A subclass says its command, and when it has come up."""
+    """One process, with its log and its data in `folder`. A subclass gives its command, and says when it is up."""
 
     title: ClassVar[str]
     up_within_s: ClassVar[float]
     ends_by: ClassVar[signal.Signals] = signal.SIGKILL
-    """How it is stopped; SIGTERM where it must write something down first."""
+    """How it is stopped; SIGTERM where it must save something first."""
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self.folder, self.port = folder.resolve(), port or free_port()
@@ -56,7 +56,7 @@ class ServerProcess:
         return {}
 
     def is_up(self) -> bool:
-        """Whether it serves, asked again and again after the start."""
+        """Whether it serves; asked repeatedly after the start."""
         return listens(self.port)
 
     def start(self) -> None:
@@ -71,7 +71,7 @@ class ServerProcess:
             self._running = subprocess.Popen(self.command(), stdout=log, stderr=log, cwd=self.folder, env=variables)
 
     def wait_until_it_serves(self) -> None:
-        """Raise `ServerFailed`, with the end of its log, if it does not come up in time; then it is stopped."""
+        """Raise `ServerFailed`, with the end of its log, if it does not come up in time; it is then stopped."""
         assert self._running is not None
         until_s = monotonic() + self.up_within_s
         while not self.is_up():

@@ -1,12 +1,12 @@
-"""A TCP proxy before a real service, to cut connections, delay answers and lose them.
+"""A TCP proxy in front of a real service, to cut connections, delay answers and lose them.
 
     with Proxy(service.port, host=service.host) as proxy:
-        proxy.drop_replies(1)      # the next answer gets lost; what was asked has happened
+        proxy.drop_replies(1)      # the next answer gets lost; the request has taken effect
         proxy.drop_replies()       # every answer from now on
         proxy.delay(0.2)           # every answer comes this much later
         proxy.answer(b"no\n")      # every request gets this answer, and the service never hears of it
         proxy.cut()                # connections are closed, and new ones as soon as they are made
-        proxy.heal()               # all is well again, for new connections and for those that are left
+        proxy.heal()               # everything works again, for new connections and for the remaining ones
         proxy.round_trips          # how often a client spoke and then had to wait for an answer
 
 A reply is what one read from the service gives: one answer, for clients that ask and then wait.
@@ -27,7 +27,7 @@ _CHUNK = 1 << 16
 
 @dataclass
 class _Talk:
-    """What went over one connection: the latest piece of a request, and whether anything came back since."""
+    """The state of one connection: the latest piece of a request, and whether anything has come back since."""
 
     latest: bytes = b""
     answered: bool = True
@@ -42,11 +42,11 @@ class Proxy:
     dropped: int = 0
     """How many replies got lost so far."""
     tls: ssl.SSLContext | None = None
-    """Clients speak TLS with the proxy, and it speaks plainly with the service."""
+    """Clients speak TLS to the proxy, which speaks plain text to the service."""
     connections: int = 0
     """How many connections were made so far."""
     round_trips: int = 0
-    """How often a client spoke first, or after it had been answered: requests sent one behind the other count once."""
+    """How often a client spoke first, or after it had been answered: requests sent back to back count once."""
     host: str = LOOPBACK
     severs: bool = False
     """A lost reply ends its connection, for protocols that count replies."""

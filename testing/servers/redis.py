@@ -15,7 +15,7 @@ from lakelock.testing.servers.process import ServerProcess
 from lakelock.testing.servers.service import Place, ServerMissing, Service, not_ours
 
 ENVIRONMENT = "LAKELOCK_TEST_REDIS_URL"
-"""`redis://host:6379/0` of a server that is there already; tests that must restart it are skipped then."""
+"""`redis://host:6379/0` of an existing server; tests that must restart it are then skipped."""
 
 
 def executable(prefer: str = "") -> str:
@@ -45,7 +45,7 @@ def executable(prefer: str = "") -> str:
 
 
 class RedisServer(ServerProcess):
-    """One server; over a restart it has its data where `arguments` say that it is kept."""
+    """One server; it keeps its data over a restart if `arguments` say so."""
 
     title = "the Redis server"
     up_within_s = 10.0
@@ -75,7 +75,7 @@ class RedisServer(ServerProcess):
             return False
 
     def client(self) -> Any:
-        """A plain client, to look at the server and to trouble it."""
+        """A plain client, to inspect the server and to make trouble for it."""
         from redis import Redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry

@@ -19,11 +19,11 @@ S3_OPTIONS = {
 
 
 S3_PAGE = 100
-"""Keys in one page of a listing: a tenth of what S3 gives, so that a test sees several pages."""
+"""Keys in one page of a listing: a tenth of S3's, so a test sees several pages."""
 
 
 class OneAtATime:
-    """moto is right but not atomic under threads: one request at a time makes it so.
+    """moto is correct but not atomic under threads; one request at a time makes it atomic.
 
     The body is read before the lock is taken, or one stalled upload would stop everybody.
     """

@@ -1,4 +1,4 @@
-"""What every test server offers: where it is, and the means to make trouble."""
+"""What every test server offers: its address, and ways to make trouble."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ServerError(Exception):
 
 
 class ServerMissing(ServerError):
-    """What a server needs is not on this machine, or the server may not be stopped; the message says how to get it."""
+    """A server lacks something on this machine, or may not be stopped; the message says what to do."""
 
 
 class ServerFailed(ServerError):
@@ -31,7 +31,7 @@ def nothing() -> None:
 
 
 def not_ours(variable: str) -> Callable[[], None]:
-    """What is done to the server that this environment variable names, where a test wants to stop it."""
+    """Stands in for `stop` and the like of a server that this environment variable names: refuses."""
 
     def refuse() -> None:
         raise ServerMissing(f"the server of {variable} is not ours to stop")
@@ -49,7 +49,7 @@ class Place:
 
     @staticmethod
     def of(url: str, port: int) -> Place:
-        """That of a URL, which may leave out the usual `port`. Of several servers a proxy stands before the first."""
+        """That of a URL, which may leave out the usual `port`. Of several servers, a proxy stands in front of the first."""
         # `urlsplit` knows no scheme with an underscore, as in hive_metastore://
         text = re.split("[/?]", url.partition("://")[2])[0].rpartition("@")[2]
         first = urlsplit(f"//{text.partition(',')[0]}")
@@ -57,7 +57,7 @@ class Place:
 
 
 def freeze(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process until it gets SIGCONT; on return none of its threads runs, which the signal alone does not promise."""
+    """Stop a process until it gets SIGCONT; on return none of its threads is running, which the signal alone does not ensure."""
     process.send_signal(signal.SIGSTOP)
     if process.returncode is None:
         os.waitpid(process.pid, os.WUNTRACED)
@@ -87,16 +87,16 @@ class Service:
     sessions: bool = False
     """Whether a session holds the lock: a silent holder keeps it as long as it lives, and a lost reply ends the connection."""
     tells_left: bool = True
-    """Whether it can say at once how much longer a lease runs."""
+    """Whether it can tell at once how much longer a lease runs."""
     forks: bool = True
-    """Whether a client goes on working in a forked process."""
+    """Whether a client keeps working in a forked process."""
     host: str = LOOPBACK
     """Where `port` is; a proxy on this machine connects there."""
     address: str = ""
     """How `url` and the options write host and port; empty for a server of this machine, which its port tells apart."""
 
     def through(self, port: int, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings or options of a client that reaches the service by a proxy on this port of this machine."""
+        """Settings or options of a client that reaches the service through a proxy on this port of this machine."""
         own = rf"(?<=[/@]){re.escape(self.address)}(?=[/?]|$)" if self.address else rf"(?<=:){self.port}(?!\d)|^{self.port}$"
         proxy = f"{LOOPBACK}:{port}" if self.address else str(port)
         return {key: re.sub(own, proxy, value) if isinstance(value, str) else value for key, value in values.items()}

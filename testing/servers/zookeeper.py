@@ -14,14 +14,14 @@ from lakelock.testing.servers.process import ServerProcess, free_port
 from lakelock.testing.servers.service import Place, Service, not_ours
 
 ENVIRONMENT = "LAKELOCK_TEST_ZOOKEEPER"
-"""`host:port,host:port/base` of a server that is there already; tests that must restart it are skipped then."""
+"""`host:port,host:port/base` of an existing server; tests that must restart it are then skipped."""
 
 JVM = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 _TICK_MS = 200
 
 
 def mode(port: int) -> str:
-    """What a server there serves as: standalone, leader, follower; empty while it serves nobody."""
+    """The role of the server on this port: standalone, leader, follower; empty while it serves nobody."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as talking:
             talking.sendall(b"srvr")
@@ -32,7 +32,7 @@ def mode(port: int) -> str:
 
 
 class _Process(ServerProcess):
-    """One server; `number` is its own in an ensemble."""
+    """One server; `number` is its number in an ensemble."""
 
     title = "ZooKeeper"
     up_within_s = 30.0
