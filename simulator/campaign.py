@@ -49,7 +49,7 @@ NOTHING = Tally(0, 0, 0, 0, (), 0.0)
 
 
 def run_batch(seeds: range, *, parquet: bool = False) -> Tally:
-    """Run some seeds in this process; with `parquet` all of them on Parquet files."""
+    """Run some seeds in this process; with `parquet`, all of them on Parquet files."""
     total, began_s = NOTHING, time.process_time()
     for seed in seeds:
         # A run leaves a few megabytes of garbage; collecting it during the run would take a twentieth of the time.

@@ -1,6 +1,6 @@
 """The invariants, checked at every change of the stored objects and at every answer that an actor gets.
 
-The checker looks at storage from outside, in no time. It follows the protocol's own records (decisions, timeline, data files)
+The checker inspects storage from outside, in no time. It follows the protocol's own records (decisions, timeline, data files)
 and keeps the table that a serial execution in decision order would give.
 """
 
@@ -45,7 +45,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class Published:
-    """One commit that became visible, and the table that a serial execution has after it."""
+    """One commit that became visible, and the table that a serial execution gives up to it."""
 
     instant: str
     completion: str
@@ -74,9 +74,9 @@ class Checker:
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
         self.claims_lost = False
-        """Whether a sweep has removed the claim that followed a dead one: one request lies between look and deletion."""
+        """Whether a sweep has removed the claim that followed a dead one: check and deletion are two requests."""
         self.strays: dict[str, bool] = {}
-        """Files of stragglers that exist now, and whether their rows show beside those of the commit."""
+        """Files of stragglers that exist now, and whether their rows show in addition to those of the commit."""
         self.straggled = 0
         self._doubled_until_s = -1.0
         self._arrived_late: set[str] = set()
@@ -92,7 +92,7 @@ class Checker:
 
     @property
     def awaits_publication(self) -> bool:
-        """Whether a commit is decided and not visible yet."""
+        """Whether a commit is decided but not visible yet."""
         newest = self.decisions.get(self.head)
         return newest is not None and resolve(newest) is Resolution.COMMITTED and not self._is_over(newest.instant)
 
@@ -134,7 +134,7 @@ class Checker:
         return rows_of(key, self._server.objects[key].data)
 
     def state_as_of(self, moment: str) -> State:
-        """The same for what was requested up to a moment, as far as it is visible now."""
+        """As `visible_state`, but only for instants requested up to a point in time, as far as they are visible now."""
         newest: dict[FileGroupId, DataFile] = {}
         gone: set[FileGroupId] = set()
         for requested, metadata in self._commits:
@@ -162,7 +162,7 @@ class Checker:
         self._owners[instant] = process
 
     def ended(self, instant: str) -> None:
-        """The owner was told the fate of its instant, or gave it up."""
+        """The owner has learnt the fate of its instant, or has given it up."""
         self._ended.add(instant)
 
     def could_not_tidy(self, instant: str) -> None:
@@ -170,9 +170,9 @@ class Checker:
         self._untidy.add(instant)
 
     def excused(self, file: DataFile) -> bool:
-        """A file that was written while or after others rolled its writer back, by one that could not remove it any more.
+        """A file written during or after the rollback of its writer by others, by a writer that could no longer remove it.
 
-        A foreign writer looks for markers before it says that it rolls back. Then only the file's writer knows of it,
+        A foreign writer looks for markers before it announces its rollback. Then only the file's writer knows about the file,
         and nobody ever sees it.
         """
         owner = self._owners.get(file.instant)
@@ -253,7 +253,7 @@ class Checker:
             self.fail("what was rolled back stays so", f"{key} becomes visible after a foreign rollback")
 
     def _apply(self, requested: str, completion: str, decision: Decision | None, metadata: CommitMetadata) -> None:
-        """Make the files of a commit visible, and compare with what a serial execution gives."""
+        """Make the files of a commit visible, and compare with the result of a serial execution."""
         for stat in metadata.stats:
             key = stat.path or ""
             file = DataFile.parse(key)

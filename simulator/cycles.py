@@ -1,7 +1,7 @@
 """Is there any serial order that explains what transactions saw? Dependency cycles over append-only trails, as Elle finds them.
 
-Each account row carries the trail of the transfers that wrote it, so a row that somebody read shows which versions
-came before it, and in which order. Nothing here looks at the decision log: this is the check that an outsider could make.
+Each account row carries the trail of the transfers that wrote it, so every row that was read shows which versions
+came before it, and in which order. Nothing here reads the decision log: an outsider could make this check.
 
 * `ww` one transfer's version directly follows the other's
 * `wr` one read the version that the other wrote
@@ -19,7 +19,7 @@ Trail = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Seen:
-    """What one transaction read: the trail of each key. `wrote` are the keys to whose trail it added itself."""
+    """What one transaction read: the trail of each key. `wrote` are the keys whose trails it extended."""
 
     transaction: int
     reads: Mapping[str, Trail]

@@ -1,4 +1,4 @@
-"""The production engine on a simulated table: what the actors do with it."""
+"""The production engine on a simulated table, with the calls that actors make."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from lakelock.table.snapshot import DataFile
 _LATE = TaskToken(0, 9, 9)
 
 Follow = Callable[[str, Callable[..., object]], None]
-"""Takes an instant, and a task of it to be run again with another `storage` and `runtime`."""
+"""Takes an instant and one of its tasks, to be run again with another `storage` and `runtime`."""
 
 FAILED_ATTEMPTS = 0.1
-"""How often the first attempt of a task fails after its file is complete. Spark makes another one then."""
+"""How often the first attempt of a task fails after its file is complete. Spark then makes another attempt."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Engine:
     """What the actors do to a table. Every call is one transaction, with the retries that users get."""
 
     def __init__(self, coordinator: Coordinator, rows: Format, *, follow: Follow | None = None) -> None:
-        """`follow` is told of each task, and may make another attempt of it when its commit is decided."""
+        """`follow` is called for each task, and may run another attempt of it once its commit is decided."""
         self.coordinator, self._format = coordinator, rows
         self._engine = _Engine(coordinator, rows.kernels)
         self._engine.follow = follow
@@ -89,7 +89,7 @@ class Engine:
         return self._engine.optimize(sort_by=sort_by, tag=tag)
 
     def restore(self, back: int, tag: str) -> Committed | None:
-        """To what the table was that many commits ago; None if there was nothing then."""
+        """Restore the table as of that many commits ago; None if there was nothing then."""
         commits = self.coordinator.table.timeline().commits
         return self._engine.restore(commits[-1 - back].requested, tag=tag) if len(commits) > back else None
 
@@ -97,7 +97,7 @@ class Engine:
         return self._format.rows(self._engine.read())
 
     def read_in(self, tx: Transaction, part: str | None, keys: frozenset[str] | None) -> list[Row]:
-        """Rows of one partition, or with one of these keys, read as a part of the transaction."""
+        """Rows of one partition, or with one of these keys, read as part of the transaction."""
         where = self._format.in_part(part or "") if keys is None else self._format.with_keys(keys)
         return self._format.rows(self._engine.read_in(tx, where))
 
@@ -105,7 +105,7 @@ class Engine:
         return self._engine.upsert_in(tx, self._format.table(rows))
 
     def encode(self, file: DataFile, rows: Sequence[Row]) -> bytes:
-        """A data file with these rows, as another engine writes it into the same table."""
+        """A data file with these rows, as another engine would write it into the same table."""
         properties, kernels, output = self.coordinator.properties, self._format.kernels, BytesIO()
         stamp = Stamp(properties.name, file.instant, file.partition, file.name)
         writer = kernels.new_file(output, TABLE_SCHEMA, stamp, self.coordinator.table.settings.write)
@@ -129,13 +129,13 @@ class _Engine(ArrowEngine):
 
 
 class _AttemptedTwice(Batch):
-    """Tasks whose first attempt may fail after its file is complete, and that may be followed by one that comes too late."""
+    """Tasks whose first attempt may fail after its file is complete, and may be followed by an attempt that comes too late."""
 
     follow: Follow | None = None
 
     def new_files(self, place: Place) -> list[WriteStat]:
         stats = super().new_files(place)
-        # New rows of an upsert's straggler would be found by their keys and changed by others: then they would stay.
+        # New rows of an upsert's straggler would be found by their keys and changed by others, and would then stay.
         if self.follow is not None and self.context.operation == "INSERT":
             for partition, bucket, keyed in place.new_targets:
                 late = partial(

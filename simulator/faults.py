@@ -1,4 +1,4 @@
-"""What can go wrong with one request, and which requests it happens to: drawn from the seed, listed, and left out at will."""
+"""What can go wrong with a request, and with which requests: drawn from the seed, listed, and left out at will."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CRASHES = frozenset({FaultKind.CRASH, FaultKind.CRASH_AFTER})
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault at request number `request` of what the task `label` does; `amount_s` is a delay, where it needs one."""
+    """A fault at request number `request` of the task `label`; `amount_s` is a delay, if the fault needs one."""
 
     label: str
     request: int
@@ -59,7 +59,7 @@ class Weather:
     longest_late_s: float = 6.0
     crashes_at_most: int = 3
     hot: str | tuple[str, ...] = ""
-    """Requests that begin so, or with one of these, meet faults far more often than others."""
+    """Requests whose text begins with this, or with one of these, meet faults far more often than others."""
 
 
 class Faults:
@@ -70,13 +70,13 @@ class Faults:
         self.happened: list[Fault] = []
         self.calm = False
         self.spared: Callable[[], bool] = lambda: False
-        """Moments at which nothing goes wrong in this run."""
+        """Times at which nothing goes wrong in this run."""
         self._crashes = 0
         self._read = _ladder(weather, _READ)
         self._write = _ladder(weather, _WRITE)
 
     def fate(self, task: Task, what: str, *, writes: bool) -> tuple[float, Fault | None]:
-        """How long the request takes, and what happens to it. Draws equally many numbers for each request."""
+        """How long the request takes, and what happens to it. Draws the same number of random numbers for each request."""
         task.requests += 1
         random = task.random.random
         delay, coin, amount = -log(1.0 - random()) * self.weather.latency_s, random(), random()

@@ -1,7 +1,7 @@
 """Writers that know nothing of lakelock and follow Hudi's rules: the same lock, the timeline, heartbeats, file-group conflicts.
 
-`eager` ones also roll back whatever they find pending, as Java Hudi does with `hoodie.clean.failed.writes.policy=EAGER`; the
-others only what has no heartbeat any more. Safety next to them is what Hudi gives: it holds while the lock holds.
+`eager` writers also roll back whatever they find pending, as Java Hudi does with `hoodie.clean.failed.writes.policy=EAGER`; the
+others only instants without a heartbeat. Safety next to them is the safety that Hudi gives: it holds while the lock holds.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Foreign:
     def _new_instant(self, newest: str) -> str:
         for _ in range(10):
             newest = later_than(self._table.runtime.now_ms(), newest)
-            # As Java Hudi, which lets the greatest expected difference of clocks pass before anybody sees its time.
+            # As Java Hudi, which waits for the greatest expected clock skew before anybody sees its instant.
             self._table.runtime.sleep(SHOWN_WITHIN_S * self._table.runtime.random())
             if self._was_used(newest):
                 continue
@@ -108,7 +108,7 @@ class _Foreign:
         raise RolledBackError("could not allocate an instant", hint="run again")
 
     def _was_used(self, instant: str) -> bool:
-        """Whether a transaction has had this time, or has tried to take it. Assumed of Hudi's clocks, so no request is made."""
+        """Whether a transaction has taken, or tried to take, this time. Hudi's clocks are assumed to know: no request."""
         storage = self._table.storage
         assert isinstance(storage, SimStorage)
         requested = [requested_key(instant, action) for action in (Action.COMMIT, Action.REPLACE_COMMIT)]
@@ -116,7 +116,7 @@ class _Foreign:
 
     def commit(self) -> None:
         try:
-            # As Java Hudi: only now, without the lock, it looks at what its write builds on.
+            # As Java Hudi: only now, without the lock, does it read the files that its write builds on.
             self._table.runtime.sleep(LOOKS_WITHIN_S * self._table.runtime.random())
             stats = self._stats(read_timeline(self._storage))
             with self._table.locked():
@@ -210,7 +210,7 @@ class _Foreign:
         self._storage.put_if_absent(layout.timeline(done.file_name), metadata.to_bytes())
 
     def _roll_back_others(self) -> None:
-        """Under the lock: what is pending and, unless eager, has no heartbeat any more."""
+        """Under the lock: roll back what is pending and, unless eager, no longer has a heartbeat."""
         timeline = read_timeline(self._storage)
         if not timeline.pending:
             return

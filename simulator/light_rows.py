@@ -1,7 +1,7 @@
 """Rows that cost next to nothing to encode: tuples in memory, a line of JSON per base file.
 
-Encoding Parquet takes longer than everything else in a simulated transaction together. Whatever keeps transactions apart knows
-rows only by their kernels, so a history on these is the same as on Parquet (tests/simulation/test_light_rows.py).
+Encoding Parquet takes longer than everything else in a simulated transaction. The code that isolates transactions knows
+rows only through their kernels, so a history on these rows is the same as on Parquet (tests/simulation/test_light_rows.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lock services in the simulator: the real one over simulated storage, and three that break their promise.
 
-However bad a lock service is, it may cost a lakelock table nothing but time. The bad ones share one `LockRoom` per run.
+A lock service, however bad, may cost a lakelock table nothing but time. The bad ones share one `LockRoom` per run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LockKind(str, Enum):
 _NONE = "none: a lock service of the simulator that breaks its promise"
 _STRENGTH = Strength(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE)
 _ACQUIRE_SLACK_S = 15.0
-"""By how much an `acquire` may overrun its `wait_s`: requests that are under way when time runs out, each with its delay."""
+"""By how much an `acquire` may overrun its `wait_s`: requests in flight when time runs out, each with its delay."""
 
 _SILENCE_S = 4.0
 _REQUEST_S = 0.003
@@ -50,14 +50,14 @@ class LockRoom:
 
     @property
     def silent(self) -> bool:
-        """Silent most of the time: it answers in every third interval, until it falls silent for good."""
+        """Silent most of the time: it answers in every third interval, until it falls silent permanently."""
         if self.kind is not LockKind.SILENT or self.calm:
             return False
         return self.hub.now_s >= self.silent_from_s or int(self.hub.now_s / _SILENCE_S) % 3 != 2
 
 
 class _Timed(PollingProvider):
-    """Reports a wait for the lock that outlasted its bound."""
+    """Reports a wait for the lock that exceeded its bound."""
 
     hub: Hub
     process: Process
@@ -78,10 +78,10 @@ class _Timed(PollingProvider):
 
 
 class SimStorageLock(_Timed, StorageLockProvider):
-    """The lock next to the table as in production, without what only people read."""
+    """The lock next to the table as in production, without the facts that only people read."""
 
     def _left_s(self, seen: Sighting) -> float | None:
-        # It costs requests, and the operator of a run breaks the lock whatever the answer: seeds keep their histories.
+        # It would cost requests, and operators here break the lock whatever the answer; without it, seeds keep their histories.
         return None
 
 
@@ -137,7 +137,7 @@ class BadLock(_Timed):
         self._room.lease = None
 
     def probe(self) -> None:
-        """It claims to be fine."""
+        """Always passes: the service claims to be fine."""
 
     def _answer(self) -> None:
         self._room.hub.wait(_REQUEST_S)

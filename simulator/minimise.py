@@ -1,4 +1,4 @@
-"""Making a failure small: leave out operations and faults as long as the same promise is still broken (delta debugging)."""
+"""Minimises a failure: leaves out operations and faults as long as the same promise is still broken (delta debugging)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def minimise(failed: Result) -> Small:
 
     scenario = failed.scenario
     places = [fault.place for fault in failed.faults]
-    if fails(scenario, places) is None:  # cannot be, unless the run depends on more than its seed
+    if fails(scenario, places) is None:  # impossible, unless the run depends on more than its seed
         return Small(failed, failed.faults, runs)
     for _ in range(2):
         places = smallest(places, partial(_breaks, fails, scenario))
@@ -50,7 +50,7 @@ def minimise(failed: Result) -> Small:
 
 
 def smallest(things: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """A part of `things` that still fails and of which no single thing can be left out (ddmin)."""
+    """A subset of `things` that still fails, and from which no single thing can be left out (ddmin)."""
     kept = list(things)
     if not kept or fails([]):
         return []
@@ -80,7 +80,7 @@ def _breaks_with(fails: Fails, scenario: Scenario, places: Sequence[tuple[str, i
 
 
 def _with(scenario: Scenario, numbers: Sequence[int]) -> Scenario:
-    """The scenario with these operations only; actors without any stay, so that the others keep their clocks."""
+    """The scenario with these operations only; actors without any stay, because the others must keep their clocks."""
     wanted = set(numbers)
     actors = tuple(
         replace(actor, operations=tuple(each for each in actor.operations if each.id in wanted)) for actor in scenario.actors

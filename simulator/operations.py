@@ -1,4 +1,4 @@
-"""What the actors of a run do: each operation knows how to run on an engine, and what it does to a table used serially."""
+"""What the actors of a run do: each operation knows how to run on an engine, and its effect on a table used serially."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TALLIES = "9"
 
 
 def state_of(rows: Iterable[Row]) -> State:
-    """The state that some rows amount to."""
+    """The state that consists of these rows."""
     found: dict[tuple[str, str], list[Stored]] = {}
     for row in rows:
         found.setdefault((row.part, row.key), []).append(row.stored)
@@ -52,17 +52,17 @@ class Operation:
 
     @property
     def serial(self) -> bool:
-        """Whether `apply` says what it does."""
+        """Whether `apply` describes its effect."""
         return True
 
     @property
     def tells(self) -> bool:
-        """Whether an error from it means that nothing of it is visible."""
+        """Whether an error from it means that none of its effects is visible."""
         return True
 
     @property
     def undoes(self) -> bool:
-        """Whether it takes back what others have done, so that what was appended to a row may be gone."""
+        """Whether it undoes the work of others: what was appended to a row may then be gone."""
         return False
 
     def run(self, engine: Engine) -> Committed | None:
@@ -70,7 +70,7 @@ class Operation:
         raise NotImplementedError
 
     def apply(self, state: State) -> None:
-        """Do it to a table that nobody else uses."""
+        """Apply it to a table that nobody else uses."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Insert(Operation):
-    """Append rows; keys are not looked up. With an application it is a micro-batch, as an upsert can be."""
+    """Append rows; keys are not looked up. With an application it is a micro-batch, as for `Upsert`."""
 
     rows: tuple[Row, ...]
     application: AppTransaction | None = None
@@ -97,7 +97,7 @@ class Insert(Operation):
 class Upsert(Operation):
     """Write rows by key; columns that they lack keep what is stored.
 
-    With an application it is a micro-batch, which is replayed until it is applied, and applied once.
+    With an application it is a micro-batch, which is replayed until it has been applied, exactly once.
     """
 
     rows: tuple[Row, ...]
@@ -115,7 +115,7 @@ class Upsert(Operation):
 class Relay(Operation):
     """Append rows as Spark's data source does: one process begins, others commit, and abort when the commit failed.
 
-    With an application it is a micro-batch, of which only the process that commits knows the number.
+    With an application it is a micro-batch, whose number only the committing process knows.
     """
 
     rows: tuple[Row, ...]
@@ -241,7 +241,7 @@ class Look(Operation):
 
 @dataclass(frozen=True)
 class Reap(Operation):
-    """Finish or remove what dead writers left."""
+    """Finish or remove what dead writers left behind."""
 
     @property
     def writes(self) -> bool:
@@ -254,7 +254,7 @@ class Reap(Operation):
 
 @dataclass(frozen=True)
 class Collect(Reap):
-    """Delete decisions that nobody needs any more."""
+    """Delete decisions that nobody needs any longer."""
 
     def run(self, engine: Engine) -> Committed | None:
         engine.coordinator.collect()

@@ -1,4 +1,4 @@
-"""A picture of a run: one lane per actor, time from left to right, the faults, and the moment when a promise broke."""
+"""A picture of a run: one lane per actor, time from left to right, the faults, and the time at which a promise broke."""
 
 from __future__ import annotations
 

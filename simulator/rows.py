@@ -33,9 +33,9 @@ Stored = tuple[int, tuple[int, ...], int | None, int | None]
 
 
 class Row(NamedTuple):
-    """One row. `trail` are the operations that wrote it, oldest first: a transfer adds itself, a blind write starts anew.
+    """One row. `trail` are the operations that wrote it, oldest first: a transfer appends itself, a blind write starts over.
 
-    `left` and `right` are columns that some writers give without the other: the number of the operation that wrote it last.
+    `left` and `right` are columns that some writers write alone: each holds the number of the operation that wrote it last.
     """
 
     part: str
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
     @property
     def stored(self) -> Stored:
-        """What is stored when nothing is known of the key: null for what this row lacks."""
+        """What is stored for a new key: null in the columns that this row lacks."""
         return self.onto((0, (), None, None))
 
     def onto(self, stored: Stored) -> Stored:

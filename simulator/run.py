@@ -19,10 +19,10 @@ from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
 QUIET_S = 700.0
-"""Longer than any lease, any heartbeat's limit, any late request, and the time after which an abandoned probe is swept."""
+"""Longer than any lease, any heartbeat limit, any late request, and the time after which an abandoned probe is swept."""
 
 LAST = 1_000_000
-"""The number of the operation that the last writer runs when all is quiet."""
+"""The number of the operation that the last writer runs once everything is quiet."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Result:
     digest: str = ""
     published: tuple[Published, ...] = field(default=(), repr=False)
     strays: int = 0
-    """How many files stragglers left."""
+    """How many files stragglers left behind."""
 
     @property
     def ok(self) -> bool:
@@ -76,7 +76,7 @@ def run(scenario: Scenario, *, only: frozenset[tuple[str, int]] | None = None, k
 
 
 def history_of(world: World) -> list[Seen]:
-    """What each committed transfer and each reader saw of the accounts, as the rows tell it."""
+    """What each committed transfer and each reader saw of the accounts, according to the rows."""
     history = []
     for published in world.checker.published:
         operation = world.scenario.operations.get(published.operation or 0)
@@ -93,7 +93,7 @@ def _account_trails(state: State) -> dict[str, tuple[int, ...]]:
 
 
 def _close(world: World, actors: list[Actor], process: Process) -> None:
-    """Wait until everybody has finished, let time pass, write once more, and look at what is left."""
+    """Wait until everybody has finished, let time pass, write once more, and check what is left."""
     hub, checker = world.hub, world.checker
     while not all(actor.finished for actor in actors):
         hub.wait(1.0)
@@ -123,7 +123,7 @@ def _close(world: World, actors: list[Actor], process: Process) -> None:
 
 
 def _check_answers(world: World, outcome_of: object) -> None:
-    """What was told must be what the table shows, for ever; what is unknown is resolved one way."""
+    """Every answer must match the table, permanently; an unknown outcome must be resolved one way."""
     assert callable(outcome_of)
     checker = world.checker
     visible = {p.instant: p for p in checker.published}
@@ -147,7 +147,7 @@ def _check_answers(world: World, outcome_of: object) -> None:
 
 
 def _check_tidy(world: World) -> None:
-    """Nothing is left behind once all is quiet."""
+    """Nothing is left behind once everything is quiet."""
     server, checker = world.server, world.checker
     timeline = Timeline.from_listing(server.page(layout.TIMELINE, "", 10**9)[0])
     left = [key for folder in (layout.TEMP, layout.HEARTBEATS, layout.CLAIMS, layout.PROBES) for key in server.folder(folder)]

@@ -45,7 +45,7 @@ class SimRuntime:
         return _Repeating(self._hub, self._process, interval_s / self._process.rate, action)
 
     def gather(self, calls: Sequence[Callable[[], T]], *, limit: int) -> list[T]:
-        """One after the other, in an order that the seed chooses; all of them run, and then the first error is raised."""
+        """Run the calls one by one, in an order that the seed chooses; all of them run before the first error is raised."""
         order = list(range(len(calls)))
         if limit > 1 and len(order) > 1:
             self._hub.current.random.shuffle(order)
@@ -101,7 +101,7 @@ class _Repeating:
 
 
 class _Mutex(AbstractContextManager[object]):
-    """A lock between the tasks of one process, which the same task may take again."""
+    """A reentrant lock between the tasks of one process."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

@@ -1,7 +1,7 @@
-"""One thing runs at a time, on virtual time: tasks are greenlets, and the seed alone decides which one goes on when.
+"""One thing runs at a time, on virtual time: tasks are greenlets, and the seed alone decides which one continues when.
 
-A task runs until it waits (for a request, a sleep, another task); then the earliest waiter goes on. Processes group tasks: a
-process can be paused or killed with all its tasks, and a killed one runs nothing any more, not even a `finally`.
+A task runs until it waits (for a request, a sleep, another task); then the earliest waiter continues. Processes group tasks: a
+process can be paused or killed with all its tasks, and a killed one runs nothing further, not even a `finally`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Dead(BaseException):
 
 
 class Process:
-    """One simulated process: its clock, whether it lives, and until when it is paused."""
+    """One simulated process: its clock, whether it is alive, and until when it is paused."""
 
     def __init__(self, name: str, number: int, *, skew_ms: int = 0, rate: float = 1.0) -> None:
         self.name, self.number = name, number
@@ -34,7 +34,7 @@ class Process:
 
 
 class Task:
-    """One thread of a process. `label` and `random` belong to what it is doing now, so that a part can be left out of a run."""
+    """One thread of a process. `label` and `random` belong to what it is doing now, so a part can be left out of a run."""
 
     def __init__(self, hub: Hub, process: Process, action: Callable[[], None], label: str) -> None:
         self.greenlet = greenlet(self.run, hub.root)
@@ -44,7 +44,7 @@ class Task:
         self.relabel(label)
 
     def relabel(self, label: str) -> None:
-        """From here on the task does something else: its random numbers do not depend on what it did before."""
+        """Start the task's next activity: its random numbers do not depend on what it did before."""
         self.label = label
         self.random = Random(f"{self.hub.seed}/{label}")
         self.requests = 0
@@ -54,7 +54,7 @@ class Task:
             self.action()
         except Dead:
             pass
-        except BaseException as error:  # noqa: BLE001  a task must never take the simulator with it
+        except BaseException as error:  # noqa: BLE001  a task must never bring the simulator down
             self.hub.failed_task(self, error)
 
 
@@ -108,7 +108,7 @@ class Hub:
         self._to_root(task)
 
     def park(self, timeout_s: float) -> None:
-        """Wait until `wake` or until the time is over, whichever is first."""
+        """Wait for `wake` or until the time is over, whichever comes first."""
         self.wait(timeout_s)
 
     def wake(self, task: Task) -> None:
@@ -118,7 +118,7 @@ class Hub:
             self._push(self.now_s, task)
 
     def run(self) -> None:
-        """Run until nobody waits any more, somebody called `stop`, or the steps are used up."""
+        """Run until nobody is waiting, `stop` was called, or the steps are used up."""
         while self._heap and not self.stopped and self.steps < self._most_steps:
             at, _, task, turn = heappop(self._heap)
             if turn != task.turn or task.process.dead or task.greenlet.dead:
@@ -134,19 +134,19 @@ class Hub:
         self.stopped = True
 
     def kill(self, process: Process) -> None:
-        """Nothing of the process runs any more; the running task, if it is one of its own, never comes back from this."""
+        """Kill the process: none of its tasks runs again. If the running task is one of them, this call never returns."""
         process.dead = True
         self.on_death(process)
         if getcurrent() is not self.root and self.current.process is process:
             self._to_root(self.current)
 
     def pause(self, process: Process, seconds: float) -> None:
-        """Nothing of the process runs for that long."""
+        """Pause the process: none of its tasks runs for that long."""
         process.paused_until_s = max(process.paused_until_s, self.now_s + seconds)
         process.paused_s += seconds
 
     def dispose(self) -> None:
-        """Unwind what was left hanging, without any effect: requests of dead processes go nowhere."""
+        """Unwind the tasks that never ended, without any effect: requests of dead processes go nowhere."""
         for task in self._tasks:
             task.process.dead = True
         for task in self._tasks:
@@ -156,7 +156,7 @@ class Hub:
         self._heap.clear()
 
     def failed_task(self, task: Task, error: BaseException) -> None:
-        """An error that nobody foresaw ended a task."""
+        """An unexpected error ended a task."""
         if not task.process.dead:
             self.errors.append((task, error))
             self.stop()

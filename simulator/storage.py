@@ -1,6 +1,6 @@
 """Storage in the simulator: one linearizable server, and for each process a client whose requests can go wrong.
 
-The server does what object stores promise: each request takes effect at one moment between its sending and its answer, a
+The server does what object stores promise: each request takes effect at one point in time between its sending and its answer, a
 listing is consistent within a page, and pages are fetched one after the other. Everything else is the client's problem.
 """
 
@@ -35,7 +35,7 @@ class Observer(Protocol):
 
 
 class SimServer:
-    """The objects, and who watches them change. Times are those of the storage's own clock, which runs true."""
+    """The objects and their observer. Times are those of the storage's own clock, which is exact."""
 
     uri = "memory://simulated"
 
@@ -88,7 +88,7 @@ class SimServer:
 
     def page(self, prefix: str, start_after: str, most: int) -> tuple[list[Listed], bool]:
         """The next at most `most` objects of a folder after a key, and whether there are more."""
-        # Without a prefix only the data files show: those of the metadata folder, which sorts before them, do not.
+        # Without a prefix only data files show; the metadata folder, which sorts before them, does not.
         start, end = (prefix + "/", prefix + "0") if prefix else (_AFTER_METADATA, "\U0010ffff")
         first = max(bisect_left(self.keys, start), bisect_right(self.keys, start_after) if start_after else 0)
         last = bisect_left(self.keys, end)
@@ -118,7 +118,7 @@ class SimStorage:
         return self._server.uri
 
     def has_had(self, key: str) -> bool:
-        """Whether there has ever been such an object: not a request, but what everybody knows."""
+        """Whether there has ever been such an object: common knowledge, not a request."""
         return self._server.has_had(key)
 
     def get(self, key: str) -> Stored | None:
@@ -138,7 +138,7 @@ class SimStorage:
         while more:
             after = start_after
             page, more = self._read("list", prefix, lambda after=after: self._server.page(prefix, after, self._page_keys))  # type: ignore[misc]
-            if more:  # its last item only says where to go on
+            if more:  # its last item only says where to continue
                 start_after = page.pop().key
             yield from page
 
@@ -225,7 +225,7 @@ class SimStorage:
 
 
 class _Upload(BytesIO):
-    """A data file, uploaded in one request when it is closed; given up when its block ends with an error."""
+    """A data file, uploaded in one request when it is closed; discarded when its block ends with an error."""
 
     def __init__(self, storage: SimStorage, key: str) -> None:
         super().__init__()

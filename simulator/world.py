@@ -50,9 +50,9 @@ LONGEST_OPERATION_S = 240.0
 LONGEST_RUN_S = 3_000.0
 REPLAYS = 8
 CHECKPOINTS_EVERY = (1, 2, 3, 5, 25)
-"""After how many commits a checkpoint of the file index is due, by the seed."""
+"""After how many commits a checkpoint of the file index is due, chosen by the seed."""
 WITHOUT_INDEX = 13
-"""One seed in so many has no file index: its snapshots follow the names of the files, as those of other readers do. Families
+"""One seed in this many has no file index: its snapshots follow the names of the files, as those of others do. Families
 are chosen by powers of two, so each of them has such seeds."""
 
 
@@ -81,7 +81,7 @@ class Answered:
 
 @dataclass
 class Trace:
-    """What one run did, for pictures and for checks of the whole."""
+    """What one run did, for pictures and for checks of the whole run."""
 
     answered: list[Answered] = field(default_factory=list)
     events: list[tuple[float, str, Event]] = field(default_factory=list)
@@ -103,7 +103,7 @@ class World:
         self.faults = Faults(scenario.weather, only)
         self.checker = Checker(self.hub, self.server, scenario.operations, serial=scenario.profile == "strict")
         if scenario.foreign != "none":
-            # A foreign writer does not know decisions: what is published after its commit was judged before it. That is
+            # A foreign writer does not know decisions: a commit published after its own was judged before it. That is
             # the one gap that no lock closes once its holder is dead (docs/robustness.md).
             self.faults.spared = lambda: self.checker.awaits_publication
         self.room = LockRoom(self.hub, scenario.lock, silent_from_s=scenario.silent_from_s)

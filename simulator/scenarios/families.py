@@ -1,6 +1,6 @@
-"""Families of scenarios: one seed in eight is made for a kind of trouble that chance alone rarely brings.
+"""Families of scenarios: one seed in eight is made for a kind of trouble that chance alone rarely produces.
 
-A family takes the scenario that chance gave, without a foreign writer, and changes what matters to it; the rest stays random.
+A family takes a random scenario without a foreign writer, and changes what matters to it; the rest stays random.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HOUR_BEHIND_MS = -3_600_000
 
 
 def stormy(scenario: Scenario, random: Random) -> Scenario:
-    """Writers stand still while the log behind them is collected, so that numbers are used twice."""
+    """Writers pause while the log behind them is collected, so numbers are used twice."""
     rates = {
         FaultKind.PAUSE: random.choice([0.01, 0.03]),
         FaultKind.PAUSE_AFTER: random.choice([0.0, 0.02]),
@@ -50,7 +50,7 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
 
 
 def paged(scenario: Scenario, random: Random) -> Scenario:
-    """Storage answers a listing in small pages, and anybody may stand still between two of them."""
+    """Storage answers a listing in small pages, and anybody may pause between two of them."""
     pause_s = random.choice([0.3, 0.6])
     weather = Weather({FaultKind.PAUSE: 0.03}, latency_s=0.005, longest_pause_s=pause_s, hot=f"list {layout.TIMELINE}")
     actors = tuple(replace(plan, skew_ms=0, rate=1.0, think_s=0.02) for plan in scenario.actors)
@@ -60,13 +60,13 @@ def paged(scenario: Scenario, random: Random) -> Scenario:
 
 
 def slow_reapers(scenario: Scenario, random: Random) -> Scenario:
-    """Writers stand still where they decide, and so do those who roll them back, while the log goes on and is collected."""
+    """Writers pause where they decide, and so do those who roll them back, while the log grows and is collected."""
     weather = Weather({FaultKind.PAUSE: 0.05}, latency_s=0.01, longest_pause_s=24.0, hot=_HOT_REQUESTS[0])
     return _reaped(scenario, weather, LockKind.GENEROUS, reapers=random.randint(2, 3))
 
 
 def blind_reapers(scenario: Scenario, random: Random) -> Scenario:
-    """The same, and those who roll back stand still between the timeline and the log, too."""
+    """As `slow_reapers`, and those who roll back also pause between the timeline and the log."""
     weather = Weather({FaultKind.PAUSE: 0.04}, latency_s=0.01, longest_pause_s=30.0, hot=_HOT_REQUESTS[:2])
     return _reaped(scenario, weather, LockKind.GENEROUS, reapers=random.randint(2, 3))
 
@@ -80,7 +80,7 @@ def dying_writers(scenario: Scenario, random: Random) -> Scenario:
 
 
 def crowded_opening(scenario: Scenario, random: Random) -> Scenario:
-    """The first moments of a table, over and over: writers that stand still or die at their files while others come first."""
+    """The first moments of a table: writers that pause or die while writing their files, and are overtaken by others."""
     rates = {FaultKind.PAUSE: 0.03, FaultKind.PAUSE_AFTER: 0.01, FaultKind.CRASH_AFTER: 0.005, FaultKind.SLOW: 0.01}
     weather = Weather(rates, latency_s=0.01, longest_pause_s=12.0, crashes_at_most=3, hot=("upload ", "list part="))
     writers = [
@@ -98,7 +98,7 @@ def crowded_opening(scenario: Scenario, random: Random) -> Scenario:
 
 
 def same_moment(scenario: Scenario, random: Random) -> Scenario:
-    """Everybody's clock is behind the table's times, so that all take the same next one; what they fail to take back stays."""
+    """Everybody's clock is behind the table's times, so all take the same next one; files that they fail to remove stay."""
     rates = {FaultKind.UNAVAILABLE: 0.03, FaultKind.CRASH: 0.003, FaultKind.PAUSE: random.choice([0.0, 0.01])}
     weather = Weather(rates, latency_s=0.01, longest_pause_s=4.0, hot=f"delete {layout.TIMELINE}/")
     slow = tuple(replace(plan, skew_ms=_HOUR_BEHIND_MS, think_s=0.05) for plan in scenario.actors)
@@ -109,7 +109,7 @@ def same_moment(scenario: Scenario, random: Random) -> Scenario:
 
 
 def late_reapers(scenario: Scenario, random: Random) -> Scenario:
-    """Those who reap stand still between the timeline and the heartbeats, and writers before they commit what they wrote."""
+    """Reapers pause between the timeline and the heartbeats, and writers before they commit what they wrote."""
     rates = {FaultKind.PAUSE: random.choice([0.02, 0.04]), FaultKind.CRASH: 0.001}
     hot = (f"list {layout.HEARTBEATS}", f"list {layout.TEMP}/")
     weather = Weather(rates, latency_s=0.01, longest_pause_s=random.choice([12.0, 24.0]), hot=hot)
@@ -118,7 +118,7 @@ def late_reapers(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _reaped(scenario: Scenario, weather: Weather, lock: LockKind, *, reapers: int) -> Scenario:
-    """The scenario with some actors that reap and one that collects, again and again."""
+    """The scenario with some actors that reap repeatedly, and one that collects repeatedly."""
     keepers = [_chores(f"reaper-{number}", number, 20, Reap, 0.3) for number in range(reapers)]
     keepers.append(_chores("collector", reapers, 40, Collect, 0.2))
     actors = (*scenario.actors, *keepers)

@@ -1,4 +1,4 @@
-"""Families in which something comes late or twice: batches that run twice, claims, files of sleepers, replies to decisions."""
+"""Families in which something comes late or twice: repeated batches, claims, files of paused writers, replies to decisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakelock.table import layout
 _OWN = BUSIEST + 100
 """The first number of the operations that a family adds."""
 _HALVES = 5 * BUSIEST
-"""The same for writers of single columns, who join scenarios of any kind."""
+"""The same for writers of single columns, which join scenarios of any kind."""
 
 Maker = Callable[[int, Random], Operation]
 
@@ -27,7 +27,7 @@ _DECISIONS = (f"put-if-absent {layout.DECISIONS}/", f"get {layout.DECISIONS}/")
 
 
 def twinned(scenario: Scenario, random: Random) -> Scenario:
-    """Two runs of one query side by side, batch by batch, some of them blind, so that a batch may be applied twice."""
+    """Two runs of one query side by side, batch by batch, some of them blind: a batch may be applied twice."""
     batches = tuple(_batch(_OWN + version, version, random) for version in range(1, random.randint(4, 8)))
     think_s = random.choice([0.01, 0.1])
     twins = tuple(ActorPlan(name, batches, think_s=think_s) for name in ("query", "query-twin"))
@@ -47,7 +47,7 @@ def _batch(number: int, version: int, random: Random) -> Operation:
 
 
 def belated(scenario: Scenario, random: Random) -> Scenario:
-    """Claims that arrive when their owner has finished, on file groups that are rewritten all the time or never again."""
+    """Claims that arrive after their owner has finished, on file groups that are rewritten all the time or never again."""
     rates = {
         FaultKind.LATE: random.choice([0.01, 0.03]),
         FaultKind.CRASH_AFTER: random.choice([0.0, 0.003]),
@@ -66,7 +66,7 @@ def belated(scenario: Scenario, random: Random) -> Scenario:
 
 
 def sleepy(scenario: Scenario, random: Random) -> Scenario:
-    """Writers that stand still between a marker and its file, are rolled back meanwhile, and then go on."""
+    """Writers that pause between a marker and its file, are rolled back meanwhile, and then continue."""
     rates = {FaultKind.PAUSE: random.choice([0.01, 0.03]), FaultKind.UNAVAILABLE: random.choice([0.0, 0.005])}
     weather = Weather(rates, latency_s=0.01, longest_pause_s=12.0, hot="upload ")
     reapers = ActorPlan("reaper", tuple(Reap(_OWN + 100 + number) for number in range(30)), think_s=1.0)
@@ -75,7 +75,7 @@ def sleepy(scenario: Scenario, random: Random) -> Scenario:
 
 
 def doubtful(scenario: Scenario, random: Random) -> Scenario:
-    """Decisions without a reply, also of writers whose commit is tried by one process and given up by another."""
+    """Decisions without a reply, also by writers whose commit one process tries and another gives up."""
     rates = {
         FaultKind.LOST_REPLY: random.choice([0.0, 0.01]),
         FaultKind.UNAVAILABLE: random.choice([0.015, 0.025]),
@@ -88,7 +88,7 @@ def doubtful(scenario: Scenario, random: Random) -> Scenario:
 
 
 def overtaken(scenario: Scenario, random: Random) -> Scenario:
-    """Writers that stand still for a moment between their two listings, and others between decision and publication."""
+    """Writers that pause briefly between their two listings, and others between decision and publication."""
     rates = {FaultKind.PAUSE: random.choice([0.02, 0.04]), FaultKind.CRASH: random.choice([0.001, 0.003])}
     weather = Weather(rates, latency_s=0.01, longest_pause_s=3.0, hot=_AROUND_A_DECISION)
     busy = tuple(
@@ -99,7 +99,7 @@ def overtaken(scenario: Scenario, random: Random) -> Scenario:
 
 
 def by_column(scenario: Scenario, random: Random) -> Scenario:
-    """Writers that know one column each, on the same rows, beside those that write whole rows and delete them."""
+    """Writers that know one column each, on the same rows as writers that write and delete whole rows."""
     halves = tuple(
         ActorPlan(
             f"{column}-{actor}",

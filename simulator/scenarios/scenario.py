@@ -13,7 +13,7 @@ from lakelock.simulator.operations import Operation
 ACCOUNTS = (("0", "a0"), ("0", "a1"), ("1", "a2"), ("1", "a3"))
 HOT = (("0", "h0"), ("1", "h1"), ("2", "h2"))
 BUSIEST = 1_000
-"""More operations than any scenario has: numbers above it are those of the families' own actors."""
+"""More operations than any scenario has: higher numbers belong to the families' own actors."""
 
 Foreign = Literal["none", "lazy", "eager"]
 
@@ -45,9 +45,9 @@ class Scenario:
     early: bool = True
     lease_s: float = 3.0
     stragglers: bool = False
-    """Whether tasks have attempts that write after their commit has looked for them, and are then killed."""
+    """Whether tasks have attempts that write after the commit has looked for their files, and are then killed."""
     silent_from_s: float = inf
-    """From here on a lock service that falls silent never answers again, until the actors have finished."""
+    """When a lock service that falls silent stops answering for the rest of the actors' work."""
 
     @property
     def operations(self) -> dict[int, Operation]:

@@ -1,7 +1,7 @@
-"""Attempts of tasks that go on when their commit no longer looks for them, and are killed with their files complete.
+"""Task attempts that continue when their commit no longer looks for them, and are killed with their files complete.
 
-Spark makes a second attempt of a task that is slow or whose executor it takes for lost, and tells nobody that one has ended. An
-attempt that survives checks in the end whether it is late (`spark_plugin/writing/late_tasks.py`); these are killed before that.
+Spark makes a second attempt of a task that is slow or whose executor it believes lost, and does not report which has ended. An
+attempt that survives checks at its end whether it is late (`spark_plugin/writing/late_tasks.py`); these are killed before that.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stragglers:
         self._number = 0
 
     def follow(self, instant: str, attempt: Attempt) -> None:
-        """Now and then make this attempt, once the instant is decided."""
+        """Sometimes run this attempt, once the instant is decided."""
         hub = self._hub
         if hub.current.random.random() >= OFTEN:
             return
@@ -61,9 +61,9 @@ class Stragglers:
 
 
 def straggling(scenario: Scenario, random: Random) -> Scenario:
-    """Rows that nobody looks up and rows that are rewritten all the time, with stragglers, readers, and somebody who sweeps.
+    """Rows that nobody looks up and rows that are rewritten all the time, with stragglers, readers, and an actor that sweeps.
 
-    Nobody reads rows to write what follows from them: that would make permanent what shows only for a while.
+    Nobody derives writes from rows that were read: that would make temporary rows permanent.
     """
     rates = {FaultKind.SLOW: random.choice([0.01, 0.04]), FaultKind.PAUSE: random.choice([0.0, 0.002])}
     weather = Weather(rates, latency_s=0.01, longest_pause_s=2.0, hot="upload ")

@@ -1,7 +1,7 @@
 """From a seed to a scenario.
 
-Each seed switches most kinds of trouble off and turns the others up (swarm testing): bugs hide where one kind of trouble is
-frequent and another, that would mask it, is absent.
+Each seed switches most kinds of trouble off and turns the others up (swarm testing): bugs appear where one kind of trouble is
+frequent and another, which would mask the bug, is absent.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from lakelock.simulator.scenarios.stragglers import straggling
 from lakelock.simulator.scenarios.upkeep import kept_up
 
 BY_COLUMN_ONE_IN, BY_COLUMN = 16, 9
-"""Of so many seeds this one has writers of single columns, besides what chance or a family gave it."""
+"""One seed in this many has writers of single columns, in addition to what chance or a family gave it."""
 KEPT_UP_ONE_IN, KEPT_UP = 16, 11
-"""The same for those who join small files."""
+"""The same for actors that join small files."""
 
 
 def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
@@ -88,7 +88,7 @@ def _scenario_of(seed: int) -> Scenario:
 
 
 def clustered(actors: tuple[ActorPlan, ...], random: Random) -> tuple[ActorPlan, ...]:
-    """In half of the scenarios with a foreign writer, it clusters now and then, beside an actor that counts rows."""
+    """In half of the scenarios with a foreign writer, it sometimes clusters, while another actor counts rows."""
     if random.random() < 0.5:
         return actors
     made = []
@@ -106,7 +106,7 @@ def _clustering(operation: Operation, random: Random) -> Operation:
 
 
 def _silent_from_s(random: Random) -> float:
-    """One in three never answers at all, one in three falls silent for good, and one answers now and then."""
+    """One in three never answers at all, one in three falls silent permanently, and one answers now and then."""
     return max(0.0, random.uniform(-10.0, 10.0)) if random.random() < 2 / 3 else inf
 
 
@@ -229,7 +229,7 @@ def _actors(random: Random, foreign: Foreign) -> tuple[ActorPlan, ...]:
     if random.random() < 0.35:
         batches = maker.batches("stream", random.randint(2, 4))
         plans.append(("stream", batches))
-        if random.random() < 0.4:  # two runs of one query at once: a driver that was taken for dead
+        if random.random() < 0.4:  # two runs of one query at once: a driver that was presumed dead
             plans.append(("stream-twin", list(batches)))
     if random.random() < 0.6:
         plans.append(("keeper", maker.chores(random.randint(2, 6), breaks_locks=foreign == "none")))

@@ -1,4 +1,4 @@
-"""Upkeep in a run: what joins small files beside writers, and the scenarios that have it."""
+"""Upkeep in a run: joining small files while others write, and the scenarios that have it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lakelock.simulator.rows import Row
 from lakelock.simulator.scenarios.scenario import BUSIEST, HOT, ActorPlan, Scenario
 
 _OWN = 8 * BUSIEST
-"""The first number of the operations of those who join files."""
+"""The first number of the operations of actors that join files."""
 _CALM = frozenset({FaultKind.SLOW, FaultKind.CRASH, FaultKind.CRASH_AFTER, FaultKind.DUPLICATE})
-"""Trouble in which no claim gets lost, and nobody is taken for dead who is alive."""
+"""Trouble in which no claim gets lost, and nobody alive is presumed dead."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Optimize(Operation):
 
 @dataclass(frozen=True)
 class Restore(Operation):
-    """Make the table what it was a few commits ago. What that was, the checker knows: the commit says of which moment."""
+    """Restore the table as of a few commits ago. The commit says of which time, so the checker knows the expected state."""
 
     back: int = 1
 
@@ -47,7 +47,7 @@ class Restore(Operation):
 
 
 def kept_up(scenario: Scenario, random: Random) -> Scenario:
-    """One or two who join files all the time, beside those who write them; every other time nobody loses a claim."""
+    """One or two actors join files all the time while others write them; in every other scenario nobody loses a claim."""
     optimizers = tuple(
         ActorPlan(
             f"optimizer-{number}",
@@ -72,7 +72,7 @@ def kept_up(scenario: Scenario, random: Random) -> Scenario:
 
 
 def keeps_every_claim(scenario: Scenario) -> bool:
-    """Whether a write can count on its claims: then it never loses to a service what it has written."""
+    """Whether a write can rely on its claims: it then never loses its work to a table service."""
     return scenario.early and scenario.foreign == "none" and scenario.weather.rates.keys() <= _CALM
 
 

@@ -57,7 +57,7 @@ class Place:
 
 
 def freeze(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process until it gets SIGCONT; on return none of its threads is running, which the signal alone does not ensure."""
+    """Stop a process until it gets SIGCONT; on return none of its threads runs, which the signal alone does not ensure."""
     process.send_signal(signal.SIGSTOP)
     if process.returncode is None:
         os.waitpid(process.pid, os.WUNTRACED)
