@@ -279,7 +279,7 @@ def _announced_file(
         if slow and not is_announced(storage, file.instant, file, kind):
             raise WriteFailed(
                 f"{file.key} was written too late: its transaction has ended, or continues with another attempt of this task",
-                hint="nothing is to be done; if a whole write failed with this, run it again",
+                hint="nothing needs to be done; if a whole write failed with this, run it again",
                 instant=file.instant,
             )
     except BaseException:

@@ -32,7 +32,7 @@ def pending_clustering_groups(data: bytes, source: str = "a clustering plan") ->
 def partitions_to_clean(data: bytes, source: str = "a cleaner's plan") -> frozenset[str]:
     """The partitions whose whole folder a `.clean.requested` file plans to remove."""
     _, record = decode(data, source, CLEANER_PLAN)
-    # An empty name is the table itself, of which Java removes files only.
+    # An empty name is the table itself; there Java removes only files.
     return frozenset(checked_partition(partition, source) for partition in record["partitionsToBeDeleted"] or [] if partition)
 
 

@@ -20,7 +20,7 @@ from lakelock.table.instants import Instant
 from lakelock.table.timeline import Timeline
 
 MOST_KEPT = 4_096
-"""How many effects are remembered at most; what is covered by a checkpoint is forgotten earlier."""
+"""The most effects to remember; those that a checkpoint covers are forgotten earlier."""
 
 
 class Effects:
@@ -34,18 +34,18 @@ class Effects:
     def after(self, coverage: Coverage, timeline: Timeline) -> list[Effect]:
         """The effects of all commits that the timeline shows, or has archived, and that are not covered.
 
-        `CorruptTableError` or `StorageError` if one of them cannot be had.
+        `CorruptTableError` or `StorageError` if one of them cannot be read.
         """
         active = [instant for instant in timeline.commits if not coverage.covers(instant.requested)]
         unread = [instant for instant in active if instant.requested not in self._known]
         self._keep(self._gather(partial(self._read, timeline, instant) for instant in unread))
-        # After what is active: an instant that was archived since the timeline was listed is among that.
+        # Read the archive after the active instants: an instant archived since the timeline was listed is in it.
         archived = self._archived_after(coverage, timeline)
         wanted = {instant.requested for instant in active}
         return [*(self._known[i.requested] for i in active), *(e for e in archived if e.instant not in wanted)]
 
     def forget(self, covered: Coverage) -> None:
-        """Forget the effects that a checkpoint has which nobody goes back behind."""
+        """Forget the effects that are in a checkpoint behind which nobody goes back."""
         self._known = {instant: effect for instant, effect in self._known.items() if not covered.covers(instant)}
         self._archived = {name: found for name, found in self._archived.items() if name not in covered.archive}
 
@@ -70,7 +70,7 @@ class Effects:
         except StorageUnavailable:
             raise
         except StorageError:
-            # Its files were merged since the timeline was listed; what was in them is in those that there are now.
+            # Its files were merged since the timeline was listed; their content is in the present files.
             return self._of_archive([n for n in archive_names(self._storage) if n not in coverage.archive], coverage, timeline)
 
     def _of_archive(self, names: list[str], coverage: Coverage, timeline: Timeline) -> list[Effect]:
@@ -87,7 +87,7 @@ class Effects:
         found = sorted(set().union(*wanted.values()))
         lost = [i for i in found if i not in self._known]
         if lost:
-            raise CorruptTableError(f"the archive has {lost[0]} without what it did", hint="look at it with Hudi's own tools")
+            raise CorruptTableError(f"the archive has {lost[0]} without its metadata", hint="inspect it with Hudi's own tools")
         return [self._known[i] for i in found]
 
     def _gather(self, calls: Iterable[Callable[[], object]]) -> list:  # type: ignore[type-arg]

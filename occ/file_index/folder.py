@@ -11,13 +11,13 @@ from lakelock.table import layout
 from lakelock.table.file_index.checkpoint import Checkpoint, LaterFormat
 
 WHOLE_BYTES = 8_000_000
-"""Up to this size a checkpoint is read by one request, and kept in memory; of a larger one, what is needed."""
+"""Up to this size a checkpoint is read by one request, and kept in memory; of a larger one, only the needed parts are read."""
 KEPT = 3
 """How many checkpoints a process remembers."""
 
 
 class CheckpointFolder:
-    """The checkpoints of a table, as this process has read them. `alert` is told of those that cannot be read."""
+    """The checkpoints of a table, as this process has read them. `alert` is called for those that cannot be read."""
 
     def __init__(self, storage: Storage, alert: Callable[[str], None]) -> None:
         self._storage, self._alert = storage, alert
@@ -27,7 +27,7 @@ class CheckpointFolder:
 
     @property
     def loaded(self) -> list[Checkpoint]:
-        """What is in memory already, newest first."""
+        """The checkpoints already in memory, newest first."""
         return [self._loaded[number] for number in sorted(self._loaded, reverse=True)]
 
     @property
@@ -40,7 +40,7 @@ class CheckpointFolder:
         return number in self._loaded or number in self._unreadable
 
     def numbers(self) -> list[int]:
-        """The numbers that there are, newest first. One listing."""
+        """The existing numbers, newest first. One listing."""
         found = {layout.checkpoint_number(item.key): item.size_bytes for item in self._storage.list(layout.CHECKPOINTS)}
         self._sizes = {number: size for number, size in found.items() if number is not None}
         # One that others have removed still serves a transaction whose baseline is old.
@@ -80,7 +80,7 @@ class CheckpointFolder:
         return next((number for number, one in self._loaded.items() if one is checkpoint), None)
 
     def put(self, number: int, checkpoint: Checkpoint) -> bool:
-        """Make a checkpoint unless somebody has made that one, and remove those that only it made superfluous."""
+        """Make a checkpoint unless somebody has already made it, and remove those that it made superfluous."""
         if self._storage.put_if_absent(layout.checkpoint(number), checkpoint.to_bytes()) is None:
             return False
         readable = [known for known in sorted(self._sizes, reverse=True) if known not in self._unreadable]

@@ -1,6 +1,6 @@
 """The file index of one open table: the state at any timeline that a process has listed.
 
-A reader has listed the timeline first. It then takes the newest checkpoint that covers nothing but what that timeline shows,
+A reader lists the timeline first. It then takes the newest checkpoint that covers nothing but what that timeline shows,
 and adds the commits that the checkpoint does not cover, from the timeline and from files of the archive that are new since.
 Where that is not possible the files are listed, as readers without an index do: `docs/adr/0016-a-file-index.md`.
 """
@@ -36,7 +36,7 @@ LOOKS = 3
 
 class FileIndex:
     """The states of one table, and the making of checkpoints. Shared by the threads of a process: what is remembered never
-    changes, so two that read the same do it twice at worst. `alert` is told in words what was not right.
+    changes, so at worst two threads read the same thing twice. `alert` receives a description of each problem.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class FileIndex:
         self._parallel = settings.listing.parallel_requests
         self._folder = CheckpointFolder(storage, alert)
         self._effects = Effects(storage, runtime, log, self._parallel)
-        # Some decisions are rollbacks, so the one whose turn it is may find fewer commits.
+        # Some decisions are rollbacks, so the writer whose turn it is may find fewer commits.
         self._least = self._every // 2
         self._alerted = False
         self._behind = 0
@@ -58,7 +58,7 @@ class FileIndex:
         return self._every > 0
 
     def state_at(self, timeline: Timeline) -> IndexState | None:
-        """The state that the timeline shows; None where it cannot be had by a few requests, and files have to be listed."""
+        """The state that the timeline shows; None if a few requests cannot tell, and the files have to be listed."""
         if not self.is_on or timeline.until is not None:
             return None
         try:
@@ -83,8 +83,8 @@ class FileIndex:
     def checkpoint_is_due(self, decision: int) -> bool:
         """Whether the writer of a decision, which is published, should make the next checkpoint. No request.
 
-        Decisions are numbered without a gap, so one in `every_commits` of their writers does it. What it missed, and what
-        other engines commit, is seen by whoever takes a snapshot.
+        Decisions are numbered without a gap, so one in `every_commits` of their writers does it. Commits missed, and those of
+        other engines, are seen by whoever takes a snapshot.
         """
         self._behind += 1
         return self.is_on and (decision % self._every == 0 or self._behind > self._every)
@@ -92,7 +92,7 @@ class FileIndex:
     def make_checkpoint(self, list_timeline: Callable[[], Timeline], *, at_once: bool = False) -> int | None:
         """Make the next checkpoint if `every_commits` were made since the newest, or `at_once`; its number.
 
-        None if none is due, or another writer was first. The checkpoint is put under the number after the newest that was
+        None if none is due, or another writer was first. The checkpoint gets the number after the newest that was
         there before the timeline was listed, so it never covers less than one that it replaces.
         """
         self._behind = 0
@@ -116,7 +116,7 @@ class FileIndex:
         return number
 
     def _base_for(self, timeline: Timeline) -> Checkpoint | None:
-        """The newest checkpoint that the timeline can be reached from; a listing only if what is known is too far behind."""
+        """The newest checkpoint that the timeline can be reached from; lists only if the known ones are too far behind."""
         known = [one for one in self._folder.loaded if one.coverage.is_within(timeline)]
         if not timeline.archive and not timeline.first_active:
             known.append(NOTHING)
@@ -151,7 +151,7 @@ class FileIndex:
         return IndexState.after(NOTHING, effects)
 
     def _without(self, state: IndexState, listed: Callable[[], Snapshot], error: CorruptTableError | StorageError) -> Snapshot:
-        """The snapshot after all, when the checkpoint that it rests on turned out to be unreadable."""
+        """The snapshot by other means, when the checkpoint that it rests on turned out to be unreadable."""
         number = self._folder.number_of(state.base)
         if number is not None:
             self._folder.give_up(number, error)
@@ -160,7 +160,7 @@ class FileIndex:
     def _alert_once(self, error: LakelockError) -> None:
         if not self._alerted:
             self._alerted = True
-            self._alert(f"the files are listed, as the commits do not tell them all: {error.message}")
+            self._alert(f"the files are listed, because the commits do not name them all: {error.message}")
 
 
 def _behind(base: Checkpoint, timeline: Timeline) -> int:
@@ -170,7 +170,7 @@ def _behind(base: Checkpoint, timeline: Timeline) -> int:
 
 @dataclass
 class _Guarded:
-    """A state whose checkpoint is read piece by piece: should a piece be damaged, or removed by then, the files are listed."""
+    """A state whose checkpoint is read piece by piece: if a piece is damaged or has been removed, the files are listed."""
 
     state: Slices
     otherwise: Callable[[CorruptTableError | StorageError], Snapshot]

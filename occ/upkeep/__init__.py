@@ -1,1 +1,1 @@
-"""Upkeep beside live writers: what keeps the cost of a table from growing with its history."""
+"""Upkeep alongside live writers: it keeps the cost of a table from growing with its history."""

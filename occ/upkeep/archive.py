@@ -1,9 +1,9 @@
 """Archiving: the oldest instants move from the active timeline to its history, as Java Hudi keeps it.
 
-First the history gets a file with them, a manifest that lists it, and a version that names the manifest; only then do they
-leave the timeline, oldest first, so that at each moment each instant is in at least one of the two. A new version is put only
-over the one that was read, so of two archivers one starts over. What a killed one had put into the history and not removed
-from the timeline, the next one removes.
+First the history gets a file with them, a manifest that lists it, and a version that names the manifest. Only then do they
+leave the timeline, oldest first, so each instant is in at least one of the two at all times. A new version only replaces
+the one that was read, so one of two archivers starts over. Instants that a killed one had put into the history but not removed
+from the timeline are removed by the next one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lakelock.table.timeline import Timeline
 from lakelock.table.upkeep.history import History, HistoryFile, HistoryRow, instants_in, read_history, rows_bytes
 
 AT_ONCE = 200
-"""Instants of one file of the history, so that what is in memory and what a kill leaves behind stay small."""
+"""How many instants one file of the history holds: memory, and the leftovers of a killed run, stay small."""
 
 _PLANNED = frozenset({Action.CLEAN, Action.REPLACE_COMMIT})
 """Actions whose plan goes to the history, too."""
@@ -40,7 +40,7 @@ _PLANNED = frozenset({Action.CLEAN, Action.REPLACE_COMMIT})
 class Archived:
     """What a run of the archiver moved, or would move. `finished` were in the history and still on the timeline.
 
-    `held_by` says what keeps more from going; `merged` are files of the history that were merged into others.
+    `held_by` says what keeps more on the timeline; `merged` are files of the history that were merged into others.
     """
 
     instants: int = 0
@@ -94,7 +94,7 @@ def _whole_batch(instants: tuple[Instant, ...]) -> tuple[Instant, ...]:
 
 
 def _archivable(table: OpenTable, listed: list[Listed], timeline: Timeline) -> Archivable:
-    # Free of requests where there is too little on the timeline.
+    # No requests if there is too little on the timeline.
     if len(timeline.commits) <= table.settings.archive.max_commits:
         return Archivable()
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
@@ -109,14 +109,14 @@ def _archivable(table: OpenTable, listed: list[Listed], timeline: Timeline) -> A
 
 
 def _unfinished(table: OpenTable) -> set[str]:
-    """Instants with markers or a heartbeat: whoever wrote under them is at work, or left files that the next sweep removes."""
+    """Instants with markers or a heartbeat: their writers are active, or left files that the next sweep removes."""
     marked = (item.key[len(layout.TEMP) + 1 :].partition("/")[0] for item in table.storage.list(layout.TEMP))
     beating = (item.key.rpartition("/")[2] for item in table.storage.list(layout.HEARTBEATS))
     return {instant for instant in (*marked, *beating) if is_instant_time(instant)}
 
 
 def _still_replaced(table: OpenTable, timeline: Timeline) -> set[str]:
-    """The replacements of which old files are there. One listing of each partition that is concerned."""
+    """The replacements whose old files still exist. One listing of each partition concerned."""
     replaced = read_replaced(table.storage, timeline, table.runtime, table.parallel_requests)
     folders = sorted({group.partition for group in replaced})
     looks = [partial(_groups_in, table, folder) for folder in folders]
@@ -130,7 +130,7 @@ def _groups_in(table: OpenTable, folder: str) -> set[object]:
 
 
 def _in_history(table: OpenTable, timeline: Timeline, history: History) -> tuple[Instant, ...]:
-    """Completed instants of the timeline that are in the history already, in order. No request unless the names overlap."""
+    """Completed instants of the timeline that are already in the history, in order. No request unless the names overlap."""
     done = [i for i in timeline.instants if i.is_completed and i.action != Action.SAVEPOINT]
     overlapping = [f for f in history.files if any(f.first <= i.requested <= f.last for i in done)]
     known: set[tuple[str, str]] = set()
@@ -176,7 +176,7 @@ def _row(table: OpenTable, instant: Instant) -> HistoryRow:
 
 
 def _remove(table: OpenTable, listed: list[Listed], gone: tuple[Instant, ...], budget: Budget) -> None:
-    """Remove instants from the timeline: what they were before completion first, then the completed files, oldest first."""
+    """Remove instants from the timeline: their files from before completion first, then the completed files, oldest first."""
     wanted = {(i.requested, i.action) for i in gone}
     pending: list[str] = []
     completed: list[str] = []
@@ -187,7 +187,7 @@ def _remove(table: OpenTable, listed: list[Listed], gone: tuple[Instant, ...], b
     table.storage.delete(pending)
     for number, key in enumerate(sorted(completed)):
         budget.progress("archive", number, len(completed))
-        # One by one: a reader must never find a later one gone and an earlier one there.
+        # One by one: a reader must never find a later one gone while an earlier one is still there.
         table.storage.delete([key])
     budget.progress("archive", len(completed), len(completed))
     reached(Step.ARCHIVED)

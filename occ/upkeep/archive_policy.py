@@ -1,13 +1,13 @@
 """Which instants may leave the active timeline. Pure.
 
-Readers take a data file for visible when its instant is completed on the timeline, or older than all of it. So only a
+Readers regard a data file as visible when its instant is completed on the timeline, or older than the whole timeline. So only a
 contiguous run of the oldest commits may go, never past an instant that is pending, nor past one that was rolled back but has
-left something; and whoever still needs a commit on the timeline keeps it there, with all that are later:
+left something behind. Whoever still needs a commit on the timeline keeps it there, with all later ones:
 
-* a running transaction, whatever it does not have in its baseline: what appeared after it began, by the storage's time;
-* a savepoint, its commit;
-* a replacement, as long as files of the replaced groups are there: without it they would be visible again;
-* `archive.min_age_s` and `clean.readers_s`: a request for the instant may still be under way, a reader may still go by it.
+* a running transaction: everything outside its baseline, which appeared after it began, by the storage's time;
+* a savepoint: its commit;
+* a replacement: itself, as long as files of the replaced groups exist, because without it they would be visible again;
+* `archive.min_age_s` and `clean.readers_s`: a request for the instant may still be in flight, a reader may still rely on it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from lakelock.table.instants import Action, Instant
 from lakelock.table.timeline import Timeline
 
 _WITH_THEM = frozenset({Action.CLEAN, Action.ROLLBACK})
-"""What goes along with the commits that are later."""
+"""Actions that leave together with the later commits."""
 
 
 @dataclass(frozen=True)
 class Archivable:
-    """The instants that may go, in order, and what keeps more from going."""
+    """The instants that may go, in order, and what keeps more on the timeline."""
 
     instants: tuple[Instant, ...] = ()
     held_by: str = ""
@@ -69,7 +69,7 @@ def archivable(
         if blocked and commit.requested >= blocked:
             held_by = why
         elif dirty and following.requested > dirty:
-            # Older than all of the timeline, its files would be taken for those of an archived commit.
+            # If it were older than the whole timeline, its files would be taken for those of an archived commit.
             held_by = f"what {dirty} left, which is not removed yet"
         elif shown.completed_ms.get(commit.requested, now_ms) > since_ms:
             held_by = "running transactions" if timeline.pending else "archive.min_age_s and clean.readers_s"
@@ -84,20 +84,20 @@ def archivable(
 
 
 def _held(commit: Instant, still_replaced: Set[str], covered: Set[str] | None) -> str:
-    """What readers still take from this commit's place on the timeline."""
+    """Why readers still need this commit on the timeline."""
     if commit.requested in still_replaced:
         return f"{commit}, whose replaced files are not cleaned yet"
     return "the next checkpoint" if covered is not None and commit.requested not in covered else ""
 
 
 def _first_blocked(timeline: Timeline) -> tuple[str, str]:
-    """The first instant at which the run of commits ends, whatever their age, and what is there."""
+    """The first instant that ends the run of commits, whatever their age, and what it is."""
     found = [(i.requested, f"{i}") for i in (*timeline.pending, *timeline.pending_services, *timeline.savepoints)]
     return min(found, default=("", ""))
 
 
 def _along(timeline: Timeline, last: str) -> list[Instant]:
-    """Completed cleans and rollbacks before the last commit that goes; the newest clean stays to say what was cleaned."""
+    """Completed cleans and rollbacks before the last commit that goes; the newest clean stays, to record what was cleaned."""
     newest = max((i.requested for i in timeline.cleanings if i.is_completed), default="")
     return [
         i

@@ -1,4 +1,4 @@
-"""How long a run of upkeep begins new work, and where it says what it is at."""
+"""How long a run of upkeep begins new work, and how it reports progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _silent(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Budget:
-    """A deadline on the monotonic clock. Work that has begun is ended; what was not begun, the next run does."""
+    """A deadline on the monotonic clock. Work that has begun is finished; the next run does the rest."""
 
     runtime: Runtime
     until_s: float

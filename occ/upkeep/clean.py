@@ -1,8 +1,8 @@
 """Cleaning: a plan on the timeline, then the deletions, then the completed clean, each as Java Hudi has it.
 
-The order makes a clean safe to kill at every request, and safe beside others. A pending plan is finished before a new one is
-made, by whoever comes next: its files were dead when it was made, and the dead do not come back. The plan is put under the
-table's lock, and looked at once more before anything is deleted: a savepoint that was taken meanwhile keeps its files.
+The order makes a clean safe to kill at every request, and safe alongside others. A pending plan is finished before a new one is
+made, by whoever comes next: its files were dead when it was made, and dead files do not come back. The plan is stored under the
+table's lock, and checked once more before anything is deleted: a savepoint that was taken meanwhile keeps its files.
 Deletions need no lock and may be done twice.
 """
 
@@ -32,18 +32,18 @@ from lakelock.table.timeline import Timeline
 from lakelock.table.upkeep.cleaning import READABLE_FROM, SAVEPOINTS, CleanMetadata, CleanPlan
 
 DELETED_AT_ONCE = 200
-"""Files of one delete request, of which several are under way at once."""
+"""Files of one delete request; several requests are in flight at once."""
 
 WRITER = "lakelock.writer"
-"""Our key for whoever made a plan: it tells a plan of ours from one of another engine."""
+"""Our key for the writer that made a plan: it distinguishes our plans from those of another engine."""
 
 
 @dataclass(frozen=True)
 class Cleaned:
     """What a run of the cleaner did, or would do. `instant` is that of the clean, empty where there was nothing to remove.
 
-    `retained`: the instant that the policy and everybody at work need; `held_by`: what keeps more than the policy asks for.
-    `left` files are still to be deleted by the next run; `yielded_to` is another engine's clean that is under way.
+    `retained`: the instant that the policy and every active user need; `held_by`: what keeps more than the policy asks for.
+    `left` files remain for the next run to delete; `yielded_to` is another engine's clean in progress.
     """
 
     files: int = 0
@@ -59,7 +59,7 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A plan, and the timeline on which it was made: it may be put there as long as these still are the savepoints."""
+    """A plan, and the timeline on which it was made; it may be stored as long as the savepoints are still the same."""
 
     plan: CleanPlan
     dead: Dead
@@ -68,7 +68,7 @@ class _Draft:
 
 
 def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Cleaned:
-    """Delete the files that nobody needs any more, at most until the budget is spent; what is left, the next run does."""
+    """Delete the files that nobody needs any longer, until the budget is spent at the latest; the next run does the rest."""
     check_writable(read_properties(table.storage))
     finished: list[str] = []
     for pending in [i for i in table.timeline().cleanings if not i.is_completed]:
@@ -101,7 +101,7 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Cleaned
 
 
 def _draft(table: OpenTable) -> _Draft:
-    """What may go now. One listing of the timeline, one of the table, and a read of each savepoint and replacement."""
+    """The files that may go now. One listing of the timeline, one of the table, a read of each savepoint and replacement."""
     listed = list(table.storage.list(layout.TIMELINE))
     timeline = Timeline.from_listing(listed)
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
@@ -128,7 +128,7 @@ def _draft(table: OpenTable) -> _Draft:
 
 
 def _holds(timeline: Timeline) -> frozenset[Instant]:
-    """What keeps files from a clean, and may come in between: savepoints in any state, and plans to cluster."""
+    """What protects files from a clean, and may appear meanwhile: savepoints in any state, and plans to cluster."""
     savepoints = (i for i in timeline.instants if i.action == Action.SAVEPOINT)
     return frozenset((*savepoints, *timeline.pending_clustering))
 
@@ -143,7 +143,7 @@ def _planned_groups(storage: Storage, timeline: Timeline) -> frozenset[FileGroup
 
 
 def _put(table: OpenTable, draft: _Draft) -> str | None:
-    """Put the plan on the timeline; its instant, or None when somebody was faster and it has to be made anew."""
+    """Put the plan on the timeline; its instant, or None if somebody was faster and it has to be made again."""
     with table.locked(operation="CLEAN"):
         timeline = table.timeline()
         if _holds(timeline) != draft.held or any(not i.is_completed for i in timeline.cleanings):
@@ -153,7 +153,7 @@ def _put(table: OpenTable, draft: _Draft) -> str | None:
         if table.storage.put_if_absent(layout.timeline(requested.file_name), draft.plan.to_bytes()) is None:
             return None
         reached(Step.CLEAN_PLANNED)
-        # Who takes an instant or a savepoint looks at the timeline after having shown it there: one of us sees the other.
+        # Whoever takes an instant or a savepoint reads the timeline after publishing it there: one of us sees the other.
         now = table.timeline()
         others = [i for i in now.instants if i.requested == instant and i.action != Action.CLEAN]
         if others or _holds(now) != draft.held:
@@ -166,7 +166,7 @@ def _put(table: OpenTable, draft: _Draft) -> str | None:
 
 
 def _plan_to_finish(table: OpenTable, pending: Instant) -> CleanPlan | None:
-    """The plan of a pending clean that this run may carry out; None while it is another engine's, which may be at it."""
+    """The plan of a pending clean that this run may carry out; None while it is another engine's, which may be at work."""
     key = layout.timeline(replace(pending, state=State.REQUESTED).file_name)
     stored = table.storage.get(key)
     if stored is None:
@@ -177,14 +177,14 @@ def _plan_to_finish(table: OpenTable, pending: Instant) -> CleanPlan | None:
     heartbeat = table.settings.heartbeat
     patience_ms = heartbeat.interval_s * heartbeat.tolerable_misses * heartbeat.foreign_patience * 1000
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
-    # Java removes whole folders without looking again, and what it left half written: both are Java's own.
+    # Java removes whole folders without checking again, and its own half-written plans: both are left to Java.
     if plan is None or plan.partitions_to_remove or now_ms - stored.modified_ms <= patience_ms:
         return None
     return plan
 
 
 def _carry_out(table: OpenTable, instant: str, plan: CleanPlan, budget: Budget) -> int:
-    """Delete what a plan on the timeline names, and complete it; how many files are left for the next run."""
+    """Delete what a plan on the timeline names, and complete it; how many files remain for the next run."""
     timeline = table.timeline()
     saved = saved_files(table, timeline)
     inflight = layout.timeline(Instant(instant, Action.CLEAN.value, State.INFLIGHT).file_name)
@@ -216,7 +216,7 @@ def _without(plan: CleanPlan, saved: frozenset[str]) -> CleanPlan:
 
 
 def _complete(table: OpenTable, instant: str, plan: CleanPlan, took_ms: int) -> None:
-    """Say that the clean is done, unless somebody has said so. Two that say it would put two files on the timeline."""
+    """Complete the clean, unless somebody already has: completing it twice would put two files on the timeline."""
     with table.locked(instant, "CLEAN"):
         timeline = table.timeline()
         if not any(i.requested == instant and not i.is_completed for i in timeline.cleanings):

@@ -1,13 +1,13 @@
-"""Which old files nobody needs any more. Pure: everything is decided from one look at the timeline and the data files.
+"""Which old files nobody needs any longer. Pure: everything is decided from one listing of the timeline and the data files.
 
-A file is dead once a later one of its group, or the replacement of the group, is in the table. It may go when:
+A file is dead once a later one of its group, or a replacement of the group, is in the table. It may go when:
 
 * the policy does not keep it: the table stays readable as of `retained` and everything later, as Hudi defines that;
-* what replaced it was in the table for `clean.readers_s`, so that readers had the time to end;
-* each transaction that is still running began after what replaced it was there, so that none has the file in its baseline.
+* its replacement has been in the table for `clean.readers_s`, so readers have had time to finish;
+* every running transaction began after its replacement was there, so none has the file in its baseline.
 
 The last two compare times that the storage stamped on timeline files, never clocks of two machines. Both make `retained`
-earlier, never later, so a clean says of itself what Java's cleaner says of its own: whatever is older than `retained` is gone.
+earlier, never later, so our cleans state the same as those of Java's cleaner: whatever is older than `retained` is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Shown:
-    """When the storage says that instants appeared: completed commits, and those that are pending."""
+    """When instants appeared, by the storage's time: completed commits, and pending ones."""
 
     completed_ms: Mapping[str, int]
     pending_ms: Mapping[str, int]
@@ -97,7 +97,7 @@ def _wanted(settings: CleanSettings, timeline: Timeline, wall_ms: int) -> tuple[
 def _first_unsettled(
     commits: Sequence[Instant], timeline: Timeline, shown: Shown, readers_since_ms: int
 ) -> tuple[Instant | None, str]:
-    """The first commit that somebody may still read past, and who that is. Archived commits are older than all of that."""
+    """The first commit that somebody may still read past, and who that is. Archived commits are older than all of these."""
     began = [(shown.pending_ms.get(i.requested, 0), i) for i in timeline.pending]
     oldest = min(began, key=lambda each: each[0], default=None)
     for commit in commits:
@@ -111,7 +111,7 @@ def _first_unsettled(
 
 @dataclass(frozen=True)
 class Dead:
-    """Files that may go. `readable_from`: as of this instant and later the table is whole without them."""
+    """Files that may go. `readable_from`: the table is complete without them as of this instant and later."""
 
     files: tuple[DataFile, ...]
     readable_from: str
@@ -140,7 +140,7 @@ def dead_files(
 ) -> Dead:
     """The files that nobody needs. `files` were listed after the timeline; `held` are keys that a savepoint keeps.
 
-    Files that are not visible (of writers that are at work, or that were rolled back) are none of a clean's business.
+    Invisible files (of active writers, or of writers that were rolled back) are none of a clean's business.
     """
     groups: defaultdict[FileGroupId, list[DataFile]] = defaultdict(list)
     for listed in files:
@@ -172,6 +172,6 @@ def _superseded(
         ends = {file.instant: replacement for file in slices} if replacement < limit else {}
     else:
         kept = times[-keep_versions] if by_versions and len(times) >= keep_versions else times[0] if by_versions else "9"
-        # Of what was there before the limit the last one stays: the table as of the limit has it.
+        # The last file from before the limit stays: the table as of the limit has it.
         ends = {one: next_ for one, next_ in pairwise(times) if next_ < limit and one < kept}
     return [(file, ends[file.instant]) for file in slices if file.instant in ends]

@@ -24,10 +24,10 @@ from lakelock.table.upkeep.history import (
 )
 
 KEPT_VERSIONS = 3
-"""Versions of which readers still find all files, as in Java Hudi."""
+"""How many versions keep all their files for readers, as in Java Hudi."""
 
 MERGED_BYTES = 256 * 1024 * 1024
-"""Files that are together larger are merged no more: they are read into memory for it."""
+"""Files larger than this in total are not merged: merging reads them into memory."""
 
 LEVELS = 8
 
@@ -35,7 +35,7 @@ LEVELS = 8
 def extend(storage: Storage, history: History, files: Mapping[HistoryFile, bytes], without: Iterable[HistoryFile]) -> bool:
     """Put the next version of the history, with `files` and without others; False when it is no longer what was read.
 
-    Hold the table's lock: other engines replace the version without looking.
+    Hold the table's lock: other engines replace the version without checking.
     """
     known = {file.name for file in history.files}
     for file, data in files.items():
@@ -46,7 +46,7 @@ def extend(storage: Storage, history: History, files: Mapping[HistoryFile, bytes
     listed = manifest_bytes(sorted([file for file in history.files if file.name not in gone] + list(files)))
     version = history.version + 1
     while storage.put_if_absent(manifest_key(version), listed) is None:
-        # Left by somebody who died before the version named it, or who is about to: numbers may be skipped.
+        # Left by somebody who died before the version named it, or is about to name it: numbers may be skipped.
         version += 1
         if version > history.version + 100:
             return False
@@ -58,7 +58,7 @@ def extend(storage: Storage, history: History, files: Mapping[HistoryFile, bytes
 
 
 def _put_once(storage: Storage, key: str, data: bytes) -> bool:
-    """Whether the object is there with these bytes: from now on, or from somebody who put the same and died, or did not."""
+    """Whether the object is there with these bytes, created by this call or by somebody who stored the same."""
     if storage.put_if_absent(key, data) is not None:
         return True
     found = storage.get(key)

@@ -1,9 +1,9 @@
 """Joining small files: which file groups become one, and the transactions that do it.
 
-They change no row, so they are in the way of no append and no read. Where a write rewrites one of the same file groups, they
-yield, also when they came first: whoever writes puts a rollback decision for a live optimize in the log, and only then takes
+They change no row, so they do not disturb appends or reads. Where a write rewrites one of the same file groups, they
+yield, even if they came first: the writer puts a rollback decision for a live optimize in the log, and only then takes
 its claim over (`lakelock.occ.conflicts.early`). For Hudi they are clustering that is completed: a replacecommit of the
-operation CLUSTER. Their plan is nowhere in the timeline, so Java's writers are not refused while they are at it.
+operation CLUSTER. Their plan is not in the timeline, so Java's writers are not refused in the meantime.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def first_commit(joins: Sequence[Join], sizes: OptimizeSettings) -> list[Join]:
 
 
 def without(joins: Iterable[Join], taken: Container[FileGroupId]) -> list[Join]:
-    """The joins without the file groups that somebody else has at hand."""
+    """The joins without the file groups that somebody else is rewriting."""
     left = (Join(j.partition, tuple(f for f in j.sources if f.group not in taken), j.files) for j in joins)
     return [join for join in left if len(join.sources) > 1]
 
@@ -99,7 +99,7 @@ def _packed(files: Iterable[DataFile], most_bytes: int) -> Iterable[tuple[DataFi
 
 @dataclass(repr=False)
 class Optimized:
-    """What was joined. `yielded` are the file groups that were left to other writers: the next run takes them up."""
+    """What was joined. `yielded` are the file groups that were left to other writers: the next run picks them up."""
 
     commits: list[Committed] = field(default_factory=list)
     files_before: int = 0
@@ -116,7 +116,7 @@ class Optimized:
 
 
 Writing = Callable[[Transaction, Sequence[Join], Callable[[], None]], Sequence[WriteStat]]
-"""Writes the files of some joins in a transaction, and asks now and then whether to go on, which raises if not."""
+"""Writes the files of some joins in a transaction, and regularly calls a check that raises if it must stop."""
 
 
 def has_buckets(coordinator: Coordinator, snapshot: Snapshot) -> bool:
@@ -133,9 +133,9 @@ def optimize(
     sizes: OptimizeSettings | None = None,
     tag: str = "",
 ) -> Optimized:
-    """Join the small files that there are now, in as many commits as `optimize.commit_bytes` makes of them.
+    """Join the present small files, in as many commits as `optimize.commit_bytes` requires.
 
-    Nothing is waited for: what somebody else is writing is left to them. A table with a bucket index has one file group for
+    It waits for nobody: files that others are writing are left to them. A table with a bucket index has one file group for
     each bucket, and nothing to join. `InputError` for a column to sort by that the table does not have.
     """
     check_columns(sort_by, coordinator.schema())

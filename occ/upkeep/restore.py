@@ -1,8 +1,8 @@
-"""Restoring a table to what it was: what came after is undone in a new commit, and nothing is lost until it is cleaned.
+"""Restoring a table to an earlier state: a new commit undoes what came after, and nothing is lost until it is cleaned.
 
 A file group that has changed since gets its old rows again as its next slice; one that was replaced since comes back as a new
-group, because Hudi's readers never show a replaced one again; one that was made since is replaced by nothing; all others are
-left alone. Rows keep what their meta columns say of them. For Hudi it is a replacecommit, so that restoring to before it works
+group, because Hudi's readers never show a replaced one again; one that was created since is replaced by nothing; all others are
+left alone. Rows keep their meta columns. For Hudi it is a replacecommit, so that restoring to before it works
 as well.
 """
 
@@ -30,7 +30,7 @@ from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline, read_instant
 
 RESTORE = "RESTORE"
-"""What people are told; Hudi knows no such operation of a commit, and is told the other name."""
+"""The name for people; Hudi has no such commit operation, so the commit carries the other name."""
 _HUDIS_NAME = "INSERT_OVERWRITE"
 
 
@@ -48,7 +48,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What makes the table what it was. `removed`: groups to replace by nothing."""
+    """The changes that restore the table. `removed`: groups to replace by nothing."""
 
     copies: tuple[Copy, ...]
     removed: tuple[DataFile, ...]
@@ -62,10 +62,10 @@ class RestorePlan:
 
 @dataclass
 class Expected:
-    """What commits say of the file groups as of a moment: the slice of each, as far as they tell, and which came later."""
+    """What commits say about the file groups as of a time: the slice of each, as far as known, and which came later."""
 
     slices: dict[FileGroupId, str] = field(default_factory=dict)
-    """The instant of the group's slice as of the moment; `""` where only that there was one is known."""
+    """The instant of the group's slice as of that time; `""` if it is only known that there was one."""
     made_since: set[FileGroupId] = field(default_factory=set)
     instants: set[str] = field(default_factory=set)
     named: set[str] = field(default_factory=set)
@@ -128,10 +128,10 @@ Copying = Callable[[Transaction, Sequence[Copy]], Sequence[WriteStat]]
 
 
 def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = "") -> Committed:
-    """Make the table what it was as of an instant time. `InputError` if it had no commit then, or if what followed is archived
-    and no savepoint keeps that moment.
+    """Restore the table as of an instant time. `InputError` if it had no commit then, or if what followed is archived
+    and no savepoint keeps that state.
 
-    It reads the whole table: whoever commits a change meanwhile makes it start over, and is undone, too.
+    It reads the whole table: a change that is committed meanwhile makes it start over, and is undone, too.
     """
     work = partial(_restored, coordinator, as_of, write)
     return replace(with_retries(coordinator, _HUDIS_NAME, work, tag=tag), operation=RESTORE)
@@ -150,7 +150,7 @@ def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transact
 
 
 def _as_it_was(table: OpenTable, tx: Transaction, as_of: str) -> tuple[Snapshot, Expected]:
-    """The file slices as of a moment, and what commits say of them; from before the active timeline only by a savepoint."""
+    """The file slices as of a time, and what commits say about them; from before the active timeline only by a savepoint."""
     timeline = tx.baseline.timeline
     saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else None
     if saved is None:
@@ -158,18 +158,18 @@ def _as_it_was(table: OpenTable, tx: Transaction, as_of: str) -> tuple[Snapshot,
         then = read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
         return then, Expected.of(_commits(table, timeline).items(), as_of)
     then = Snapshot(tuple(sorted(filter(None, map(DataFile.parse, saved)))))
-    # The savepoint names every slice of then, so whatever else there is has come since.
+    # The savepoint names every slice of that time, so all others have been added since.
     since = {file.group for file in tx.snapshot().files if then.group(file.group) is None}
     return then, Expected({file.group: file.instant for file in then.files}, since)
 
 
 def moment_of(coordinator: Coordinator, as_of: str) -> str:
-    """The instant time that somebody means by the name of a savepoint, an instant or a time."""
+    """The instant time that the name of a savepoint, an instant or a time stands for."""
     return next((each.instant for each in coordinator.savepoints() if each.name == as_of), None) or as_of_time(as_of)
 
 
 def check_moment(timeline: Timeline, as_of: str) -> None:
-    """`InputError` unless the active timeline tells all that happened since."""
+    """`InputError` unless the active timeline has everything that happened since."""
     first = min((instant.requested for instant in timeline.commits), default="")
     if timeline.first_active and as_of < timeline.first_active:
         raise InputError(

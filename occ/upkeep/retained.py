@@ -1,4 +1,4 @@
-"""As of when the table can be read: cleans say it, and whoever looks further back is told."""
+"""As of when the table can be read: cleans record it, and reads from before are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakelock.table.upkeep.cleaning import CleanMetadata
 
 
 def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
-    """The first instant as of which nothing is missing, `""` when no clean tells. One read for each clean on the timeline.
+    """The first instant as of which nothing is missing, `""` if no clean says. One read for each clean on the timeline.
 
     The archiver leaves the newest clean there, and each clean of ours repeats what the ones before it said.
     """
@@ -24,7 +24,7 @@ def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
 def _told_by(table: OpenTable, clean: Instant) -> str:
     key = layout.timeline(clean.file_name)
     stored = table.storage.get(key)
-    # Without content, or archived meanwhile: it tells nothing.
+    # Empty, or archived meanwhile: it says nothing.
     return CleanMetadata.from_bytes(stored.data, key).readable_from if stored is not None and stored.data else ""
 
 

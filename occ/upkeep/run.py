@@ -1,4 +1,4 @@
-"""One run of upkeep: finish the dead, clean, archive, collect. Each step alone is safe to kill, and so is the whole."""
+"""One run of upkeep: finish dead writers, clean, archive, collect. Every step is safe to kill, and so is the whole run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Upkept:
     """What a run of upkeep did, or would do if it is a `dry_run`.
 
     `reaped` are instants of dead writers, `collected` decisions. `problems` say what could not be done and why; the next run
-    tries again. `spent` tells that the budget ended before the work did.
+    tries again. `spent` says that the budget ended before the work did.
     """
 
     dry_run: bool
@@ -106,7 +106,7 @@ def _would_collect(table: OpenTable) -> int:
 
 
 def after_commit(table: OpenTable, decision: int) -> None:
-    """What the writer of a published decision does for the table, when it is its turn: a checkpoint, then upkeep."""
+    """The table's chores for the writer of a published decision whose turn it is: a checkpoint, then upkeep."""
     table.checkpoint_when_due(decision)
     upkeep_when_due(table, decision)
 

@@ -1,7 +1,7 @@
 """Savepoints: the table as of one commit, kept from cleaning until somebody deletes the savepoint.
 
 A savepoint is first shown (inflight), then looked for among the plans of cleans, and only then completed: a clean looks at
-the timeline after it has shown its plan. So one of the two always sees the other, and what is saved is never deleted.
+the timeline after it has published its plan. So one of the two always sees the other, and saved files are never deleted.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ def take_savepoint(table: OpenTable, name: str, as_of: str | None = None) -> Sav
     """
     if not name.strip() or name != name.strip() or len(name) > 200 or not name.isprintable():
         raise InputError(
-            f"{name!r} is no name for a savepoint", hint="use up to 200 printable characters, with no space at the ends"
+            f"{name!r} is not a valid savepoint name", hint="use up to 200 printable characters, with no space at the ends"
         )
     check_writable(read_properties(table.storage))
     with table.locked(operation="SAVEPOINT"):
         timeline = table.timeline()
         commit = _commit_to_save(table, timeline, name, as_of)
         inflight = Instant(commit.requested, Action.SAVEPOINT.value, State.INFLIGHT)
-        # One that somebody could not complete is completed now: it keeps what it would have kept.
+        # A savepoint that somebody could not complete is completed now: it keeps what it would have kept.
         table.storage.put_if_absent(layout.timeline(inflight.file_name), b"")
         reached(Step.SAVEPOINT_SHOWN)
         try:
@@ -114,14 +114,14 @@ def _commit_to_save(table: OpenTable, timeline: Timeline, name: str, as_of: str 
         found = next((i for i in commits if i.requested == as_of), None)
         if found is None:
             raise InputError(
-                f"{as_of} is no commit on the active timeline of {table.storage.uri}",
+                f"{as_of} is not a commit on the active timeline of {table.storage.uri}",
                 hint=f"use an instant that `lakelock commits ls {table.storage.uri}` shows",
             )
         commit = found
     for known in list_savepoints(table):
         if name == known.name or known.instant == commit.requested:
             raise InputError(
-                f"there is a savepoint {known.name!r} of {known.instant} already",
+                f"there is already a savepoint {known.name!r} of {known.instant}",
                 hint="use another name and commit, or delete that savepoint first",
             )
     ensure_readable(table, timeline, commit.requested)
@@ -145,7 +145,7 @@ def _complete(table: OpenTable, name: str, commit: Instant) -> Savepoint:
             )
     done = Instant(commit.requested, Action.SAVEPOINT.value, State.COMPLETED, later_than(at_ms, timeline.newest_time))
     if table.storage.put_if_absent(layout.timeline(done.file_name), metadata.to_bytes()) is None:
-        raise TransactionError(f"somebody else takes a savepoint of {commit.requested}", hint="run again")
+        raise TransactionError(f"somebody else is taking a savepoint of {commit.requested}", hint="run again")
     reached(Step.SAVEPOINT_TAKEN)
     table.observed.time_seen(done.completion or "")
     return _savepoint(commit.requested, metadata)
@@ -166,7 +166,7 @@ def delete_savepoint(table: OpenTable, name: str) -> Savepoint:
             there = ", ".join(repr(s.name) for s in known) or "none"
             raise InputError(f"there is no savepoint {name!r}", hint=f"there are: {there}")
         instant = next(i for i in table.timeline().savepoints if i.requested == found.instant and i.is_completed)
-        # As in Java, the completed file goes first: what is left of a kill is a savepoint that is not completed.
+        # As in Java, the completed file goes first: a killed deletion leaves a savepoint that is not completed.
         table.storage.delete([layout.timeline(instant.file_name)])
         table.storage.delete([layout.timeline(replace(instant, state=State.INFLIGHT, completion=None).file_name)])
     return found
@@ -175,7 +175,7 @@ def delete_savepoint(table: OpenTable, name: str) -> Savepoint:
 def withdraw_unfinished(table: OpenTable, older_than_ms: int) -> int:
     """Remove savepoints that somebody began before a storage time and never completed; how many.
 
-    Nobody was told that they hold. They would keep every clean from deleting.
+    Nobody was told that they exist, and they would keep every clean from deleting.
     """
     gone = 0
     for instant in [i for i in table.timeline().savepoints if not i.is_completed]:

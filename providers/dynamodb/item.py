@@ -1,4 +1,4 @@
-"""The lock item of the awslabs lock client, which Java Hudi uses: what it says, and when its holder may be taken for dead.
+"""The lock item of the awslabs lock client, which Java Hudi uses: what it says, and when its holder may be presumed dead.
 
 ```
 key                  S  the partition key: one item per lock

@@ -1,1 +1,1 @@
-"""The file index: which files make up a table by what its commits say, kept as a checkpoint and the commits after it."""
+"""The file index: which files make up a table according to its commits, kept as a checkpoint and the commits after it."""

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of the file index as one Parquet file, of which a reader takes the part that it needs.
+"""Checkpoints: the state of the file index as one Parquet file, of which a reader loads only the part that it needs.
 
 The file holds the rows of `rows.py` in row groups of `GROUP_ROWS`, each page with a checksum. Two entries of its metadata hold
 the rest: `lakelock.header`, JSON with what the checkpoint covers, schemas, applications and which partitions each row group
@@ -28,14 +28,14 @@ from lakelock.table.file_index.rows import NO_ROWS, ROWS, LoadedRows
 
 FORMAT = 1
 GROUP_ROWS = 8_192
-"""Rows of a row group: what is read at least for one partition."""
+"""Rows of a row group: the least that is read for one partition."""
 HEADER, CHECKSUM = b"lakelock.header", b"lakelock.checksum"
 
-_HINT = "nothing is to be done: the checkpoint before it, or the timeline, tells the same, and the next one replaces it"
+_HINT = "nothing to do: the checkpoint before it, or the timeline, says the same, and the next one replaces it"
 
 
 class DamagedCheckpoint(CorruptTableError):
-    """The checkpoint cannot be read; what it says can be had otherwise."""
+    """The checkpoint cannot be read; its content is available elsewhere."""
 
 
 class LaterFormat(CorruptTableError):
@@ -93,7 +93,7 @@ class Checkpoint:
 
     @classmethod
     def opened(cls, open_input: Callable[[], IO[bytes]], source: str = "a checkpoint") -> Checkpoint:
-        """The checkpoint in a file of which each partition's rows are read when they are asked for.
+        """The checkpoint in a file; each partition's rows are read on demand.
 
         `LaterFormat`, or `DamagedCheckpoint`, also later from its rows.
         """
@@ -111,7 +111,7 @@ class Checkpoint:
 
 
 class StoredRows:
-    """Rows that are read from the file as they are asked for; the newest few row groups are kept."""
+    """Rows that are read from the file on demand; the latest few row groups are kept."""
 
     def __init__(self, open_input: Callable[[], IO[bytes]], source: str) -> None:
         self._open, self._source = open_input, source
@@ -123,7 +123,7 @@ class StoredRows:
 
     @cached_property
     def header(self) -> JsonObject:
-        """What the file's metadata says."""
+        """The content of the file's metadata."""
         entries = self._file.metadata.metadata or {}
         text = entries.get(HEADER, b"")
         if sha256(text).hexdigest().encode() != entries.get(CHECKSUM):

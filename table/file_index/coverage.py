@@ -1,8 +1,8 @@
 """What a checkpoint covers: a set of instants, never a time.
 
 A commit may complete late with an early instant, and with an early completion time if its writer's clock is slow. So a
-checkpoint names the instants whose effects it has. Only what is older than all active instants, and older than any clock may
-be slow, is not named one by one: it is below `low`.
+checkpoint names the instants whose effects it has. Only instants older than all active ones, and older than any clock may
+be slow, are not named one by one: they are below `low`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Coverage:
         return instant < self.low or instant in self.instants
 
     def is_within(self, timeline: Timeline) -> bool:
-        """Whether the timeline shows all that is covered, so that it can be reached by adding commits.
+        """Whether the timeline shows everything covered, so its state can be reached by adding commits.
 
-        It is not where the timeline is the older one, nor where commits were undone (a restore by another engine), nor where
-        an instant turned up among those that were taken for settled.
+        That fails if the timeline is older, if commits were undone (a restore by another engine), or if
+        an instant turned up among those that were considered settled.
         """
         writes = (i.requested for i in timeline.instants if i.is_write)
         if self.low > next(writes, self.low) or not self.restores >= restores_of(timeline):

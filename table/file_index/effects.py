@@ -43,7 +43,7 @@ class Applied(NamedTuple):
 
 
 class SchemaTold(NamedTuple):
-    """When a schema was told last: by completion, and by the instants of those who told it."""
+    """When a schema was last recorded: by completion time, and by the instants of the commits that recorded it."""
 
     completion: str
     instant: str
@@ -78,7 +78,7 @@ class Changes:
 
     slices: dict[str, dict[str, Slice]] = field(default_factory=dict)
     replaced: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By which instant, for each replaced file group."""
+    """For each replaced file group, the instant that replaced it."""
     schemas: dict[str, SchemaTold] = field(default_factory=dict)
     applications: dict[str, Applied] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ def fold(effects: Iterable[Effect]) -> Changes:
 
 
 def later_told(one: SchemaTold, other: SchemaTold | None) -> SchemaTold:
-    """The two as one: the greatest of each time."""
+    """Both combined: the greater of each time."""
     if other is None:
         return one
     return SchemaTold(max(one.completion, other.completion), max(one.instant, other.instant))

@@ -1,7 +1,7 @@
-"""What writers record of their files: JSON in the extra metadata of the commit, under `lakelock.statistics`.
+"""What writers record about their files: JSON in the extra metadata of the commit, under `lakelock.statistics`.
 
 `{"<path>": [key_min, key_max, {"<column>": [least, greatest, nulls]}]}`. Dates, timestamps and decimals are objects with one
-letter for the kind. What is damaged or of a later version counts as not recorded.
+letter for the kind. A damaged record, or one of a later version, counts as not recorded.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from lakelock.table.file_index.statistics import ColumnRange, FileStatistics, Va
 
 STATISTICS = "lakelock.statistics"
 MOST_CHARACTERS = 262_144
-"""So much of a commit may be statistics: it is written under the lock. Beyond it columns are left out, then keys."""
+"""The most bytes of statistics in a commit, which is written under the lock. Beyond it columns are left out, then keys."""
 
 
 def recorded(statistics: FileStatistics) -> str:
-    """What a task tells its driver of one file."""
+    """What a task reports to its driver about one file."""
     ranges = {name: [*map(_plain, (r.least, r.greatest)), r.nulls] for name, r in statistics.columns.items()}
     return json.dumps([statistics.key_min, statistics.key_max, ranges], separators=(",", ":"))
 
 
 def of_commit(stats: Iterable[WriteStat]) -> str:
-    """What a commit tells of all its files; empty if it tells nothing."""
+    """What a commit records about all its files; empty if it records nothing."""
     files = {stat.path: json.loads(stat.recorded) for stat in stats if stat.path and stat.recorded}
     for kept in (files, {path: [least, greatest, {}] for path, (least, greatest, _) in files.items()}):
         text = json.dumps(kept, separators=(",", ":"))
@@ -38,7 +38,7 @@ def of_commit(stats: Iterable[WriteStat]) -> str:
 
 
 def by_path(text: str) -> Mapping[str, tuple[str | None, str | None, str | None]]:
-    """Key range and the text of the column ranges for each file that a commit tells of."""
+    """Key range and the text of the column ranges for each file that a commit describes."""
     try:
         found = JsonObject.parse(text).fields if text else {}
         return {
@@ -68,7 +68,7 @@ def column_ranges_in(text: str | None) -> dict[str, ColumnRange]:
 def _text(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    raise ValueError("a key is no text")
+    raise ValueError("a key is not text")
 
 
 def _plain(value: Value | None) -> Any:

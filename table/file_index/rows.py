@@ -49,7 +49,7 @@ class LoadedRows:
 
     @cached_property
     def _ranges(self) -> Mapping[str, tuple[int, int]]:
-        """From where to where the rows of each partition are."""
+        """The start and end of each partition's rows."""
         names = self.table.column("partition").combine_chunks()
         if not len(names):
             return {}
@@ -92,7 +92,7 @@ def _each(table: pa.Table) -> Iterator[tuple[str, str, Group]]:
 
 
 def merged(groups: dict[str, Group], partition: str, changes: Changes) -> dict[str, Group]:
-    """The file groups of a partition after the changes. A group that was replaced once is gone, whatever comes late."""
+    """The file groups of a partition after the changes. A group that was ever replaced is gone, whatever arrives late."""
     found = dict(groups)
     for file_id, one in changes.slices.get(partition, {}).items():
         known = found.get(file_id)
@@ -105,7 +105,7 @@ def merged(groups: dict[str, Group], partition: str, changes: Changes) -> dict[s
 
 
 def with_changes(table: pa.Table, changes: Changes, *, forget_below: str) -> pa.Table:
-    """All rows after the changes. Replaced groups are forgotten once nothing older than their end can come any more."""
+    """All rows after the changes. Replaced groups are forgotten once nothing older than their end can still arrive."""
     written = {file_id for groups in changes.slices.values() for file_id in groups}
     touched = written.union(*(groups.keys() for groups in changes.replaced.values()))
     among = pc.is_in(table.column("file_id"), value_set=pa.array(sorted(touched), pa.string()))

@@ -50,7 +50,7 @@ class IndexState:
         return found is not None and found.slice is None
 
     def statistics(self, file: DataFile) -> FileStatistics:
-        """What the writer of a live slice knew of it."""
+        """What the writer of a live slice knew about it."""
         group = self._groups(file.partition).get(file.file_id)
         one = group.slice if group is not None else None
         if one is None or one.file != file:
@@ -65,7 +65,7 @@ class IndexState:
 
     @cached_property
     def schemas(self) -> Mapping[str, SchemaTold]:
-        """When each schema was told last."""
+        """When each schema was last recorded."""
         found = dict(self.base.schemas)
         for text, told in self.changes.schemas.items():
             found[text] = later_told(told, found.get(text))

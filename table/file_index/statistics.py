@@ -1,6 +1,6 @@
-"""What is known of the rows of one file without opening it: how many there are, between which keys, and each column's range.
+"""What is known about the rows of one file without opening it: their number, key range, and each column's range.
 
-A writer records them with its commit. Whatever it did not know, another engine's commit for one, is None or left out, and
+A writer records them with its commit. Unknown values, such as those of another engine's commit, are None or left out, and
 must be taken for "anything".
 """
 
@@ -42,7 +42,7 @@ class ColumnRange:
 
 @dataclass(frozen=True)
 class FileStatistics:
-    """What the writer of one file knew of it. `key_min` and `key_max` are record keys in the order of Java's strings
+    """What the writer of one file knew about it. `key_min` and `key_max` are record keys in the order of Java's strings
     (`table/base_files/key_range.py`), never cut; empty keys and None mean that nobody knows.
     """
 
@@ -53,7 +53,7 @@ class FileStatistics:
 
 
 UNKNOWN = FileStatistics()
-"""Of a file about which nothing was recorded."""
+"""For a file about which nothing was recorded."""
 
 
 def at_most(text: str) -> str:

@@ -1,1 +1,1 @@
-"""Which files a read may leave out, by what a condition says of partition values and of column ranges; never one too many."""
+"""Which files a read may skip, from a condition, partition values and column ranges; never one too many."""

@@ -11,12 +11,12 @@ from lakelock.table.pruning.predicates import NOTHING_KNOWN, Anything, Known, Pr
 from lakelock.table.snapshot import DataFile
 
 StatisticsOf = Callable[[DataFile], FileStatistics | None]
-"""What is recorded of a file, None where nothing is."""
+"""Looks up what is recorded about a file; None if nothing is."""
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """Rules files out by a condition: whole partitions first, then files by what is recorded of their columns."""
+    """Rules files out by a condition: whole partitions first, then files by the recorded ranges of their columns."""
 
     predicate: Predicate
     values: PartitionValues
@@ -45,7 +45,7 @@ class Pruning:
 
 
 def _knowledge(values: Mapping[str, Values], recorded: FileStatistics | None = None) -> Callable[[str], Known]:
-    """What is known of a column by the partition, else by what is recorded of the file."""
+    """What is known about a column: from the partition, otherwise from the file's statistics."""
     ranges: Mapping[str, ColumnRange] = recorded.columns if recorded is not None else {}
     rows = recorded.rows if recorded is not None else None
 

@@ -1,7 +1,7 @@
 """The values of partition columns, from the name of the partition's folder: only where the name leaves no doubt.
 
 The inverse of `lakelock.table.partitions`: a value is taken from a folder only if that value gives exactly this name. So an
-unusual spelling, of a key generator with its own formats for instance, is never misread; its values are just not known.
+unusual spelling, of a key generator with its own formats for instance, is never misread; its values are simply unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PartitionValues:
 
     @classmethod
     def of(cls, properties: TableProperties, schema: pa.Schema) -> PartitionValues:
-        """Of a table with these columns."""
+        """For a table with these columns."""
         types = {
             name: schema.field(name).type if schema.get_field_index(name) >= 0 else None for name in properties.partition_fields
         }
@@ -58,13 +58,13 @@ class PartitionValues:
         )
 
     def possible(self, partition: str) -> Mapping[str, Values]:
-        """For each column that this path tells something of: every value that its rows may have."""
+        """For each column that this path says something about: every value that its rows may have."""
         texts = self._texts(partition)
         found = {name: _possible(texts[name], self.types[name]) for name in self.readable if name in texts}
         return {name: values for name, values in found.items() if values is not None}
 
     def exact(self, partition: str) -> Mapping[str, Value | None]:
-        """The value of each column that all rows of this partition have for certain."""
+        """The value of each column that all rows of this partition are certain to have."""
         return {name: values[0] for name, values in self.possible(partition).items() if len(values) == 1}
 
     def _texts(self, partition: str) -> Mapping[str, str]:
@@ -94,10 +94,10 @@ def _is_readable(kind: pa.DataType) -> bool:
 
 
 def _possible(text: str, kind: pa.DataType | None) -> Values | None:
-    """Every value whose text this is; None if it is nobody's."""
+    """Every value with this text; None if there is none."""
     assert kind is not None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        # Null and the empty text have one folder, and the name of that is a text like any other.
+        # Null and the empty text share one folder, whose name is a text like any other.
         return (None, "", DEFAULT_PARTITION) if text == DEFAULT_PARTITION else (text,)
     if text == DEFAULT_PARTITION:
         return (None,)

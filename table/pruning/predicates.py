@@ -1,6 +1,6 @@
-"""What is known of a condition on rows, and what it can answer for rows of which only ranges of values are known.
+"""The known part of a condition on rows, and its possible answers for rows of which only value ranges are known.
 
-The logic is SQL's: a condition is true, false or null. Of a file it is only known which of the three are possible; a file
+The logic is SQL's: a condition is true, false or null. For a file it is only known which of the three are possible; a file
 may be left out if "true" is not among them. Whatever a predicate does not understand can answer all three.
 """
 
@@ -31,7 +31,7 @@ class Answers(Flag):
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one column in some rows: one of `values` if they are given, else within `range`.
+    """What is known about one column in some rows: one of `values` if they are given, otherwise within `range`.
 
     `values` lists every value that may occur, None for null. `rows` is how many rows the range is about.
     """
@@ -47,14 +47,14 @@ class Known:
 
 NOTHING_KNOWN = Known()
 Knowledge = Callable[[str], Known]
-"""What is known of a column."""
+"""Returns what is known about a column."""
 
 
 class Predicate(Protocol):
     """A condition as far as it is understood."""
 
     def answers(self, known: Knowledge) -> Answers:
-        """The answers that it can give for a row of which this is known; too many rather than too few."""
+        """The answers that it can give for a row about which this is known; too many rather than too few."""
         ...
 
 
@@ -104,7 +104,7 @@ class Comparison:
         return _answer(_holds(value, self.op, self.value)) if _comparable(value, self.value) else Answers.ANY
 
     def _within(self, bounds: ColumnRange) -> Answers:
-        """The answers for values between the two ends, an end that is not known is infinitely far."""
+        """The answers for values between the two ends, an unknown end is infinitely far away."""
         least = bounds.least if bounds.least is not None and _comparable(bounds.least, self.value) else None
         greatest = bounds.greatest if bounds.greatest is not None and _comparable(bounds.greatest, self.value) else None
         below = least is None or least < self.value  # type: ignore[operator]
@@ -189,7 +189,7 @@ class Or:
 
 
 def may_hold(predicate: Predicate, known: Knowledge) -> bool:
-    """Whether a row of which this is known can satisfy the condition."""
+    """Whether a row about which this is known can satisfy the condition."""
     return Answers.TRUE in predicate.answers(known)
 
 
@@ -214,7 +214,7 @@ def _both(one: Answers, other: Answers) -> Answers:
 
 
 def _comparable(one: Value, other: Value) -> bool:
-    """Whether Python compares these two as Spark does. Not of floats, among which Spark knows an order of NaN and -0.0."""
+    """Whether Python compares these two as Spark does. Not for floats: Spark has an order of NaN and -0.0 among them."""
     if type(one) is not type(other) or isinstance(one, float):
         return False
     return not isinstance(one, datetime) or (one.tzinfo is None) == (other.tzinfo is None)  # type: ignore[union-attr]

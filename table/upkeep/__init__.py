@@ -1,1 +1,1 @@
-"""What upkeep leaves in a table, byte for byte as Java Hudi has it: cleans, savepoints, and the history of the timeline."""
+"""What upkeep stores in a table, byte for byte as Java Hudi does: cleans, savepoints, and the history of the timeline."""

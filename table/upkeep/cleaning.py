@@ -1,7 +1,7 @@
 """Cleans as Java Hudi 1.2 has them: the plan in `.clean.requested`, and what was deleted in the completed `.clean`.
 
-Java's cleaner carries out a plan of ours that it finds pending, and looks at the newest completed clean for where to go on,
-so both say what Java's own would: every file of the table that nobody needs who reads as of `retained` or later is gone.
+Java's cleaner carries out a plan of ours that it finds pending, and continues from the newest completed clean,
+so both say what Java's own would: every file that no reader as of `retained` or later needs is gone.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from lakelock.table.avro.schemas import CLEAN, CLEANER_PLAN
 from lakelock.table.layout import checked_file_name, checked_partition, in_partition
 
 SAVEPOINTS = "savepointed_timestamps"
-"""Hudi's key for the savepoints that a clean respected: Java looks at their partitions again once one of them is gone."""
+"""Hudi's key for the savepoints that a clean respected: Java examines their partitions again once one of them is gone."""
 
 READABLE_FROM = "lakelock.readable_from"
-"""Our key for the instant as of which, and later, the table is whole after the clean."""
+"""Our key for the first instant as of which the table is complete after the clean."""
 
 Files = Mapping[str, Sequence[str]]
 """Names of data files by partition path."""
@@ -27,7 +27,7 @@ _VERSION = 2
 
 @dataclass(frozen=True)
 class CleanPlan:
-    """What a clean is going to delete.
+    """What a clean will delete.
 
     `retained` is the instant that the policy keeps, and its action; `("", "")` where the policy names none. `newest` is the
     newest completed commit that the planner knew. `root` is the table's URI: Hudi records absolute paths.
@@ -83,7 +83,7 @@ class CleanPlan:
             newest=record["lastCompletedCommitTimestamp"],
             files={partition: names for partition, names in files.items() if names},
             extra=record["extraMetadata"] or {},
-            # An empty name is the table itself, of which Java removes files only.
+            # An empty name is the table itself; there Java removes only files.
             partitions_to_remove=tuple(checked_partition(p, source) for p in record["partitionsToBeDeleted"] or [] if p),
         )
 
@@ -102,15 +102,15 @@ class CleanMetadata:
 
     @classmethod
     def of(cls, start: str, took_ms: int, plan: CleanPlan) -> CleanMetadata:
-        """That all of a plan was done."""
+        """The result of a plan that was carried out completely."""
         return cls(start, took_ms, plan.policy, plan.retained, plan.newest, plan.files, plan.extra)
 
     @property
     def readable_from(self) -> str:
-        """The first instant as of which the table is whole: what the clean says, else what its policy kept.
+        """The first instant as of which the table is complete: the one that the clean names, otherwise the one its policy kept.
 
-        A clean of another engine that kept so many versions names no instant: then the newest file that it deleted tells
-        that as of that file's time nothing is whole.
+        A clean of another engine that kept a number of versions names no instant: the newest file that it deleted then shows
+        that the table is not complete as of that file's time.
         """
         deleted = (name.rpartition("_")[2].removesuffix(".parquet") for names in self.files.values() for name in names)
         return self.extra.get(READABLE_FROM) or self.retained or max(deleted, default="")

@@ -1,4 +1,4 @@
-"""The history of the timeline as Java Hudi 1.2 has it: Parquet files by level, and manifests that say which of them count.
+"""The history of the timeline as Java Hudi 1.2 has it: Parquet files by level, and manifests that say which of them are valid.
 
 `<first instant>_<last instant>_<level>.parquet` holds one row for each instant, in order. `manifest_<n>` lists the files of
 one version of the history, and `_version_` says which manifest is the newest. Files of a level are merged into one of the
@@ -90,7 +90,7 @@ class HistoryFile:
 
 @dataclass(frozen=True)
 class History:
-    """One version of the history; `etag` is what `_version_` must still have for the next one, `""` if it is not there."""
+    """One version of the history; `etag` is the version that `_version_` must still have for the next one, `""` if missing."""
 
     version: int
     files: tuple[HistoryFile, ...]
@@ -101,7 +101,7 @@ class History:
 
 
 def read_history(storage: Storage) -> History:
-    """The newest version. Two reads; one listing where `_version_` is missing, as for a moment while Java replaces it."""
+    """The newest version. Two reads; one listing where `_version_` is missing, as happens briefly while Java replaces it."""
     stored = storage.get(VERSION)
     if stored is not None:
         version, etag = _number(stored.data), stored.etag
@@ -111,7 +111,7 @@ def read_history(storage: Storage) -> History:
 
 
 def manifests(storage: Storage) -> dict[int, int]:
-    """The numbers of the manifests that there are, each with its storage time. One listing."""
+    """The numbers of the existing manifests, each with its storage time. One listing."""
     found = ((_MANIFEST(item.key.rpartition("/")[2]), item.modified_ms) for item in storage.list(layout.HISTORY))
     return {int(match[1]): modified_ms for match, modified_ms in found if match is not None}
 
@@ -129,7 +129,7 @@ def read_manifest(storage: Storage, version: int) -> tuple[HistoryFile, ...]:
 
 
 def parse_manifest(data: bytes, source: str = "a manifest of the history") -> tuple[HistoryFile, ...]:
-    """The files that a manifest lists; `CorruptTableError` for anything that is none."""
+    """The files that a manifest lists; `CorruptTableError` for anything that is not a manifest."""
     try:
         entries = [
             (each.text("fileName"), each.integer("fileLen", at_least=0)) for each in JsonObject.parse(data).children("files")
@@ -139,7 +139,7 @@ def parse_manifest(data: bytes, source: str = "a manifest of the history") -> tu
         raise CorruptTableError(f"{source} is not readable: {error}", hint=_HINT, file=source) from error
     unknown = [name for (name, _), file in zip(entries, files, strict=True) if file is None]
     if unknown:
-        raise CorruptTableError(f"{source} lists {unknown[0][:80]!r}, which is no file of a history", hint=_HINT, file=source)
+        raise CorruptTableError(f"{source} lists {unknown[0][:80]!r}, which is not a history file", hint=_HINT, file=source)
     return tuple(file for file in files if file is not None)
 
 
@@ -164,7 +164,7 @@ def rows_bytes(rows: Iterable[HistoryRow]) -> bytes:
 
 
 def read_rows(storage: Storage, file: HistoryFile) -> pa.Table:
-    """All of one file."""
+    """All entries of one file."""
     with storage.open_input(file.key) as source:
         try:
             return pq.read_table(source, schema=_SCHEMA.remove_metadata())
@@ -204,5 +204,5 @@ def _written(table: pa.Table) -> bytes:
 def _number(data: bytes) -> int:
     text = data.decode("ascii", "replace").strip()
     if not text.isdigit() or len(text) > 18:
-        raise CorruptTableError(f"{VERSION} holds no number but {text[:40]!r}", hint=_HINT, file=VERSION)
+        raise CorruptTableError(f"{VERSION} holds {text[:40]!r}, which is not a number", hint=_HINT, file=VERSION)
     return int(text)

@@ -62,7 +62,7 @@ def test_savepoints_are_taken_listed_and_removed(aged: str) -> None:
     made = run("savepoint", "create", aged, "release 7", "--json")
     assert made.code == Exit.OK and made.json["name"] == "release 7" and made.json["files"] == 1
     twice = run("savepoint", "create", aged, "release 7")
-    assert twice.code == Exit.USAGE and "there is a savepoint 'release 7'" in twice.err
+    assert twice.code == Exit.USAGE and "there is already a savepoint 'release 7'" in twice.err
     assert "release 7" in run("savepoint", "ls", aged).out
     assert run("savepoint", "rm", aged, "release 7").code == Exit.OK
     assert run("savepoint", "ls", aged, "--json").json["savepoints"] == []

@@ -223,5 +223,5 @@ def test_a_reader_that_lacks_a_column_or_has_another_type_is_an_error_with_its_n
 
 def test_a_commit_of_nobody_is_refused(tmp_path: Path):
     put_commit(tmp_path, "20260101000000001_20260101000000002.commit", 1, {}, pid=99)
-    with pytest.raises(DemoError, match="none of the demo's writers"):
+    with pytest.raises(DemoError, match="not one of the demo's writers"):
         committed_operations(read_commits(tmp_path), PLAN, {10: STREAM}, {})
