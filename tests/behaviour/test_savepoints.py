@@ -72,7 +72,7 @@ def test_what_cannot_be_saved_is_refused_and_leaves_nothing() -> None:
         coordinator.savepoint("kept")
     with pytest.raises(InputError, match="a savepoint 'kept' of"):
         coordinator.savepoint("other", as_of=second)
-    with pytest.raises(InputError, match="is no commit"):
+    with pytest.raises(InputError, match="is not a commit"):
         coordinator.savepoint("other", as_of="20200101000000000")
     with pytest.raises(InputError, match="is no name"):
         coordinator.savepoint(" ")
