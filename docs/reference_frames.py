@@ -21,7 +21,8 @@ effect and where it came from.
 * Secrets are never shown.
 * `format("lakelock")` gets options and, through `lakelock.spark_plugin.register(spark)`, the session's confs too: Spark does
   not pass them to data sources that are written in Python. If a conf has not reached it, or has changed since, its first
-  task fails before it writes anything; a read checks only `storage.*`, `listing.*` and `config`. After a change, call `register` again.
+  task fails before it writes anything; a read checks only `storage.*`, `listing.*` and `config`. After a
+  change, call `register` again.
 
 `configs/default.toml` has every setting with its default; `configs/storage.toml` is a short example."""
 
