@@ -159,7 +159,7 @@ class LakeTransaction:
             attempt.tx.abort("two writes of one transaction met")
             raise TransactionStateError(
                 f"two writes of this transaction touch the partition {again[0]!r}, and the second cannot see the first",
-                hint="combine the data frames and write them once",
+                hint="union the data frames and write them once",
             )
         self._attempt = replace(attempt, earlier=attempt.earlier + written)
 
