@@ -62,7 +62,7 @@ class Stragglers:
 
 
 def straggling(scenario: Scenario, random: Random) -> Scenario:
-    """Rows that nobody looks up and rows that are rewritten all the time, with stragglers, readers, and an actor that sweeps. In
+    """Rows that nobody looks up and rows that are rewritten all the time, with stragglers, readers, and a sweeping actor. In
     half of these scenarios another actor joins small files, too.
 
     Nobody derives writes from rows that were read: that would make temporary rows permanent.
