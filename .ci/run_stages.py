@@ -77,7 +77,7 @@ def workers(number: int) -> list[str]:
 
 COMPUTES, WAITS_FOR_JAVA, WAITS_FOR_SERVICES = "simulation", "interop", "without-spark"
 """The latter two run at once, as they wait for Java, servers and leases more than they compute. The first takes what is left of
-the processor, from the start on."""
+the processor, from the start to the end."""
 
 
 @dataclass
@@ -263,8 +263,8 @@ def main(arguments: Sequence[str]) -> int:
             run.target(target)
         with run.beside(by_name.pop(WAITS_FOR_JAVA)):
             run.tests(by_name.pop(WAITS_FOR_SERVICES))
-    for stage in by_name.values():
-        run.tests(stage)
+        for stage in by_name.values():
+            run.tests(stage)
     report_coverage()
     flaky = run.once_more()
     table = subprocess.run([sys.executable, "-m", "tests.integration.matrix", *map(str, run.written)], check=False)
