@@ -32,7 +32,7 @@ from lakelock.table.changes import read_changes
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.schema import COMMIT_TIME
-from lakelock.table.snapshot import DataFile
+from lakelock.table.snapshot import Snapshot
 
 
 class LakeTable(TableWrites, TableUpkeep, LockedReads):
@@ -149,8 +149,8 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
         partitions, too. `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). Columns in the
         table's order; `include_meta` adds Hudi's five in front.
         """
-        files = self._coordinator.snapshot(None if as_of is None else instant_of(as_of)).files
-        return self._rows(files, where, include_meta=include_meta)
+        snapshot = self._coordinator.snapshot(None if as_of is None else instant_of(as_of))
+        return self._rows(snapshot, where, include_meta=include_meta)
 
     @needs_spark
     def changes(
@@ -168,18 +168,18 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
             archived_write(table.storage, begin or "") if timeline.has_archive else None
         )
         changes = read_changes(table.storage, timeline, (started.completion if started else None) or begin or "", end)
-        frame = self._rows(changes.files, where, include_meta=True)
+        frame = self._rows(Snapshot(changes.files), where, include_meta=True)
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
 
-    def _rows(self, files: Sequence[DataFile], where: str | Column | None, *, include_meta: bool) -> DataFrame:
-        """The rows of these files that satisfy a condition on the columns of the frame."""
+    def _rows(self, snapshot: Snapshot, where: str | Column | None, *, include_meta: bool) -> DataFrame:
+        """The rows of a snapshot that satisfy a condition on the columns of the frame."""
         schema = self._coordinator.schema()
         columns = schema.file_schema if include_meta else schema.arrow
         shown, by = spark_schema(columns), PartitionValues.of(self._coordinator.properties, columns)
         if where is None:
-            return read_files(self._spark, self._root, files, shown, by)
+            return read_files(self._spark, self._root, snapshot.files, shown, by)
         condition = Condition.of(self._spark, shown, where)
-        frame = read_files(self._spark, self._root, Pruning(condition.predicate, by).kept(files), shown, by)
+        frame = read_files(self._spark, self._root, Pruning(condition.predicate, by).files_of(snapshot), shown, by)
         return frame.where(condition.on(frame))
 
     @needs_spark

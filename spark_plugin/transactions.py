@@ -109,14 +109,14 @@ class LakeTransaction:
         """The rows (that satisfy `where`) as of the transaction's beginning. Put into `where` everything that the result
         depends on: only rows that satisfy it are watched."""
         attempt = self._open()
-        files = attempt.tx.snapshot().files
+        snapshot = attempt.tx.snapshot()
         if where is None:
             attempt.tx.reads(WholeTable())
-            return attempt.read(files, meta=include_meta, pruned=True)
+            return attempt.read(snapshot.files, meta=include_meta, pruned=True)
         condition = attempt.condition(where)
         pruning = attempt.pruning(condition)
         attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
-        frame = attempt.read(pruning.kept(files), meta=include_meta, pruned=True)
+        frame = attempt.read(pruning.files_of(snapshot), meta=include_meta, pruned=True)
         return frame.where(condition.on(frame))
 
     def insert(self, df: DataFrame) -> None:

@@ -28,7 +28,7 @@ def delete_where(attempt: Attempt, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition. Nobody may add such a row meanwhile."""
     pruning = attempt.pruning(condition)
     attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
-    files = pruning.kept(attempt.tx.snapshot().files)
+    files = pruning.files_of(attempt.tx.snapshot())
     selection = select_rows(attempt, files, condition)
     attempt.tx.claim(files[number].group for number in sorted(selection.counts))
     return Written(remove_rows(attempt, files, selection))

@@ -38,7 +38,7 @@ def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Wr
     """Delete the rows that satisfy the condition and insert `df`, whose rows must all satisfy it too."""
     pruning = attempt.pruning(condition)
     attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
-    files = pruning.kept(attempt.tx.snapshot().files)
+    files = pruning.files_of(attempt.tx.snapshot())
     selection = select_rows(attempt, files, condition)
     attempt.tx.claim(files[number].group for number in sorted(selection.counts))
     frame, schema = prepared(attempt, df)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakelock.table.file_index.statistics import ColumnRange, FileStatistics
 from lakelock.table.pruning.partition_values import PartitionValues, Values
 from lakelock.table.pruning.predicates import NOTHING_KNOWN, Anything, Known, Predicate, may_hold
-from lakelock.table.snapshot import DataFile
+from lakelock.table.snapshot import DataFile, Snapshot
 
 StatisticsOf = Callable[[DataFile], FileStatistics | None]
 """Looks up what is recorded about a file; None if nothing is."""
@@ -24,6 +24,15 @@ class Pruning:
     def concerns(self, partition: str) -> bool:
         """False if no row of this partition can satisfy the condition."""
         return may_hold(self.predicate, _knowledge(self.values.possible(partition)))
+
+    def files_of(self, snapshot: Snapshot) -> tuple[DataFile, ...]:
+        """The files of a snapshot that may hold such a row. Of partitions that are ruled out nothing is read."""
+        partitions = [partition for partition in snapshot.partitions if self.concerns(partition)]
+        if len(partitions) == len(snapshot.partitions):
+            return self.kept(snapshot.files, snapshot.stats_of)
+        return tuple(
+            file for partition in partitions for file in self.kept(snapshot.in_partition(partition), snapshot.stats_of)
+        )
 
     def kept(self, files: Iterable[DataFile], statistics: StatisticsOf | None = None) -> tuple[DataFile, ...]:
         """The files that may hold such a row, in the same order."""
