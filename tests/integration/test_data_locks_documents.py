@@ -170,7 +170,7 @@ def test_an_unreadable_document_in_redis_is_not_taken_for_free_and_cleared_by_fo
     one.release(after)
 
 
-def test_who_held_what_redis_lost_finds_out_and_tokens_grow_all_the_same(redis: RedisServer, in_redis: Open) -> None:
+def test_a_holder_whose_locks_redis_lost_finds_out_and_tokens_still_grow(redis: RedisServer, in_redis: Open) -> None:
     one, two = in_redis("one"), in_redis("two")
     lease = one.acquire(own(P1), wait_s=12)
     with redis.client() as client:

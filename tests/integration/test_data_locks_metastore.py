@@ -142,7 +142,7 @@ def test_an_operator_sees_in_hive_itself_what_is_locked_and_by_whom(world: DataW
     assert "INSERT" in str(shown)
 
 
-def test_everybody_in_the_way_is_named_and_who_waits_says_so_once(world: DataWorld) -> None:
+def test_everybody_in_the_way_is_named_and_a_waiter_reports_once_that_it_waits(world: DataWorld) -> None:
     readers = [world.writer("one"), world.writer("two")]
     leases = [reader.acquire(share(P1), wait_s=12) for reader in readers]
     waiting = Later(world.writer("writer"), own(P1))
@@ -187,7 +187,7 @@ def test_locks_that_the_metastore_dropped_are_noticed_by_the_heartbeat(world: Da
     assert granted(one, own(P1)) is not None
 
 
-def test_who_was_dropped_while_it_waited_queues_up_again(world: DataWorld) -> None:
+def test_a_waiter_that_was_dropped_queues_up_again(world: DataWorld) -> None:
     holder, waiter = world.writer("holder"), world.writer("waiter")
     lease = holder.acquire(own(P1), wait_s=12)
     waiting = Later(waiter, own(P1))

@@ -104,7 +104,7 @@ def test_a_grant_and_a_release_whose_replies_got_lost_happen_once(arena: Arena, 
     two.release(after)
 
 
-def test_who_gives_up_after_a_lost_reply_leaves_nothing_behind(arena: Arena, proxy: Proxy) -> None:
+def test_a_writer_that_gives_up_after_a_lost_reply_leaves_nothing_behind(arena: Arena, proxy: Proxy) -> None:
     one, two = arena.writer("one", 30.0, proxy.port), arena.writer("two", 30.0)
     one.release(one.acquire(own(P1, P2), wait_s=12))
     lease = two.acquire(own(P1), wait_s=12)
@@ -116,7 +116,7 @@ def test_who_gives_up_after_a_lost_reply_leaves_nothing_behind(arena: Arena, pro
     two.release(lease)
 
 
-def test_who_is_cut_off_says_so_in_time_and_its_locks_end_with_its_lease(arena: Arena, proxy: Proxy) -> None:
+def test_a_holder_that_is_cut_off_learns_so_in_time_and_its_locks_end_with_its_lease(arena: Arena, proxy: Proxy) -> None:
     one, two = arena.writer("one", LEASE_S, proxy.port), arena.writer("two", LEASE_S)
     lease = one.acquire(own(P1), wait_s=12)
     proxy.cut()

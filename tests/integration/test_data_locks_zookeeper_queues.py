@@ -80,7 +80,7 @@ def test_readers_wait_for_the_writer_and_not_for_each_other(queues: Queues) -> N
     assert len({each.lease().token for each in waiting}) == 3
 
 
-def test_who_waits_for_many_gets_through_when_the_last_of_them_has_left(queues: Queues) -> None:
+def test_a_request_behind_many_holders_is_granted_when_the_last_of_them_has_left(queues: Queues) -> None:
     holders = [queues.writer(f"holder-{number}") for number in range(3)]
     months = [Resource.of(f"month={number}") for number in range(3)]
     leases = [holder.acquire(own(month), wait_s=12) for holder, month in zip(holders, months, strict=True)]
@@ -112,7 +112,7 @@ def test_a_request_that_no_transaction_holds_is_refused_with_the_way_out(queues:
     one.release(one.acquire(own(P1), wait_s=12))
 
 
-def test_who_is_removed_from_the_queue_queues_up_again(queues: Queues) -> None:
+def test_a_waiter_that_was_removed_from_the_queue_queues_up_again(queues: Queues) -> None:
     holder, waiter, operator = queues.writer("holder"), queues.writer("waiter"), queues.writer("operator")
     lease = holder.acquire(own(P1), wait_s=12)
     waiting = Later(waiter, own(P1, P2))
@@ -153,7 +153,7 @@ def test_queues_that_nobody_uses_are_removed_when_there_are_too_many(queues: Que
     one.release(kept)
 
 
-def test_who_waits_tells_once_for_whom(queues: Queues) -> None:
+def test_a_waiter_reports_once_for_whom_it_waits(queues: Queues) -> None:
     seen: list[Event] = []
     holder, waiter = queues.writer("holder"), queues.writer("waiter", listener=seen.append)
     lease = holder.acquire(own(P1), wait_s=12)

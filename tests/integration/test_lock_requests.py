@@ -132,7 +132,7 @@ def test_a_crowd_asks_no_more_for_each_waiter_than_a_few_do(
     assert few <= MOST_EACH * 3 and many <= MOST_EACH * CROWD, (few, many)
 
 
-def asked_by_those_who_look(opened: ExitStack, folder: Path, waiters: int) -> int:
+def requests_of_polling_waiters(opened: ExitStack, folder: Path, waiters: int) -> int:
     """Storage requests of so many writers that all wait, take the lock in turn and give it back."""
     storage, uri = CountingStorage(LocalStorage(folder)), {"lock.provider": "storage:"}
     holder, crowd = open_writer(opened, uri, LocalStorage(folder)), [open_writer(opened, uri, storage) for _ in range(waiters)]
@@ -149,8 +149,8 @@ def asked_by_those_who_look(opened: ExitStack, folder: Path, waiters: int) -> in
     return storage.total
 
 
-def test_where_waiters_look_again_a_crowd_asks_little_more_for_each_than_a_few_do(opened: ExitStack, tmp_path: Path) -> None:
-    few = asked_by_those_who_look(opened, tmp_path / "few", FEW_LOOK)
-    many = asked_by_those_who_look(opened, tmp_path / "many", MANY_LOOK)
+def test_where_waiters_poll_a_crowd_asks_little_more_for_each_than_a_few_do(opened: ExitStack, tmp_path: Path) -> None:
+    few = requests_of_polling_waiters(opened, tmp_path / "few", FEW_LOOK)
+    many = requests_of_polling_waiters(opened, tmp_path / "many", MANY_LOOK)
     # Pauses that stayed as short as at the beginning would ask six times as often.
     assert many / MANY_LOOK <= 2.5 * few / FEW_LOOK, (few, many)

@@ -71,7 +71,7 @@ def test_a_lock_that_something_else_put_there_is_respected_and_can_be_broken(wor
     take(world.writer())
 
 
-def test_what_redis_keeps_says_who_it_is(world: World) -> None:
+def test_the_value_in_redis_names_its_writer(world: World) -> None:
     lease = take(world.writer("stream"))
     kept = json.loads(world.look().get(f"{{{world.key}}}"))
     assert kept["grant"] == lease.grant and kept["writer"] == lease.owner.as_dict()

@@ -107,7 +107,7 @@ def test_a_restart_that_forgets_everything_is_a_lost_lease_and_no_blocked_writer
             take(holder)
 
 
-def test_a_restart_with_its_data_keeps_the_lock_and_those_who_wait(tmp_path: Path) -> None:
+def test_a_restart_with_its_data_keeps_the_lock_and_its_waiters(tmp_path: Path) -> None:
     with RedisServer(tmp_path, ("--appendonly", "yes", "--appendfsync", "always")) as server:
         world = World(server.port, server)
         holder, waiter = (world.writer(name, lock__lease_s=10, lock__renew_s=1) for name in ("holder", "waiter"))

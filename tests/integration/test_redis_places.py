@@ -86,7 +86,7 @@ def test_tables_have_keys_of_their_own_that_a_cluster_keeps_together() -> None:
     assert "{" not in key_of("file:///a{b}c") and key_of("file:///a{b") != key_of("file:///a%7Bb")
 
 
-def test_nobody_listens_there_is_told_with_the_place(tmp_path: Path) -> None:
+def test_a_port_without_a_server_is_unavailable_and_named(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         port = server.port
     with pytest.raises(ProviderUnavailable, match=f"127.0.0.1:{port}"):
@@ -199,7 +199,7 @@ def test_tls_with_a_client_certificate_and_nothing_without_one_or_its_authority(
             opened(uri, redis__tls_ca_file=certificate.public, redis__password=SECRET).acquire(wait_s=0)
 
 
-def test_a_certificate_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
+def test_an_unusable_certificate_is_refused_at_once(tmp_path: Path) -> None:
     mine, other = new_certificate(tmp_path, "me", KEY_PASSWORD), new_certificate(tmp_path, "other")
     pair = {"redis__tls_cert_file": mine.public, "redis__tls_key_file": mine.key}
     for wrong in (

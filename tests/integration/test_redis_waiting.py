@@ -1,4 +1,4 @@
-"""Those who wait for the lock in Redis: their order, what wakes them, and what they cost."""
+"""Waiters for the lock in Redis: their order, what wakes them, and what they cost."""
 
 from __future__ import annotations
 
