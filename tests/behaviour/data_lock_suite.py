@@ -212,8 +212,11 @@ class DataLockSuite:
         holder.release(lease)
 
     def die_waiting(self, locks: DataLocks, request: LockRequest) -> None:
-        """Queue up and vanish without leaving."""
-        raise NotImplementedError("say how a writer dies while it waits")
+        """Queue up and vanish without leaving. Where a session would take the request along, end it."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(locks, "abandon", lambda waiting: None)
+            assert granted(locks, request) is None
+        assert len(locks.inspect()) == 2
 
     def test_a_holder_that_renews_keeps_its_locks_beyond_many_leases(self, writers: Writers) -> None:
         holder, rival = writers(LEASE_S), writers(LEASE_S)

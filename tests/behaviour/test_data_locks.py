@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, LockRequest, open_data_locks
+from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.data_locks.document.locks import DocumentDataLocks
 from lakelock.data_locks.document.register import StorageRegister
 from lakelock.data_locks.several import Wanted, holding_several
@@ -42,20 +42,8 @@ def opener(provider: str, storage: Storage) -> Callable[[str, float], DataLocks]
     return open_one
 
 
-class DocumentSuite(DataLockSuite):
-    """The suite for a document: a writer that dies while it waits leaves its entry there."""
-
-    def die_waiting(self, locks: DataLocks, request: LockRequest) -> None:
-        assert isinstance(locks, DocumentDataLocks)
-        patch = pytest.MonkeyPatch()
-        patch.setattr(locks, "abandon", lambda waiting: None)
-        assert granted(locks, request) is None
-        patch.undo()
-        assert len(locks.inspect()) == 2
-
-
 @pytest.mark.parametrize("provider", ["storage:", "memory:"])
-class TestDocuments(DocumentSuite):
+class TestDocuments(DataLockSuite):
     @pytest.fixture(autouse=True)
     def cell(self, request: pytest.FixtureRequest, provider: str) -> None:
         """Says in the reports which cell of the lock matrix this is."""

@@ -74,7 +74,8 @@ def test_the_commit_lock_and_the_data_locks_of_a_table_do_not_meet(service: Serv
     committing = open_provider(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, "committing"))
     one = open_one(service, table, "one", 30.0)
     data, commit = one.acquire(own(TABLE), wait_s=12), committing.acquire(wait_s=5)
-    assert committing.inspect().queue == ()
+    state = committing.inspect()
+    assert state.holder is not None and state.queue == ()
     assert [shown.token for shown in one.inspect()] == [data.token]
     assert one.identity != committing.identity
     committing.release(commit)

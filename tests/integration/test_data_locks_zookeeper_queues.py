@@ -14,7 +14,6 @@ from lakelock.events import Event, EventKind
 from lakelock.testing.servers.service import Service
 from tests.behaviour.data_lock_suite import P1, P2, TABLE, Later, granted, own, share
 from tests.integration.zookeeper_data_world import Queues, queues_in
-from tests.integration.zookeeper_world import World
 from tests.waiting import Stopwatch, eventually
 
 SECRET = "hunter2"
@@ -45,19 +44,6 @@ def test_all_nodes_of_a_request_are_made_in_one_transaction_and_go_with_the_sess
     assert list(queues.nodes().values()) == [[]] * 4
 
 
-def test_the_commit_lock_and_the_data_locks_of_a_table_do_not_meet(queues: Queues, zookeeper: Service) -> None:
-    world = World(zookeeper, queues.table)
-    committing, one = world.writer("committing"), queues.writer("one")
-    data, commit = one.acquire(own(TABLE), wait_s=12), committing.acquire(wait_s=5)
-    state = committing.inspect()
-    assert state.holder is not None and state.queue == ()
-    assert [shown.token for shown in one.inspect()] == [data.token]
-    assert one.identity == f"{committing.identity}.data"
-    committing.release(commit)
-    one.release(data)
-    world.close()
-
-
 def test_a_waiter_watches_one_node_and_a_release_wakes_one_writer(queues: Queues) -> None:
     holder, waiters = queues.writer("holder"), [queues.writer(f"waiter-{number}") for number in range(4)]
     before = watches(queues.service)
@@ -70,14 +56,6 @@ def test_a_waiter_watches_one_node_and_a_release_wakes_one_writer(queues: Queues
         holder, lease = waiter, each.lease()
         eventually(lambda: watches(queues.service) == before + sum(not later.done for later in waiting))
     holder.release(lease)
-
-
-def test_readers_wait_for_the_writer_and_not_for_each_other(queues: Queues) -> None:
-    writer, readers = queues.writer("writer"), [queues.writer(f"reader-{number}") for number in range(3)]
-    lease = writer.acquire(own(P1), wait_s=12)
-    waiting = [Later(reader, share(P1)) for reader in readers]
-    writer.release(lease)
-    assert len({each.lease().token for each in waiting}) == 3
 
 
 def test_a_request_behind_many_holders_is_granted_when_the_last_of_them_has_left(queues: Queues) -> None:
