@@ -1,1 +1,1 @@
-"""The command line: `lakelock doctor`, `config`, `commits`, `locks`, `markers`, `audit`, `simulate`."""
+"""The command line, `lakelock`: checks, settings, commits, locks, markers, upkeep, savepoints, restoring and the simulator."""

@@ -10,24 +10,26 @@ SETTINGS_INTRO = f"""# Settings
 
 {NOTE}
 
-A value comes from the first of: option of the call, Spark conf (`spark.lakelock.<setting>`), file, default. The file is
-TOML, or the properties file of a Java Hudi writer as it is. It is named by the argument `config`, else the option
-`config`, else the Spark conf `spark.lakelock.config`. `lakelock config explain PATH` shows each value in effect and
-where it came from.
+A value comes from the first of these that has it: option of the call, Spark conf (`spark.lakelock.<setting>`), file,
+default. The file is TOML, or the properties file of a Java Hudi writer as it is. It is named by the argument `config`,
+else the option `config`, else the Spark conf `spark.lakelock.config`. `lakelock config explain PATH` shows each value in
+effect and where it came from.
 
 * In options a setting may be written `lock.wait_s` or `lock_wait_s`, in any case. In TOML it is `wait_s` under `[lock]`.
-* An unknown setting is an error that names the nearest known one. So is a value out of bounds. Both come before any work.
+* An unknown setting is an error that names the nearest known one. A value out of bounds is an error, too. Both come
+  before any work.
 * Secrets are never shown.
-* `format("lakelock")` gets options, and by `lakelock.spark_plugin.register(spark)` the session's confs too: Spark does not hand
-  them to data sources that are written in Python. Where a conf has not reached it, or has changed since, its first task fails
-  before it writes anything; a read checks `storage.*`, `listing.*` and `config` only. After a change call `register` again.
+* `format("lakelock")` gets options and, through `lakelock.spark_plugin.register(spark)`, the session's confs too: Spark does
+  not pass them to data sources that are written in Python. If a conf has not reached it, or has changed since, its first
+  task fails before it writes anything; a read checks only `storage.*`, `listing.*` and `config`. After a
+  change, call `register` again.
 
-`configs/default.toml` has every setting with its default, `configs/storage.toml` is a short example."""
+`configs/default.toml` has every setting with its default; `configs/storage.toml` is a short example."""
 
 SETTINGS_STORAGE = """## storage
 
-Everything under `[storage]`, or as an option `storage.<name>`, is handed to the object store as obstore names it:
-`aws_region`, `aws_endpoint`, `google_service_account`, `azure_storage_account_name`, and so on. What is left out comes
+Everything under `[storage]`, or as an option `storage.<name>`, is passed to the object store under the names that obstore uses:
+`aws_region`, `aws_endpoint`, `google_service_account`, `azure_storage_account_name`, and so on. Whatever is left out comes
 from the environment."""
 
 HUDI_INTRO = """## From a properties file of Java Hudi
@@ -68,19 +70,18 @@ except InputError as error:             # the call is wrong; nothing was begun
 except LakelockError as error:
     if not error.retryable:
         raise
-    table.upsert(corrections)           # once more; better: let your scheduler do it
+    table.upsert(corrections)           # once more; it is better to let your scheduler do it
 ```"""
 
-ERRORS_NOTES = """"Again?" says that the same call may succeed later. It does not say that lakelock runs it again
-automatically: for that see [concepts](concepts.md#what-is-run-again-and-what-never-is). "Exit" is the exit code of the
+ERRORS_NOTES = """"Again?" says whether the same call may succeed later. It does not mean that lakelock runs it again
+automatically: for that, see [concepts](concepts.md#what-is-run-again-and-what-never-is). "Exit" is the exit code of the
 command line."""
 
 RULES_INTRO = """## Conflict rules
 
-A transaction is rejected by a rule when another one, which committed after mine had begun, did what the second
-column says. In `error.conflict.rule`
-and in logs a rule has the name in the first column. The profile is the setting `concurrency.profile`; "all" are checked
-in every profile."""
+A rule rejects my transaction if another one, which committed after mine had begun, did what the second column says. In
+`error.conflict.rule` and in logs a rule has the name in the first column. The profile is the setting
+`concurrency.profile`; rules with "all" are checked in every profile."""
 
 LOSSES_INTRO = """## Why a lease was lost
 
@@ -99,11 +100,11 @@ PROVIDERS_INTRO = f"""# Lock providers
 
 {NOTE}
 
-A table has one lock. A writer holds it for milliseconds, while it validates and publishes. The setting `lock.provider`
+A table has one lock. A writer holds it for milliseconds while it validates and publishes. The setting `lock.provider`
 names it by one URI. The first writer records it in the table, and a writer that names another one is refused
 ([ProviderMismatch](reference-errors.md#providermismatch)).
 
-**Between lakelock writers the lock is not what keeps the table right.** The decision log does that, also when a lease
+**Between lakelock writers the lock is not what keeps the table right.** The decision log does that, even when a lease
 runs out, a process sleeps through it, or a broken provider grants everybody. The lock makes commits cheap and orderly,
 and it keeps Java Hudi writers apart from lakelock's: with a Java writer in the mix everything rests on it.
 
@@ -118,7 +119,7 @@ and it keeps Java Hudi writers apart from lakelock's: with a Java writer in the 
 | a ZooKeeper already, or Java Hudi writers that use one | `zookeeper://host:2181/base/key`, fair and without polling |
 | a Hive metastore, with or without Java Hudi writers | `hive_metastore://host:9083/database/table` |
 | one process that alone writes, ever | `concurrency.mode = "SINGLE_WRITER"`: no lock is taken |
-| threads of one program in a test | `memory:` |
+| threads of one program, in a test | `memory:` |
 
 ## What each one promises
 
@@ -133,14 +134,14 @@ DATA_LOCKS_INTRO = """## Data locks
 
 With `concurrency.mode = "PESSIMISTIC"` a write also takes shared and exclusive locks on the partitions that it touches, as
 Hive does, and keeps them until it ends. They come from the service of `lock.provider` and do not disturb the commit lock. A
-request is granted as a whole, in order of arrival: it also waits for earlier waiters that are in its way. Settings:
+request is granted as a whole, in order of arrival: it also waits for earlier waiters that conflict with it. Settings:
 [data_locks](reference-settings.md#data_locks)."""
 
 DATA_LOCKS_REST = """A request that is too large is refused, and the error names `data_locks.escalate_above`: above it, one
-exclusive lock on what the partitions have in common replaces theirs, and fits.
+exclusive lock on what the partitions have in common replaces theirs.
 
-**When a holder dies**, ZooKeeper ends its session one `data_locks.lease_s` after its last ping. Elsewhere it is removed by
-whoever waits for it, after seeing it unchanged for one lease; no clock is compared across machines. A holder that comes back
+**When a holder dies**, ZooKeeper ends its session one `data_locks.lease_s` after its last ping. Elsewhere whoever waits for it
+removes it, after seeing it unchanged for one lease; no clock is compared across machines. A holder that comes back
 learns of it at its next renewal. After a failover of Redis to a replica that lacks the latest changes, two may hold locks that
 exclude each other until the older one renews; what they commit is checked all the same."""
 
@@ -161,8 +162,8 @@ ARCHITECTURE_INTRO = f"""# Where things are
 
 {NOTE}
 
-Every folder is a package ([ADR 1](adr/0001-package-map.md)). An arrow points from a package to one that it imports; where
-a longer path says the same, the direct arrow is left out. All arrows point down, and the import linter keeps them so
+Every folder is a package ([ADR 1](adr/0001-package-map.md)). An arrow points from a package to one that it imports; if a
+longer path implies it, the direct arrow is left out. All arrows point down, and the import linter keeps them so
 (`make layers`)."""
 
 ARCHITECTURE_PACKAGES = """## Packages"""

@@ -32,8 +32,8 @@ class RuleText:
 
 ADVICE: dict[type[e.LakelockError], Advice] = {
     e.LakelockError: Advice(
-        "Never raised itself.",
-        "Catch it where you want every error of lakelock and none of anybody else's.",
+        "It is never raised itself.",
+        "Catch it where you want every error of lakelock and no others.",
     ),
     e.InputError: Advice(
         "The call cannot be right: a table without a key, a streaming frame given to `upsert`, a condition with `rand()`, a "
@@ -43,8 +43,8 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     e.SettingsError: Advice(
         "A misspelt key, a value out of bounds, values that contradict each other, an unknown lock provider; a "
         "session without Spark's connector for the storage that the table is on.",
-        "The message names the key, where the value came from, and the nearest known one: [settings](reference-settings.md). "
-        "For a connector it names the jars and the settings of Spark.",
+        "The message names the key, where the value came from, and the nearest known key: [settings](reference-settings.md). "
+        "For a connector it names the jars and Spark's settings.",
     ),
     e.SchemaError: Advice(
         "A key, partition or ordering column is missing or null; a column has another type; a column is new and "
@@ -57,12 +57,12 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         'Remove the duplicates before the upsert, give the table an `order_by`, or pass `duplicates="any"`.',
     ),
     e.TableError: Advice(
-        "No table at the path, a table there already, or a table that must not be read or written. A table that another engine "
+        "There is no table at the path, or one already, or the table must not be read or written. A table that another engine "
         "wrote is the usual case.",
         "The hint names the setting of the other writer. See [tables of Java Hudi](howto-tables-of-java-hudi.md).",
     ),
     e.CorruptTableError: Advice(
-        "A timeline file, decision, marker or property file is torn, or somebody edited or removed files under `.hoodie/`.",
+        "A timeline file, decision, marker or property file is damaged, or somebody edited or removed files under `.hoodie/`.",
         "`lakelock doctor PATH` names the file. Restore it from a backup or an older object version. Do not delete decisions.",
     ),
     e.StorageError: Advice(
@@ -71,12 +71,12 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.StorageUnavailable: Advice(
         "Storage gave no definite answer: time-outs, dropped connections, 5xx.",
-        "Run the operation again when storage answers. It is not run again by itself.",
+        "Run the operation again when storage answers. lakelock does not run it again by itself.",
     ),
     e.StorageUnsafe: Advice(
-        "The service accepts a second create of one object, or overwrites a changed one, although told not to. Some "
+        "The service accepts a second create of one object, or overwrites a changed one, although it is told not to. Some "
         "S3-compatible services do this silently.",
-        "Use storage that honours conditional writes. There is no switch to go on without them.",
+        "Use storage that honours conditional writes. There is no setting to go on without them.",
     ),
     e.LockError: Advice(
         "An operator's `locks break` does not fit the lock as it is now: another grant has followed, or the lease still runs.",
@@ -85,7 +85,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     e.LockTimeout: Advice(
         "Another writer held the table's lock for longer than `lock.wait_s`. It is named.",
         "Run the operation again. If it happens often, raise `lock.wait_s`; if the lock is stuck, see "
-        "[a stuck lock](howto-stuck-lock.md). It is not run again by itself.",
+        "[a stuck lock](howto-stuck-lock.md). lakelock does not run it again by itself.",
     ),
     e.LeaseLost: Advice(
         "This process was paused for longer than `lock.lease_s`, or the lock service could not be reached, or an operator "
@@ -103,7 +103,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "Do what the hint says: the message holds the service's own words. `lakelock doctor PATH` tries the lock once.",
     ),
     e.ProviderMismatch: Advice(
-        "The table's first lakelock writer recorded which lock guards it, and this writer is set to another.",
+        "The table's first lakelock writer recorded which lock guards it, and this writer is configured for another.",
         "Set `lock.provider` to the recorded one. To move a table to another lock: stop its writers, run "
         "`lakelock locks migrate` with their present settings, and start them with the new one.",
     ),
@@ -111,7 +111,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "`concurrency.mode` is SINGLE_WRITER (or `hive.support.concurrency` is false), and another transaction is pending "
         "whose writer is alive, or was a moment ago.",
         "Set `concurrency.mode` to OPTIMISTIC in all writers. A writer that was killed counts as alive until its heartbeat is "
-        "too old, 120 seconds by default: run again then. Nothing was written.",
+        "too old, 120 seconds by default: run it again after that. Nothing was written.",
     ),
     e.TransactionError: Advice(
         "Others were faster in each of many attempts (to begin, to take a decision number, to look at what changed).",
@@ -136,11 +136,12 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "`hoodie.clean.failed.writes.policy=LAZY`.",
     ),
     e.TransactionStateError: Advice(
-        "A transaction was used after it had ended, or in the wrong order, or writes twice into a partition.",
-        "A bug in the program: begin a new transaction, or unite the data frames and write once.",
+        "A transaction was used after it had ended, or in the wrong order, or wrote twice into a partition.",
+        "It is a bug in the program: begin a new transaction, or union the data frames and write once.",
     ),
     e.CommitOutcomeUnknown: Advice(
-        "Storage stopped answering at the moment of the decision. The commit may or may not be there. Nothing was cleaned up.",
+        "Storage stopped answering at the moment of the decision. The commit may or may not be in the table. Nothing was "
+        "cleaned up.",
         "Do not run the operation again yet. Ask `lakelock commits show PATH INSTANT` until it says committed (exit code 0) or "
         "rejected (4). Only then go on, or run it again.",
     ),
@@ -149,13 +150,13 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "The cause is in the first line; the rest is in Spark's log. The transaction was rolled back.",
     ),
     e.SparkGone: Advice(
-        "The driver's JVM ended or was killed, or somebody called `spark.stop()`, while a write ran or before a call. The "
+        "The driver's JVM ended or was killed, or somebody called `spark.stop()`, before a call or while a write ran. The "
         "message says what became of the write: storage does not need the JVM, so lakelock rolls it back at once.",
         "Start a new Spark session (after the death of a JVM in a new Python process), open the table in it, and run the "
         "operation again.",
     ),
     e.UnsupportedSpark: Advice(
-        "`lakelock.spark_plugin` was imported in a Python with no PySpark, or with one older than 4.0; or a PySpark that is "
+        "`lakelock.spark_plugin` was imported into a Python without PySpark, or with one older than 4.0; or a PySpark that is "
         "new enough met a JVM with an older Spark.",
         "`pip install 'lakelock[spark]'` in the Python of the driver and of every worker, for a cluster that runs Spark 4.",
     ),
@@ -190,7 +191,7 @@ RULES: dict[ConflictRule, RuleText] = {
     ),
     ConflictRule.FILE_GROUP: RuleText(
         "rewrote or replaced a file group that I rewrite or replace",
-        "two corrections touch rows that live in one file",
+        "two corrections touch rows that are in one file",
         "yes",
     ),
     ConflictRule.KEY: RuleText(
@@ -247,13 +248,13 @@ EXITS: dict[Exit, str] = {
 LOSSES: dict[str, str] = {
     "expired": "it was not renewed in time, usually because the process was paused",
     "taken-over": "another writer holds the lock now, or an operator broke it",
-    "unreachable": "the lock service gave no answer until the lease was over",
+    "unreachable": "the lock service did not answer before the lease was over",
     "session-lost": "the connection that the lock belongs to is gone, or the process was forked",
     "released": "it was given back; no loss",
 }
 
 STRENGTHS: dict[str, str] = {
-    "exclusion": "which writers are kept apart, and when two could hold the lock all the same",
+    "exclusion": "which writers are kept apart, and when two could still hold the lock",
     "token": "the number that grows with every grant and distinguishes an old holder from a new one",
     "crash_release": "when the lock of a dead holder is free again",
     "failover": "what happens to a held lock when the service's leader changes",
@@ -266,7 +267,7 @@ JAVA_PEERS: dict[str, str] = {
     "storage": "`StorageBasedLockProvider`: on S3 and GCS, since Hudi 1.2 also on Azure; on no other storage",
     "memory": "none: no other process can use it",
     "dynamodb": "`DynamoDBBasedLockProvider`, with the same table, partition key and region",
-    "redis": "none: Java Hudi has no lock in Redis, so keep Java writers away",
+    "redis": "none: Java Hudi has no lock in Redis, so keep Java writers off the table",
     "zookeeper": "`ZookeeperBasedLockProvider`, at the path `<base_path>/<lock_key>`, and "
     "`ZookeeperBasedImplicitBasePathLockProvider`, with `?implicit=true`. The chroot of Java's `url` comes before both",
     "hive_metastore": "`HiveMetastoreBasedLockProvider` with the same URIs, database and table, spelt exactly alike",
@@ -278,12 +279,12 @@ SECTION_NOTES: dict[str, str] = {
     "and an alert when it commits.",
     "lock": "The providers are described in [lock providers](reference-providers.md).",
     "heartbeat": "A writer is dead when its heartbeat is older than `interval_s` x `tolerable_misses`: 120 s by default. A "
-    "shorter limit frees sooner what a dead writer left, and sooner costs a paused one its work.",
-    "dynamodb": 'For `lock.provider = "dynamodb://TABLE/PARTITION-KEY"`. Without a partition key it is the name of the table '
-    "that is guarded, as in Java Hudi.",
+    "shorter limit frees what a dead writer left sooner, and costs a paused one its work sooner.",
+    "dynamodb": 'For `lock.provider = "dynamodb://TABLE/PARTITION-KEY"`. Without a partition key, the key is the '
+    "name of the guarded table, as in Java Hudi.",
     "retry": "For which operations are run again, see [concepts](concepts.md#what-is-run-again-and-what-never-is).",
     "hive_metastore": "`lock.wait_s` bounds rounds, delays and repetitions as well. Kerberos needs "
-    "`pip install 'lakelock[kerberos]'`, which compiles: gcc and Debian's `libkrb5-dev` must be there.",
+    "`pip install 'lakelock[kerberos]'`, which compiles code: gcc and Debian's `libkrb5-dev` must be installed.",
 }
 
 

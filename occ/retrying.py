@@ -79,11 +79,12 @@ def _attempts(
             if isinstance(error, ConflictError):
                 conflicts.append(error.conflict)
             # A service that was faster has only moved the rows: what it costs is not this write's fault.
-            moved += moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
+            by_service = moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
+            moved += by_service
             if attempt - moved == policy.attempts or not _helps(error):
                 _note(error, f"after {attempt} of {policy.attempts} attempts (retry.attempts)")
                 raise
-            wait_s = next(waits, policy.longest_wait_s)
+            wait_s = policy.first_wait_s if by_service else next(waits)
             cause = error.message.splitlines()[0]
             table.emit(
                 EventKind.RETRY, "", operation, attempt=attempt, of=policy.attempts, wait_s=round(wait_s, 2), cause=cause

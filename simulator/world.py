@@ -115,7 +115,7 @@ class World:
             scenario.lease_s,
             scenario.collect_above,
             scenario.page_keys,
-            _checkpoints_every(scenario.seed),
+            checkpoints_every(scenario.seed),
         )
         self.location = StorageLocation(self.server.uri)
         self.properties = _PROPERTIES
@@ -295,7 +295,8 @@ _PROPERTIES = TableProperties.new(
 )
 
 
-def _checkpoints_every(seed: int) -> int:
+def checkpoints_every(seed: int) -> int:
+    """After how many commits a checkpoint of the file index is due; 0 is a table without an index."""
     return 0 if seed % WITHOUT_INDEX == 5 else CHECKPOINTS_EVERY[seed % len(CHECKPOINTS_EVERY)]
 
 

@@ -18,6 +18,7 @@ from lakelock.simulator.operations import Insert, Look, Operation, Reap, Upsert
 from lakelock.simulator.rows import Row
 from lakelock.simulator.runtime import SimRuntime
 from lakelock.simulator.scenarios.scenario import BUSIEST, HOT, ActorPlan, Scenario
+from lakelock.simulator.scenarios.upkeep import Optimize
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimStorage
 
@@ -61,7 +62,8 @@ class Stragglers:
 
 
 def straggling(scenario: Scenario, random: Random) -> Scenario:
-    """Rows that nobody looks up and rows that are rewritten all the time, with stragglers, readers, and somebody who sweeps.
+    """Rows that nobody looks up and rows that are rewritten all the time, with stragglers, readers, and somebody who sweeps. In
+    half of these scenarios somebody joins small files, too.
 
     Nobody reads rows to write what follows from them: that would make permanent what shows only for a while.
     """
@@ -71,12 +73,15 @@ def straggling(scenario: Scenario, random: Random) -> Scenario:
     changing = tuple(_upsert(random, BUSIEST + 100 + number) for number in range(random.randint(3, 8)))
     looks = tuple(Look(BUSIEST + 200 + number) for number in range(20))
     sweeps: tuple[Operation, ...] = tuple(Reap(BUSIEST + 300 + number) for number in range(random.randint(10, 40)))
-    actors = (
+    actors: tuple[ActorPlan, ...] = (
         ActorPlan("adding", adding, think_s=0.3),
         ActorPlan("changing", changing, think_s=0.3),
         ActorPlan("reader", looks, think_s=0.5),
         ActorPlan("sweeper", sweeps, think_s=random.choice([0.03, 0.3])),
     )
+    if random.random() < 0.5:
+        joins = tuple(Optimize(BUSIEST + 400 + number) for number in range(random.randint(4, 16)))
+        actors = (*actors, ActorPlan("optimizer", joins, think_s=0.2))
     return replace(scenario, actors=actors, weather=weather, profile="strict", lease_s=30.0, stragglers=True)
 
 

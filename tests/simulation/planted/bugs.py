@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import chain, count, islice
+
 from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
 from tests.simulation.planted.commits import BUGS_OF_COMMITS
+from tests.simulation.planted.kinds import FOREIGN, SILENT_LOCK, SKEWED, STRAGGLERS, WITHOUT_INDEX, family
 from tests.simulation.planted.planting import Edit, Planted
 from tests.simulation.planted.upkeep import BUGS_OF_UPKEEP
 
 
 def first_seed(planted: Planted) -> int | None:
     """A seed that finds the bug: the one that is known to, else the first of those within which it must be found."""
+    candidates = (scenario for scenario in map(scenario_of, count()) if planted.among.includes(scenario))
+    known = () if planted.seed is None else (scenario_of(planted.seed),)
     with planted.planted():
-        for seed in (*(() if planted.seed is None else (planted.seed,)), *range(planted.within)):
-            if run(scenario_of(seed)).violations:
-                return int(seed)
+        for scenario in chain(known, islice(candidates, planted.within)):
+            if run(scenario).violations:
+                return int(scenario.seed)
     return None
 
 
@@ -33,7 +38,7 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if decided is not None and resolve(decided) is Resolution.COMMITTED:",
         "if False:",
-        seed=7,
+        seed=15,
     ),
     Planted(
         "rollback in doubt",
@@ -41,7 +46,7 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if made is Created.UNKNOWN:",
         "if made is Created.UNKNOWN:\n            return RollbackOutcome.ROLLED_BACK\n        if False:",
-        seed=87,
+        seed=0,
     ),
     Planted(
         "rollback of a collected number",
@@ -49,8 +54,8 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if made is Created.OURS and table.log.boundary() < number:",
         "if made is Created.OURS:",
-        within=2000,
-        seed=226,
+        among=family("blind_reapers"),
+        seed=4535,
     ),
     Planted(
         "rollback without the first boundary read",
@@ -58,8 +63,8 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if view.boundary != before:",
         "if False:",
-        within=2000,
-        seed=1463,
+        among=family("blind_reapers"),
+        seed=983,
     ),
     Planted(
         "rollback out of order",
@@ -67,7 +72,8 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "finish_head(table, view, timeline)\n",
         "pass\n",
-        seed=325,
+        among=family("dying_writers"),
+        seed=415,
     ),
     Planted(
         "a head that is younger than the timeline",
@@ -75,8 +81,8 @@ _OTHERS = (
         "occ.log.publish:finish_head",
         "shown_fate(timeline, decision.instant) is InstantFate.COMMITTED",
         "shown_fate(timeline, decision.instant) is not InstantFate.PENDING",
-        within=2000,
-        seed=191,
+        among=family("overtaken"),
+        seed=1535,
     ),
     Planted(
         "abort of a decided commit",
@@ -84,8 +90,8 @@ _OTHERS = (
         "occ.recovery.ending:withdraw",
         "if not own.may_be_in_log:",
         "if True:",
-        within=2000,
-        seed=759,
+        among=family("doubtful"),
+        seed=1623,
     ),
     Planted(
         "doubt told as an error",
@@ -93,8 +99,8 @@ _OTHERS = (
         "occ.transaction:Transaction.commit",
         "if self._decision.may_be_committed:",
         "if False:",
-        within=2000,
-        seed=471,
+        among=family("doubtful"),
+        seed=87,
     ),
     Planted(
         "no reconciliation",
@@ -110,8 +116,8 @@ _OTHERS = (
         "markers.claims:claim_group",
         "        if owner.fate is Fate.ALIVE:",
         "        if owner.fate is not Fate.COMMITTED_SINCE:",
-        within=2000,
-        seed=263,
+        among=family("belated"),
+        seed=71,
     ),
     Planted(
         "deletion before the boundary",
@@ -127,7 +133,7 @@ _OTHERS = (
         "occ.recovery.reaper:collectable",
         "min([view.head - 1, *needed])",
         "min([view.head, *needed])",
-        seed=48,
+        seed=14,
     ),
     Planted(
         "reaping by an old timeline",
@@ -135,7 +141,7 @@ _OTHERS = (
         "occ.recovery.reaper:_reap_one",
         "action = next((Action(i.action) for i in now.pending if i.requested == instant), None)",
         "action = None",
-        seed=55,
+        seed=23,
     ),
     Planted(
         "a silent lock for each of the dead",
@@ -143,8 +149,9 @@ _OTHERS = (
         "occ.recovery.reaper:reap",
         "if isinstance(error, LockTimeout | ProviderUnavailable):",
         "if False:",
-        within=4000,
-        seed=1487,
+        within=1000,
+        among=SILENT_LOCK,
+        seed=335,
     ),
     Planted(
         "an instant shared and left",
@@ -160,8 +167,8 @@ _OTHERS = (
         "occ.recovery.reaper:sweep",
         "if claim.instant not in beating | active",
         "if False",
-        within=2000,
-        seed=71,
+        among=family("belated"),
+        seed=167,
     ),
     Planted(
         "probes left behind",
@@ -177,8 +184,9 @@ _OTHERS = (
         "occ.recovery.rollback:clean_up",
         "everywhere=everywhere",
         "everywhere=False",
-        within=2000,
-        seed=192,
+        within=1000,
+        among=family("sleepy"),
+        seed=7663,
     ),
     Planted(
         "pending instants mark the archive",
@@ -186,8 +194,9 @@ _OTHERS = (
         "table.timeline:Timeline.of",
         'first if archivable else ""',
         "first",
-        within=4000,
-        seed=3342,
+        within=1000,
+        among=SKEWED & WITHOUT_INDEX,
+        seed=3541,
     ),
     Planted(
         "batch applied by a twin",
@@ -195,8 +204,8 @@ _OTHERS = (
         "occ.coordinator:Coordinator.begin",
         "self._applied.ensure_new(application, baseline.timeline, mine)",
         "pass",
-        within=2000,
-        seed=7,
+        among=family("twinned"),
+        seed=63,
     ),
     Planted(
         "batch applied by another process",
@@ -204,7 +213,7 @@ _OTHERS = (
         "occ.coordinator:Coordinator.adopt",
         "self._applied.ensure_new(detached.application, detached.baseline.timeline, tx.party)",
         "pass",
-        within=2000,
+        among=family("twinned"),
         seed=63,
     ),
     Planted(
@@ -237,7 +246,7 @@ _OTHERS = (
         "occ.conflicts.rules:file_group",
         "    if both:",
         "    if False:",
-        seed=5,
+        seed=9,
     ),
     Planted(
         "partition overwrite rule",
@@ -253,7 +262,7 @@ _OTHERS = (
         "occ.conflicts.rules:judge",
         "for read_rule in profile.read_rules",
         "for read_rule in ()",
-        seed=4,
+        seed=1,
     ),
     Planted(
         "appended rows",
@@ -261,7 +270,7 @@ _OTHERS = (
         "occ.conflicts.rules:_added",
         "if added else []",
         "if False else []",
-        seed=4,
+        seed=1,
     ),
     Planted(
         "stray files forgotten",
@@ -269,6 +278,7 @@ _OTHERS = (
         "occ.recovery.reaper:remove_leftovers",
         "remove_strays(table, timeline, left.announced) if committed else frozenset()",
         "frozenset()",
+        among=STRAGGLERS,
         seed=18,
     ),
     Planted(
@@ -277,7 +287,8 @@ _OTHERS = (
         "occ.recovery.strays:_settled",
         "frozenset(item.key for item in markers.objects if item.modified_ms >= oldest_ms)",
         "frozenset()",
-        seed=332,
+        among=STRAGGLERS,
+        seed=422,
     ),
     Planted(
         "files of the commit for strays",
@@ -285,7 +296,7 @@ _OTHERS = (
         "occ.recovery.strays:remove_strays",
         " - named)",
         ")",
-        seed=7,
+        seed=0,
     ),
     Planted(
         "two slices of one instant",
@@ -293,7 +304,8 @@ _OTHERS = (
         "table.snapshot:_named_twin",
         "if len(counting) == 1:",
         "if False:",
-        seed=18,
+        among=STRAGGLERS,
+        seed=122,
     ),
     Planted(
         "what a clustering replaced",
@@ -301,7 +313,8 @@ _OTHERS = (
         "occ.conflicts.rules:file_group",
         "both = mine.touched & other.touched",
         "both = frozenset() if other.changes_no_row else mine.touched & other.touched",
-        seed=64,
+        among=FOREIGN,
+        seed=83,
     ),
 )
 """Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""

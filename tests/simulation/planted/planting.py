@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
 
+from tests.simulation.planted.kinds import ANY, Kind
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -59,7 +61,8 @@ class Edit:
 class Planted:
     """One line of the protocol that is knocked out, with the others (`also`) that would cover for it.
 
-    `within` is the number of seeds, counted from 0, within which the simulator must find it; `seed` is one that did.
+    `within` is the number of seeds, counted from 0, within which the simulator must find it; `seed` is one that did. Only seeds
+    whose scenario is `among` the kind that brings this trouble count.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Planted:
     line: str
     instead: str
     within: int = 500
+    among: Kind = ANY
     seed: int | None = None
     also: tuple[Edit, ...] = ()
 

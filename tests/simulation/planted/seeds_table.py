@@ -24,10 +24,14 @@ DOCUMENT = Path("docs/robustness.md")
 def table(found: Iterable[tuple[Planted, int | None]]) -> str:
     """The table for the document; None is a bug that was not found in time."""
     rows = (
-        f"| {planted.name} | {planted.what} | {'not known yet' if seed is None else seed} | {planted.within:,} seeds |"
+        f"| {planted.name} | {planted.what} | {'not known yet' if seed is None else seed} | {_within(planted)} |"
         for planted, seed in found
     )
     return HEAD + "\n".join(rows)
+
+
+def _within(planted: Planted) -> str:
+    return f"{planted.within:,} seeds {planted.among.name}".rstrip()
 
 
 def with_seeds(source: str, seeds: Mapping[str, int | None]) -> str:

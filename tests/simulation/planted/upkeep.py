@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.planted.kinds import OPTIMIZED, RESTORED, STRAGGLERS, WITHOUT_INDEX
 from tests.simulation.planted.planting import Planted
 
 BUGS_OF_UPKEEP = (
@@ -11,7 +12,7 @@ BUGS_OF_UPKEEP = (
         "occ.conflicts.early:early_conflict",
         "        or window_conflict(table, baseline, mine)\n",
         "",
-        within=2000,
+        among=OPTIMIZED,
         seed=155,
     ),
     Planted(
@@ -20,8 +21,8 @@ BUGS_OF_UPKEEP = (
         "occ.commit:Commit._ensure_pending",
         "if mine is not None:",
         "if False:",
-        within=2000,
-        seed=43,
+        among=OPTIMIZED,
+        seed=155,
     ),
     Planted(
         "a claim taken over without a word",
@@ -29,8 +30,8 @@ BUGS_OF_UPKEEP = (
         "occ.conflicts.early:_made_to_yield",
         "if decide_rollback(table, victim) is not RollbackOutcome.COMMITTED:",
         "if True:",
-        within=2000,
-        seed=43,
+        among=OPTIMIZED,
+        seed=683,
     ),
     Planted(
         "stray rows made permanent",
@@ -38,8 +39,8 @@ BUGS_OF_UPKEEP = (
         "occ.upkeep.optimize:_named",
         "if file.key in named or commits[file.instant] is None]",
         "if True]",
-        within=2000,
-        seed=1211,
+        among=OPTIMIZED & STRAGGLERS & WITHOUT_INDEX,
+        seed=6869,
     ),
     Planted(
         "a restore that has read nothing",
@@ -47,7 +48,7 @@ BUGS_OF_UPKEEP = (
         "occ.upkeep.restore:_restored",
         "tx.reads(WholeTable())",
         "pass",
-        within=2000,
-        seed=939,
+        among=RESTORED,
+        seed=651,
     ),
 )

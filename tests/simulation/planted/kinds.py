@@ -1,0 +1,42 @@
+"""Kinds of scenarios: where to look for a planted bug that shows only under one kind of trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakelock.simulator.locks import LockKind
+from lakelock.simulator.scenarios.families import FAMILIES, ONE_IN, has_family
+from lakelock.simulator.scenarios.scenario import Scenario
+from lakelock.simulator.world import checkpoints_every
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Scenarios that have something in common; `name` completes "seeds ...", as in "seeds with a foreign writer"."""
+
+    name: str
+    includes: Callable[[Scenario], bool]
+
+    def __and__(self, other: Kind) -> Kind:
+        return Kind(f"{self.name} and {other.name}", lambda scenario: self.includes(scenario) and other.includes(scenario))
+
+
+def family(name: str) -> Kind:
+    """The scenarios of this family (`simulator/scenarios/families.py`)."""
+    (wanted,) = (family for family in FAMILIES if family.__name__ == name)
+    return Kind(
+        f"of the family `{name}`",
+        lambda scenario: has_family(scenario.seed) and FAMILIES[scenario.seed // ONE_IN % len(FAMILIES)] is wanted,
+    )
+
+
+ANY = Kind("", lambda _: True)
+PAGED = Kind("with small pages", lambda scenario: scenario.page_keys < Scenario.page_keys)
+FOREIGN = Kind("with a foreign writer", lambda scenario: scenario.foreign != "none")
+SILENT_LOCK = Kind("with a silent lock", lambda scenario: scenario.lock is LockKind.SILENT)
+WITHOUT_INDEX = Kind("without a file index", lambda scenario: checkpoints_every(scenario.seed) == 0)
+STRAGGLERS = Kind("with stragglers", lambda scenario: scenario.stragglers)
+OPTIMIZED = Kind("with optimizers", lambda scenario: any(actor.name.startswith("optimizer") for actor in scenario.actors))
+RESTORED = Kind("with restores", lambda scenario: any(actor.name == "undoer" for actor in scenario.actors))
+SKEWED = Kind("with a clock that is an hour fast", lambda scenario: any(a.skew_ms > 60_000 for a in scenario.actors))
