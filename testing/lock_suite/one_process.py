@@ -247,7 +247,7 @@ class OneProcessPromises(Promises):
         assert lease.lost is not None
         take(arena.writer("two"))
 
-    def test_a_closed_lock_is_granted_to_nobody_any_more_also_not_to_a_thread_that_waits_for_it(self, arena: Arena) -> None:
+    def test_a_closed_lock_is_granted_to_nobody_not_even_to_a_thread_that_waits_for_it(self, arena: Arena) -> None:
         runtime = SystemRuntime()
         provider, other = arena.writer("one", lease_s=15, runtime=runtime), arena.writer("other", lease_s=15, runtime=runtime)
         provider.acquire(wait_s=12)

@@ -6,12 +6,13 @@ import os
 import select
 import signal
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LockTimeout
 from lakelock.testing.lock_processes import Worker
-from lakelock.testing.lock_suite.arena import SLACK_S, Arena, Promises, column, not_for_this
+from lakelock.testing.lock_suite.arena import SLACK_S, Arena, Promises, column, not_for_this, taken
 
 _CHILD_WITHIN_S = 20.0
 
@@ -28,6 +29,11 @@ def _hammer_together(arena: Arena, workers: list[Worker], rounds: int) -> None:
     while arena.table.queues and len(gate.inspect().queue) < len(workers) and runtime.monotonic_s() < until_s:
         runtime.sleep(0.02)
     gate.release(lease)
+
+
+def _only_queues(arena: Arena) -> None:
+    if not arena.table.queues:
+        not_for_this("waiters look again from time to time, in no order; only threads of one process are served in order")
 
 
 class ProcessPromises(Promises):
@@ -72,8 +78,7 @@ class ProcessPromises(Promises):
 
     @column("fairness")
     def test_none_of_three_processes_starves(self, arena: Arena) -> None:
-        if not arena.table.queues:
-            not_for_this("waiters look again from time to time, in no order; only threads of one process are served in order")
+        _only_queues(arena)
         workers, rounds = [arena.worker(lease_s=15) for _ in range(3)], 60
         _hammer_together(arena, workers, rounds)
         assert all(worker.answer() == {"overlaps": 0} for worker in workers)
@@ -88,6 +93,46 @@ class ProcessPromises(Promises):
                 break
         assert len(served) == 3, f"one was not served until another was through: {served}"
         assert max(shares.values()) <= 6 * min(shares[pid] for pid in served) + 6, shares
+
+    @column("fairness")
+    def test_waiting_writers_are_shown_and_served_in_order_of_arrival(self, arena: Arena) -> None:
+        _only_queues(arena)
+        names, served = ["one", "two", "three", "four", "five", "six"], []
+        holder, looking = arena.writer("holder", lease_s=30), arena.writer("looks", lease_s=30)
+        lease = holder.acquire(wait_s=12)
+
+        def work(name: str) -> None:
+            waiter = arena.writer(name, lease_s=30)
+            mine = waiter.acquire(wait_s=60)
+            served.append(name)
+            waiter.release(mine)
+
+        with ThreadPoolExecutor(len(names)) as pool:
+            working = []
+            for number, name in enumerate(names, start=1):
+                working.append(pool.submit(work, name))
+                arena.until(lambda number=number: len(looking.inspect().queue) == number)  # type: ignore[misc]
+            state = looking.inspect()
+            holder.release(lease)
+            for each in working:
+                each.result(60)
+        assert served == names
+        assert state.holder is not None and state.holder.writer is not None and state.holder.writer.application == "holder"
+        assert (state.holder.owner, state.holder.token, state.holder.lease_s) == (lease.grant, lease.token, lease.lease_s)
+        assert [waiting.writer and waiting.writer.application for waiting in state.queue] == names
+        tokens = [waiting.token for waiting in state.queue]
+        assert tokens == sorted(tokens) and all(token == 0 or token > lease.token for token in tokens)
+        state = looking.inspect()
+        assert state.holder is None and state.queue == ()
+
+    @column("fairness")
+    def test_a_waiter_that_gives_up_leaves_the_queue(self, arena: Arena) -> None:
+        _only_queues(arena)
+        holder, waiter = arena.writer("holder", lease_s=15), arena.writer("waiter", lease_s=15)
+        lease = holder.acquire(wait_s=12)
+        assert taken(waiter, wait_s=0.3) is None
+        assert holder.inspect().queue == ()
+        holder.release(lease)
 
     def test_a_forked_child_does_not_hold_the_lock_of_its_parent(self, arena: Arena) -> None:
         provider = arena.writer("one", lease_s=10, runtime=SystemRuntime())

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from lakelock.errors import LakelockError, LeaseLost, ProviderUnavailable
+from lakelock.events import EventKind
 from lakelock.providers import Lease, LockProvider
 from lakelock.testing.lock_suite.arena import SLACK_S, Arena, LockedTable, Promises, column, not_for_this, taken
 from lakelock.testing.servers.proxy import Proxy
@@ -74,22 +75,45 @@ class ServerPromises(Promises):
         direct.release(after)
         holder.release(holder.acquire(wait_s=12))
 
+    @column("unreachable")
+    def test_a_release_that_cannot_be_sent_raises_nothing_and_is_an_alert(self, arena: Arena, proxy: Proxy) -> None:
+        holder, direct = arena.writer("holder", proxy=proxy), arena.writer("direct")
+        lease = holder.acquire(wait_s=12)
+        proxy.cut()
+        holder.release(lease)
+        assert EventKind.ALERT in arena.kinds()
+        direct.release(direct.acquire(wait_s=arena.lease_s + SLACK_S))
+
     @column("lost reply")
     def test_grants_and_releases_whose_answer_is_lost_happen_once(self, arena: Arena, proxy: Proxy) -> None:
-        one, two = arena.writer("one", lease_s=3, proxy=proxy), arena.writer("two", lease_s=3)
+        one, two = arena.writer("one", lease_s=LONG_S, proxy=proxy), arena.writer("two", lease_s=LONG_S)
         one.release(one.acquire(wait_s=12))
         proxy.drop_replies(1)
         lease = one.acquire(wait_s=10)
         assert proxy.dropped == 1
         assert taken(two) is None
+        assert two.inspect().token == lease.token
         lease.ensure_active()
         one.renew(lease)
         proxy.drop_replies(1)
         one.release(lease)
         assert proxy.dropped == 2
-        after = two.acquire(wait_s=3 + SLACK_S)
+        # A session may end with its connection, and the lock with it: that is worth a word.
+        assert EventKind.ALERT not in arena.kinds() or arena.table.sessions
+        after = two.acquire(wait_s=LONG_S / 2)
         assert after.token > lease.token
         two.release(after)
+
+    @column("lost reply")
+    def test_giving_up_takes_back_a_grant_whose_answer_is_lost(self, arena: Arena, proxy: Proxy, server: Service) -> None:
+        one, two = arena.writer("one", lease_s=LONG_S, proxy=proxy), arena.writer("two", lease_s=LONG_S)
+        one.release(one.acquire(wait_s=12))
+        proxy.drop_replies(1)
+        # The client of an object store asks again by itself, and then the grant is found.
+        with suppress(ProviderUnavailable) if server.tables else pytest.raises(ProviderUnavailable):
+            one.release(one.acquire(wait_s=0))
+        assert proxy.dropped == 1
+        two.release(two.acquire(wait_s=LONG_S / 2))
 
     @column("lost reply")
     def test_a_renewal_whose_answer_is_lost_does_not_lose_the_lock(self, arena: Arena, proxy: Proxy) -> None:

@@ -148,7 +148,7 @@ class DataLockSuite:
             reader.release(lease)
         last.release(late.lease())
 
-    def test_who_waits_holds_nothing_but_its_place(self, writers: Writers) -> None:
+    def test_a_waiter_holds_nothing_but_its_place(self, writers: Writers) -> None:
         one, two, three = writers(), writers(), writers()
         first = one.acquire(own(P1), wait_s=12)
         waiting = Later(two, own(P1, P2))
@@ -160,7 +160,7 @@ class DataLockSuite:
         one.release(first)
         two.release(waiting.lease())
 
-    def test_who_gives_up_names_who_was_in_the_way_and_leaves_nothing_behind(self, writers: Writers) -> None:
+    def test_a_waiter_that_gives_up_names_the_holder_in_its_way_and_leaves_nothing_behind(self, writers: Writers) -> None:
         one, two, three = writers(), writers(), writers()
         first = one.acquire(own(P1), wait_s=12)
         with Stopwatch() as watch, pytest.raises(LockTimeout, match="writer-0") as refused:
@@ -212,10 +212,13 @@ class DataLockSuite:
         holder.release(lease)
 
     def die_waiting(self, locks: DataLocks, request: LockRequest) -> None:
-        """Queue up and vanish without leaving."""
-        raise NotImplementedError("say how a writer dies while it waits")
+        """Queue up and vanish without leaving. Where a session would take the request along, end it."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(locks, "abandon", lambda waiting: None)
+            assert granted(locks, request) is None
+        assert len(locks.inspect()) == 2
 
-    def test_who_renews_keeps_its_locks_beyond_many_leases(self, writers: Writers) -> None:
+    def test_a_holder_that_renews_keeps_its_locks_beyond_many_leases(self, writers: Writers) -> None:
         holder, rival = writers(LEASE_S), writers(LEASE_S)
         lease = holder.acquire(own(P1), wait_s=12)
         waiting = Later(rival, own(P1))
@@ -228,7 +231,7 @@ class DataLockSuite:
         holder.release(lease)
         rival.release(waiting.lease())
 
-    def test_who_is_shown_is_who_holds(self, writers: Writers) -> None:
+    def test_a_holder_is_shown_with_its_token_and_its_locks(self, writers: Writers) -> None:
         one = writers()
         lease = one.acquire(lock_request([P1], [PQ], about="INSERT"), wait_s=12)
         (shown,) = one.inspect()
@@ -275,9 +278,7 @@ class DataLockSuite:
         assert granted(one, own(P1)) is None
         two.release(after)
 
-    def test_closed_locks_are_granted_to_nobody_any_more_also_not_to_a_thread_that_waits_for_them(
-        self, writers: Writers
-    ) -> None:
+    def test_closed_locks_are_granted_to_nobody_not_even_to_a_thread_that_waits_for_them(self, writers: Writers) -> None:
         one, other = writers(), writers()
         one.acquire(own(P1))
         with ThreadPoolExecutor(1) as pool:

@@ -198,7 +198,7 @@ class HiveModelSuite:
         assert not self.both(warehouse, locks_of("INSERT", [P]), locks_of("INSERT", [PQ]))
         assert not self.both(warehouse, locks_of("INSERT"), locks_of("SELECT", [P1]))
 
-    def test_h16_what_is_shown_is_what_is_held_who_waits_and_for_whom(self, warehouse: Warehouse) -> None:
+    def test_h16_the_listing_shows_what_is_held_who_waits_and_for_whom(self, warehouse: Warehouse) -> None:
         holder, waiter, viewer = warehouse(), warehouse(), warehouse()
         held = holder.acquire(locks_of("INSERT", [P1], about="INSERT of the backfill"), wait_s=12)
         waiting = Later(waiter, locks_of("SELECT", [P1]))

@@ -158,7 +158,7 @@ def test_two_writers_that_make_the_first_file_of_one_bucket_conflict(storage: Lo
     assert len(ensure_placed(storage)) == 1
 
 
-def test_the_one_who_makes_a_bucket_is_seen_while_at_it(storage: LocalStorage) -> None:
+def test_a_writer_that_creates_a_bucket_is_seen_while_it_does_so(storage: LocalStorage) -> None:
     with writer(storage, ONCE, "first") as first, writer(storage, ONCE, "second") as second:
         one = first.begin("INSERT")
         one.claim((), [bucket_group("month=m1", 0)])

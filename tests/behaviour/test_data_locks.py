@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, LockRequest, open_data_locks
+from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.data_locks.document.locks import DocumentDataLocks
 from lakelock.data_locks.document.register import StorageRegister
 from lakelock.data_locks.several import Wanted, holding_several
@@ -42,20 +42,8 @@ def opener(provider: str, storage: Storage) -> Callable[[str, float], DataLocks]
     return open_one
 
 
-class DocumentSuite(DataLockSuite):
-    """The suite for a document: who dies while it waits leaves its entry there."""
-
-    def die_waiting(self, locks: DataLocks, request: LockRequest) -> None:
-        assert isinstance(locks, DocumentDataLocks)
-        patch = pytest.MonkeyPatch()
-        patch.setattr(locks, "abandon", lambda waiting: None)
-        assert granted(locks, request) is None
-        patch.undo()
-        assert len(locks.inspect()) == 2
-
-
 @pytest.mark.parametrize("provider", ["storage:", "memory:"])
-class TestDocuments(DocumentSuite):
+class TestDocuments(DataLockSuite):
     @pytest.fixture(autouse=True)
     def cell(self, request: pytest.FixtureRequest, provider: str) -> None:
         """Says in the reports which cell of the lock matrix this is."""
@@ -109,7 +97,7 @@ def test_a_grant_whose_reply_got_lost_is_found_again() -> None:
     assert two.inspect() == ()
 
 
-def test_who_hears_nothing_until_its_bound_says_so_and_leaves_nothing_behind() -> None:
+def test_a_writer_without_an_answer_gives_up_at_its_bound_and_leaves_nothing_behind() -> None:
     one, register, two = unreliable()
     register.lose_reply = 2
     with pytest.raises(ProviderUnavailable):
@@ -161,7 +149,7 @@ def test_a_request_is_granted_at_an_attempt_after_the_first() -> None:
     assert 15 <= runtime.monotonic_s() - began_s <= 25
 
 
-def test_who_asks_again_and_again_without_waiting_gets_past_a_dead_holder_after_its_lease() -> None:
+def test_a_writer_that_retries_without_waiting_gets_past_a_dead_holder_after_its_lease() -> None:
     runtime, storage = ManualRuntime(), MemoryStorage()
     killed, one, other = (by_hand(runtime, storage, name, attempts=1) for name in ("killed", "one", "other"))
     lease = killed.acquire(own(P1))
@@ -171,7 +159,7 @@ def test_who_asks_again_and_again_without_waiting_gets_past_a_dead_holder_after_
     assert granted(one, own(P1)) is None
     runtime.advance(60)
     assert granted(one, own(P1)) is None, "a whole lease and a margin since it was seen to live"
-    assert granted(other, own(P1)) is None, "who looks for the first time has not watched anybody"
+    assert granted(other, own(P1)) is None, "a writer that looks for the first time has not watched anybody"
     runtime.advance(0.5)
     assert granted(one, own(P1)) is not None
 

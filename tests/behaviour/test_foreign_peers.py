@@ -98,7 +98,7 @@ def test_what_is_requested_meanwhile_and_not_completed_rejects_nothing(storage, 
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_pending_clustering_plan_of_any_age_rejects_who_rewrites_its_file_groups(storage, peer, when):
+def test_a_pending_clustering_plan_of_any_age_rejects_a_writer_that_rewrites_its_file_groups(storage, peer, when):
     if when == "before":
         peer.plan_clustering(A)
     tx, stats = rewrite(storage)
@@ -125,7 +125,7 @@ def test_a_pending_clustering_plan_rejects_an_overwrite_of_its_partition(storage
     assert caught.value.conflict.rule is ConflictRule.PENDING_TABLE_SERVICE
 
 
-def test_clustering_that_was_executed_meanwhile_rejects_who_rewrote_the_old_file_group(storage, peer):
+def test_clustering_that_was_executed_meanwhile_rejects_a_writer_that_rewrote_the_old_file_group(storage, peer):
     plan = peer.plan_clustering(A)
     tx, stats = rewrite(storage)
     peer.execute_clustering(plan, A, "new")
@@ -140,7 +140,7 @@ def replace_both(peer, operation, stats=()):
     peer.complete(instant, written, action=Action.REPLACE_COMMIT, operation=operation, replaced={"month=1": ("a", "b")})
 
 
-def test_who_adds_to_a_partition_that_a_peer_overwrote_meanwhile_adds_to_what_it_left(storage, peer):
+def test_rows_added_to_a_partition_that_a_peer_overwrote_meanwhile_join_what_the_peer_left(storage, peer):
     tx = writer(storage).begin("INSERT")
     stats = [put_file(tx, storage, "month=1", "c")]
     replace_both(peer, "INSERT_OVERWRITE")

@@ -142,7 +142,7 @@ class CommitsBeforeMyDecision(Wrapped):
         return request()
 
 
-def test_who_opens_the_table_knows_of_another_engine_although_the_newest_commit_is_lakelocks() -> None:
+def test_opening_the_table_finds_the_other_engine_although_the_newest_commit_is_lakelocks() -> None:
     runtime, told = ManualRuntime(), Recorder()
     new_table(inner := MemoryStorage(runtime.now_ms))
     storage = CommitsBeforeMyDecision(inner)

@@ -92,7 +92,7 @@ def test_the_locks_are_given_back_when_spark_is_killed(location, locks, above):
     eventually(lambda: holders(locks) == [], BOUND_S)
 
 
-def test_who_ends_the_write_has_the_locks_given_back_at_once_and_learns_whether_they_were_lost(location, locks, above):
+def test_ending_the_write_gives_the_locks_back_at_once_and_says_whether_they_were_lost(location, locks, above):
     location.open().put(HEARTBEAT, b"beat")
     for broken in (False, True):
         with keeping(order(location, above)) as kept:

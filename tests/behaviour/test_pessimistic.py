@@ -93,7 +93,7 @@ def test_every_write_takes_what_hives_tables_say(storage: MemoryStorage, write: 
 
 
 def test_a_write_to_more_partitions_than_escalate_above_takes_the_single_lock(storage: MemoryStorage) -> None:
-    """Two partitions are locked as they are. For three the write takes the table, also from who writes a fourth."""
+    """Two partitions are locked as they are. For three the write takes the table, also from a writer of a fourth."""
     few = replace(LOCKED, data_locks=replace(LOCKED.data_locks, escalate_above=2))
     recorder, seen, months = Recorder(), [], ["month=1", "month=2", "month=3"]
     mine, other = writer(storage, few, listener=recorder), writer(storage, AT_ONCE, "other")

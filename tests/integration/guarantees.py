@@ -26,12 +26,19 @@ EXCLUSION = (
 )
 TOKEN = (f"{SUITE}/one_process.py::test_tokens_grow_across_releases",)
 CRASH = (f"{SUITE}/processes.py::test_a_killed_holder_is_replaced_after_its_lease",)
+RESTART = (f"{SUITE}/server.py::test_over_a_restart_the_lock_is_kept_or_its_loss_is_told_and_the_next_proceeds",)
 EXPIRY = (f"{SUITE}/one_process.py::test_a_silent_holder_is_replaced_after_its_lease_and_not_before",)
 CLOCK = (f"{SUITE}/one_process.py::test_a_holder_is_replaced_when_it_stops_renewing_and_never_before_whatever_its_clock",)
 THREADS = (f"{SUITE}/one_process.py::test_threads_of_one_process_get_the_lock_in_order_of_arrival",)
-PROCESSES = (f"{SUITE}/processes.py::test_none_of_three_processes_starves",)
+PROCESSES = (
+    f"{SUITE}/processes.py::test_none_of_three_processes_starves",
+    f"{SUITE}/processes.py::test_waiting_writers_are_shown_and_served_in_order_of_arrival",
+)
 COST = (f"{IN}/test_lock_requests.py::test_a_lone_writer_needs_one_round_trip_to_take_the_lock_and_one_to_give_it_back",)
-CROWD = (f"{IN}/test_lock_requests.py::test_a_crowd_asks_no_more_for_each_waiter_than_a_few_do",)
+CROWD = (
+    f"{IN}/test_lock_requests.py::"
+    "test_a_crowd_asks_no_more_for_each_waiter_than_a_few_do_and_each_release_wakes_the_next_at_once",
+)
 RATES = "clocks that run at different rates: this machine has one clock"
 
 GUARANTEES: dict[tuple[str, str], Shown] = {
@@ -90,7 +97,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ),
     ("redis", "exclusion"): Shown(EXCLUSION),
     ("redis", "token"): Shown(
-        (*TOKEN, *CRASH, f"{IN}/test_redis.py::test_tokens_grow_over_release_crash_and_a_lost_counter"),
+        (*TOKEN, *CRASH, f"{IN}/test_redis.py::test_tokens_grow_over_a_lost_counter"),
         "servers whose clocks differ: this machine has one clock",
     ),
     ("redis", "crash_release"): Shown((*CRASH, *EXPIRY)),
@@ -106,17 +113,11 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
         (
             *THREADS,
             *PROCESSES,
-            f"{IN}/test_redis_waiting.py::test_waiters_are_served_in_order_of_arrival_and_woken_at_once",
+            *CROWD,
             f"{IN}/test_redis_waiting.py::test_a_waiter_that_died_or_froze_does_not_stop_the_others",
         )
     ),
-    ("redis", "cost"): Shown(
-        (
-            *COST,
-            *CROWD,
-            f"{IN}/test_redis_waiting.py::test_the_requests_of_many_waiters_grow_with_their_number_and_not_its_square",
-        )
-    ),
+    ("redis", "cost"): Shown((*COST, *CROWD)),
     ("zookeeper", "exclusion"): Shown(
         (
             *EXCLUSION,
@@ -124,13 +125,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
             f"{IN}/test_zookeeper_curator.py::test_java_and_python_never_hold_the_lock_at_once",
         )
     ),
-    ("zookeeper", "token"): Shown(
-        (
-            *TOKEN,
-            *CRASH,
-            f"{IN}/test_zookeeper.py::test_tokens_are_transaction_numbers_and_grow_across_release_and_lost_sessions",
-        )
-    ),
+    ("zookeeper", "token"): Shown((*TOKEN, *CRASH)),
     ("zookeeper", "crash_release"): Shown(CRASH),
     ("zookeeper", "failover"): Shown((f"{IN}/test_zookeeper_faults.py::test_a_held_lock_survives_the_loss_of_the_leader",)),
     ("zookeeper", "clock_assumption"): Shown(CLOCK, RATES),
@@ -138,7 +133,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
         (
             *THREADS,
             *PROCESSES,
-            f"{IN}/test_zookeeper.py::test_waiters_are_served_in_order_of_arrival_and_a_release_wakes_the_next_at_once",
+            *CROWD,
             f"{IN}/test_zookeeper_curator.py::test_each_waits_for_the_other_and_is_woken_by_its_release",
         )
     ),
@@ -146,16 +141,14 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
         (
             *COST,
             *CROWD,
-            f"{IN}/test_zookeeper.py::test_the_requests_of_waiters_grow_linearly_and_not_with_time",
+            f"{IN}/test_zookeeper.py::test_a_lone_writer_sends_three_requests_for_a_lock_and_its_release",
         )
     ),
     ("hive_metastore", "exclusion"): Shown(
         (*EXCLUSION, f"{IN}/metastore/test_hive_metastore.py::test_a_java_writer_is_excluded"),
         "a database that fails: Derby of the tests is part of the metastore's process",
     ),
-    ("hive_metastore", "token"): Shown(
-        (*TOKEN, f"{IN}/metastore/test_hive_metastore.py::test_tokens_grow_over_release_crash_and_restart")
-    ),
+    ("hive_metastore", "token"): Shown((*TOKEN, *CRASH, *RESTART)),
     ("hive_metastore", "crash_release"): Shown(
         (
             *CRASH,
@@ -179,7 +172,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ),
     ("hive_metastore", "fairness"): Shown((*THREADS, *PROCESSES)),
     ("hive_metastore", "cost"): Shown(
-        (*COST, f"{IN}/metastore/test_hive_metastore.py::test_taking_and_giving_back_costs_two_calls"),
+        COST,
         "how often a waiter asks: its pauses are random",
     ),
 }

@@ -31,8 +31,8 @@ _NO_END = "a lock without an end is never taken: nobody could tell a dead holder
 _OWN_LOOP = "it counts the pauses of redis-py's polling loop; a waiter here is woken"
 SKIPPED = {
     "test_lock": _NO_END,
-    "test_lock_token": "what the key holds says who the holder is, and cannot be chosen",
-    "test_lock_token_thread_local_false": "what the key holds says who the holder is, and cannot be chosen",
+    "test_lock_token": "the value of the key names the holder, and cannot be chosen",
+    "test_lock_token_thread_local_false": "the value of the key names the holder, and cannot be chosen",
     "test_blocking_timeout": _OWN_LOOP,
     "test_context_manager_blocking_timeout": _OWN_LOOP,
     "test_high_sleep_small_blocking_timeout": _OWN_LOOP,
@@ -71,7 +71,7 @@ class Lock:
         except LockTimeout:
             return False
         held = self._client.get(self.name)
-        assert self._lease.grant.encode() in held, "what the key holds says who the holder is"
+        assert self._lease.grant.encode() in held, "the value of the key names the holder"
         self.local.token = held
         return True
 

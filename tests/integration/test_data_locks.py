@@ -17,8 +17,7 @@ from lakelock.storage import Storage
 from lakelock.storage.location import open_storage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers import Service
-from tests.behaviour.data_lock_suite import Writers
-from tests.behaviour.test_data_locks import DocumentSuite
+from tests.behaviour.data_lock_suite import DataLockSuite, Writers
 from tests.integration.matrix import Services, mark
 
 RUNTIME = SystemRuntime()
@@ -44,7 +43,7 @@ def open_one(
     return open_data_locks(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, name), events)
 
 
-class DocumentOnAService(DocumentSuite):
+class DocumentOnAService(DataLockSuite):
     service_name: ClassVar[str]
 
     @pytest.fixture

@@ -74,7 +74,8 @@ def test_the_commit_lock_and_the_data_locks_of_a_table_do_not_meet(service: Serv
     committing = open_provider(settings, storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, "committing"))
     one = open_one(service, table, "one", 30.0)
     data, commit = one.acquire(own(TABLE), wait_s=12), committing.acquire(wait_s=5)
-    assert committing.inspect().queue == ()
+    state = committing.inspect()
+    assert state.holder is not None and state.queue == ()
     assert [shown.token for shown in one.inspect()] == [data.token]
     assert one.identity != committing.identity
     committing.release(commit)
@@ -170,7 +171,7 @@ def test_an_unreadable_document_in_redis_is_not_taken_for_free_and_cleared_by_fo
     one.release(after)
 
 
-def test_who_held_what_redis_lost_finds_out_and_tokens_grow_all_the_same(redis: RedisServer, in_redis: Open) -> None:
+def test_a_holder_whose_locks_redis_lost_finds_out_and_tokens_still_grow(redis: RedisServer, in_redis: Open) -> None:
     one, two = in_redis("one"), in_redis("two")
     lease = one.acquire(own(P1), wait_s=12)
     with redis.client() as client:

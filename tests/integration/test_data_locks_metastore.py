@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 
 import pytest
 
 from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, LockRequest, Resource, lock_request
-from lakelock.data_locks.hive_metastore.locks import MetastoreDataLocks
+from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost, LockError, SettingsError
 from lakelock.events import EventKind
-from lakelock.providers import renewing
 from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, EXCLUSIVE, SHARED_READ, WAITING, Calls
 from lakelock.testing.servers.service import Service
 from tests.behaviour.data_lock_suite import (
-    LEASE_S,
     P1,
     P2,
-    SLACK_S,
     DataLockSuite,
     Later,
     Writers,
@@ -30,7 +25,6 @@ from tests.behaviour.data_lock_suite import (
 )
 from tests.integration.matrix import mark
 from tests.integration.metastore_data_world import TIMEOUT_S, DataWorld, data_world
-from tests.waiting import Stopwatch
 
 RUNTIME = SystemRuntime()
 
@@ -51,14 +45,6 @@ class TestMetastore(DataLockSuite):
     @pytest.fixture
     def writers(self, world: DataWorld) -> Writers:
         return Writers(world.writer)
-
-    def die_waiting(self, locks: DataLocks, request: LockRequest) -> None:
-        assert isinstance(locks, MetastoreDataLocks)
-        patch = pytest.MonkeyPatch()
-        patch.setattr(locks, "abandon", lambda waiting: None)
-        assert granted(locks, request) is None
-        patch.undo()
-        assert len(locks.inspect()) == 2
 
 
 # --- what the server does by itself
@@ -142,7 +128,7 @@ def test_an_operator_sees_in_hive_itself_what_is_locked_and_by_whom(world: DataW
     assert "INSERT" in str(shown)
 
 
-def test_everybody_in_the_way_is_named_and_who_waits_says_so_once(world: DataWorld) -> None:
+def test_everybody_in_the_way_is_named_and_a_waiter_reports_once_that_it_waits(world: DataWorld) -> None:
     readers = [world.writer("one"), world.writer("two")]
     leases = [reader.acquire(share(P1), wait_s=12) for reader in readers]
     waiting = Later(world.writer("writer"), own(P1))
@@ -187,7 +173,7 @@ def test_locks_that_the_metastore_dropped_are_noticed_by_the_heartbeat(world: Da
     assert granted(one, own(P1)) is not None
 
 
-def test_who_was_dropped_while_it_waited_queues_up_again(world: DataWorld) -> None:
+def test_a_waiter_that_was_dropped_queues_up_again(world: DataWorld) -> None:
     holder, waiter = world.writer("holder"), world.writer("waiter")
     lease = holder.acquire(own(P1), wait_s=12)
     waiting = Later(waiter, own(P1))
@@ -196,34 +182,3 @@ def test_who_was_dropped_while_it_waited_queues_up_again(world: DataWorld) -> No
     eventually(lambda: len(holder.inspect()) == 2)
     holder.release(lease)
     assert waiting.lease().token > lost
-
-
-def test_locks_survive_a_restart_of_the_metastore(world: DataWorld, patient_metastore: Service) -> None:
-    one, two = world.writer("one"), world.writer("two")
-    lease = one.acquire(own(P1), wait_s=12)
-    patient_metastore.stop()
-    patient_metastore.start()
-    one.renew(lease)
-    assert granted(two, own(P1)) is None
-    one.release(lease)
-    after = granted(two, own(P1))
-    assert after is not None and after.token > lease.token
-
-
-# --- processes
-
-
-def test_a_killed_waiter_keeps_nobody_waiting_for_longer_than_its_lease(world: DataWorld) -> None:
-    holder, behind, dead = world.writer("holder", LEASE_S), world.writer("behind", LEASE_S), world.worker()
-    lease = holder.acquire(share(P1), wait_s=12)
-    with renewing(holder, lease, RUNTIME, LEASE_S / 3):
-        dead.ask("take X month=1 60")
-        eventually(lambda: len(holder.inspect()) == 2)
-        assert granted(behind, share(P1)) is None
-        dead.signal(signal.SIGKILL)
-        with Stopwatch() as watch:
-            behind.release(behind.acquire(share(P1), wait_s=LEASE_S + 2 * SLACK_S))
-        assert watch.took_s < LEASE_S + SLACK_S
-        lease.ensure_active()
-    holder.release(lease)
-    assert world.rows() == []

@@ -88,15 +88,6 @@ def test_a_request_that_arrives_late_does_not_block_its_own_writer(world: DataWo
     assert world.rows() == []
 
 
-def test_giving_up_takes_back_what_nobody_heard_of(world: DataWorld, proxy: MetastoreProxy) -> None:
-    one = world.writer("one", port=proxy.port)
-    one.release(one.acquire(own(P1), wait_s=12))
-    proxy.lose_reply = ["lock"]
-    with pytest.raises(ProviderUnavailable):
-        one.acquire(own(P1), wait_s=0)
-    assert proxy.lose_reply == [] and world.rows() == []
-
-
 @pytest.mark.parametrize("lost", ["reply", "request"])
 def test_a_lost_look_sign_of_life_or_heartbeat_is_made_up_for(world: DataWorld, proxy: MetastoreProxy, lost: str) -> None:
     holder, waiter = world.writer("holder"), world.writer("waiter", lease_s=2.0, port=proxy.port)

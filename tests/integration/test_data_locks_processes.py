@@ -22,8 +22,13 @@ from tests.integration.test_data_locks import RUNTIME, open_one, options, tables
 from tests.waiting import Stopwatch, eventually
 
 PROGRAM = Path(__file__).parents[1] / "behaviour" / "data_lock_worker.py"
-WRITES = {"redis": SWAP.sha.encode(), "dynamodb": b"Update", "zookeeper": b"write-"}
-"""What a request has in it that changes something."""
+WRITES = {
+    "redis": (SWAP.sha.encode(), SWAP.sha.encode()),
+    "dynamodb": (b"Update", b"Update"),
+    "zookeeper": (b"write-", b"write-"),
+    "hive_metastore": (b"\x04lock", b"\x06unlock"),
+}
+"""What a request for locks has in it, and a request that gives them back."""
 
 
 @dataclass
@@ -88,14 +93,14 @@ def test_a_killed_waiter_keeps_nobody_waiting_for_longer_than_its_lease(arena: A
 def test_a_grant_and_a_release_whose_replies_got_lost_happen_once(arena: Arena, proxy: Proxy) -> None:
     one, two = arena.writer("one", 30.0, proxy.port), arena.writer("two", 30.0)
     one.release(one.acquire(own(P1, P2), wait_s=12))
-    proxy.drop_replies(1, to=WRITES[arena.name])
+    proxy.drop_replies(1, to=WRITES[arena.name][0])
     lease = one.acquire(own(P1, P2), wait_s=15)
     assert proxy.dropped == 1
     assert [shown.token for shown in two.inspect()] == [lease.token]
     assert granted(two, own(P1)) is None
     lease.ensure_active()
     one.renew(lease)
-    proxy.drop_replies(1, to=WRITES[arena.name])
+    proxy.drop_replies(1, to=WRITES[arena.name][1])
     one.release(lease)
     assert proxy.dropped == 2
     after = two.acquire(own(P1), wait_s=12)
@@ -104,11 +109,11 @@ def test_a_grant_and_a_release_whose_replies_got_lost_happen_once(arena: Arena, 
     two.release(after)
 
 
-def test_who_gives_up_after_a_lost_reply_leaves_nothing_behind(arena: Arena, proxy: Proxy) -> None:
+def test_a_writer_that_gives_up_after_a_lost_reply_leaves_nothing_behind(arena: Arena, proxy: Proxy) -> None:
     one, two = arena.writer("one", 30.0, proxy.port), arena.writer("two", 30.0)
     one.release(one.acquire(own(P1, P2), wait_s=12))
     lease = two.acquire(own(P1), wait_s=12)
-    proxy.drop_replies(1, to=WRITES[arena.name])
+    proxy.drop_replies(1, to=WRITES[arena.name][0])
     with pytest.raises(LockError):
         one.acquire(own(P1, P2), wait_s=0)
     assert proxy.dropped == 1
@@ -116,7 +121,7 @@ def test_who_gives_up_after_a_lost_reply_leaves_nothing_behind(arena: Arena, pro
     two.release(lease)
 
 
-def test_who_is_cut_off_says_so_in_time_and_its_locks_end_with_its_lease(arena: Arena, proxy: Proxy) -> None:
+def test_a_holder_that_is_cut_off_learns_so_in_time_and_its_locks_end_with_its_lease(arena: Arena, proxy: Proxy) -> None:
     one, two = arena.writer("one", LEASE_S, proxy.port), arena.writer("two", LEASE_S)
     lease = one.acquire(own(P1), wait_s=12)
     proxy.cut()
@@ -140,6 +145,7 @@ def test_a_restarted_server_keeps_the_locks_or_their_loss_is_told(arena: Arena, 
     arena.service.stop()
     arena.service.start()
     eventually(lambda: renewed(holder, lease))
+    assert lease.lost is None or arena.name in ("redis", "zookeeper"), "these may forget, or end a session, while they start"
     if lease.lost is None:
         assert granted(rival, own(P1)) is None, "two hold the locks"
         lease.ensure_active()

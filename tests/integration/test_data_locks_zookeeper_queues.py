@@ -14,7 +14,6 @@ from lakelock.events import Event, EventKind
 from lakelock.testing.servers.service import Service
 from tests.behaviour.data_lock_suite import P1, P2, TABLE, Later, granted, own, share
 from tests.integration.zookeeper_data_world import Queues, queues_in
-from tests.integration.zookeeper_world import World
 from tests.waiting import Stopwatch, eventually
 
 SECRET = "hunter2"
@@ -45,19 +44,6 @@ def test_all_nodes_of_a_request_are_made_in_one_transaction_and_go_with_the_sess
     assert list(queues.nodes().values()) == [[]] * 4
 
 
-def test_the_commit_lock_and_the_data_locks_of_a_table_do_not_meet(queues: Queues, zookeeper: Service) -> None:
-    world = World(zookeeper, queues.table)
-    committing, one = world.writer("committing"), queues.writer("one")
-    data, commit = one.acquire(own(TABLE), wait_s=12), committing.acquire(wait_s=5)
-    state = committing.inspect()
-    assert state.holder is not None and state.queue == ()
-    assert [shown.token for shown in one.inspect()] == [data.token]
-    assert one.identity == f"{committing.identity}.data"
-    committing.release(commit)
-    one.release(data)
-    world.close()
-
-
 def test_a_waiter_watches_one_node_and_a_release_wakes_one_writer(queues: Queues) -> None:
     holder, waiters = queues.writer("holder"), [queues.writer(f"waiter-{number}") for number in range(4)]
     before = watches(queues.service)
@@ -72,15 +58,7 @@ def test_a_waiter_watches_one_node_and_a_release_wakes_one_writer(queues: Queues
     holder.release(lease)
 
 
-def test_readers_wait_for_the_writer_and_not_for_each_other(queues: Queues) -> None:
-    writer, readers = queues.writer("writer"), [queues.writer(f"reader-{number}") for number in range(3)]
-    lease = writer.acquire(own(P1), wait_s=12)
-    waiting = [Later(reader, share(P1)) for reader in readers]
-    writer.release(lease)
-    assert len({each.lease().token for each in waiting}) == 3
-
-
-def test_who_waits_for_many_gets_through_when_the_last_of_them_has_left(queues: Queues) -> None:
+def test_a_request_behind_many_holders_is_granted_when_the_last_of_them_has_left(queues: Queues) -> None:
     holders = [queues.writer(f"holder-{number}") for number in range(3)]
     months = [Resource.of(f"month={number}") for number in range(3)]
     leases = [holder.acquire(own(month), wait_s=12) for holder, month in zip(holders, months, strict=True)]
@@ -112,7 +90,7 @@ def test_a_request_that_no_transaction_holds_is_refused_with_the_way_out(queues:
     one.release(one.acquire(own(P1), wait_s=12))
 
 
-def test_who_is_removed_from_the_queue_queues_up_again(queues: Queues) -> None:
+def test_a_waiter_that_was_removed_from_the_queue_queues_up_again(queues: Queues) -> None:
     holder, waiter, operator = queues.writer("holder"), queues.writer("waiter"), queues.writer("operator")
     lease = holder.acquire(own(P1), wait_s=12)
     waiting = Later(waiter, own(P1, P2))
@@ -153,7 +131,7 @@ def test_queues_that_nobody_uses_are_removed_when_there_are_too_many(queues: Que
     one.release(kept)
 
 
-def test_who_waits_tells_once_for_whom(queues: Queues) -> None:
+def test_a_waiter_reports_once_for_whom_it_waits(queues: Queues) -> None:
     seen: list[Event] = []
     holder, waiter = queues.writer("holder"), queues.writer("waiter", listener=seen.append)
     lease = holder.acquire(own(P1), wait_s=12)

@@ -147,7 +147,7 @@ def test_a_writer_that_slept_while_the_item_was_absent_has_no_token_below_those_
     proxy.plan = [Rule(concerns, None, meanwhile=others_hold_it_and_java_deletes)]
     lease = take(world.writer("one", proxied=True, dynamodb__read_timeout_s=60), wait_s=60)
     assert proxy.plan[0].times == 0 and all(lease.token > token for token in between)
-    assert bool(between) == (asleep_after == "looking"), "who fetches a token holds the lock"
+    assert bool(between) == (asleep_after == "looking"), "a writer that fetches a token holds the lock"
 
 
 def test_a_block_of_tokens_that_is_used_up_is_followed_by_a_higher_one(world: World) -> None:

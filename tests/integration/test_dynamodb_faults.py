@@ -37,22 +37,6 @@ def troubled(world: World) -> Iterator[World]:
         yield world
 
 
-def test_a_grant_whose_reply_was_lost_is_adopted(troubled: World) -> None:
-    world, proxy = troubled, troubled.proxy
-    assert proxy is not None
-    proxy.plan = [Rule(updates("ADD #tk :one"), "lost reply")]
-    provider = world.writer("one", proxied=True)
-    lease = take(provider, wait_s=12)
-    lease.ensure_active()
-    state = world.writer("looks").inspect()
-    assert state.holder is not None and (state.holder.owner, state.token) == (lease.grant, lease.token)
-    with pytest.raises(LockTimeout):
-        take(world.writer("two"))
-    provider.renew(lease)
-    provider.release(lease)
-    assert take(world.writer("two")).token > lease.token
-
-
 @pytest.mark.parametrize("lost", ["REMOVE #ir, #tk", "ADD #tk :n", "SET #rvn = :rvn, #tk = :tk"])
 def test_each_step_of_taking_an_absent_item_survives_a_lost_reply(troubled: World, lost: str) -> None:
     world, proxy = troubled, troubled.proxy
@@ -83,15 +67,6 @@ def test_a_grant_that_is_over_when_it_is_found_is_given_back_and_a_new_one_taken
     proxy.plan = [Rule(updates("ADD #tk :one"), "lost reply", meanwhile=lambda: world.runtime.advance(LEASE_S))]
     lease = take(world.writer("one", proxied=True), wait_s=60)
     assert lease.remaining_s() > LEASE_S - 1
-
-
-def test_giving_up_takes_back_a_grant_that_nobody_heard_of(troubled: World) -> None:
-    world, proxy = troubled, troubled.proxy
-    assert proxy is not None
-    proxy.plan = [Rule(updates("ADD #tk :one"), "lost reply")]
-    with pytest.raises(ProviderUnavailable):
-        take(world.writer("one", proxied=True))
-    take(world.writer("two"))
 
 
 def test_a_grant_request_that_arrives_late_is_refused_while_the_lock_is_held(troubled: World) -> None:
@@ -125,28 +100,6 @@ def test_a_renewal_whose_reply_was_lost_does_not_lose_the_lock(troubled: World) 
     provider.renew(lease)
     lease.ensure_active()
     assert proxy.operations[-2:] == ["UpdateItem"] * 2
-
-
-def test_a_release_whose_reply_was_lost_frees_the_lock_and_raises_nothing(troubled: World) -> None:
-    world, proxy = troubled, troubled.proxy
-    assert proxy is not None
-    provider = world.writer("one", proxied=True)
-    lease = take(provider)
-    proxy.plan = [Rule(updates("SET #ir = :ir"), "lost reply")]
-    provider.release(lease)
-    assert world.kinds() == []
-    take(world.writer("two"))
-
-
-def test_a_release_that_cannot_be_sent_is_told_and_raises_nothing(troubled: World) -> None:
-    world, proxy = troubled, troubled.proxy
-    assert proxy is not None
-    provider = world.writer("one", proxied=True)
-    lease = take(provider)
-    proxy.plan = [Rule(operation("UpdateItem"), "lost request", times=99)]
-    provider.release(lease)
-    assert world.kinds() == [EventKind.ALERT]
-    take(world.writer("two"), wait_s=2 * LEASE_S)
 
 
 def test_a_release_after_the_lease_is_over_is_not_repeated(troubled: World) -> None:

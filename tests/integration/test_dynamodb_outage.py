@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
@@ -94,14 +92,3 @@ def test_a_restart_under_the_load_of_processes_keeps_the_lock_exclusive(
         for worker in workers:
             worker.end()
     assert (tmp_path / "count").read_text() == str(2 * rounds)
-
-
-def test_a_writer_that_dies_in_the_middle_of_a_request_does_not_take_the_test_server_with_it(
-    world: World, dynamodb: Service
-) -> None:
-    for _ in range(3):
-        with socket.create_connection((dynamodb.host, dynamodb.port)) as dying:
-            dying.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends by a reset, as killed ones do
-            dying.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\nhalf")
-            sleep(0.1)
-    take(world.writer("one"), wait_s=12)

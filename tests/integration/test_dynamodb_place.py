@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakelock.clock import SystemRuntime
-from lakelock.errors import LockError, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
+from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.providers.dynamodb.lock import DynamodbLockProvider
@@ -70,20 +69,6 @@ def test_a_table_with_another_key_is_refused_by_the_probe(world: World) -> None:
         named(world, lock__provider=f"dynamodb://{name}/flights").probe()
 
 
-def test_the_example_file_runs(world: World) -> None:
-    options = {"lock.provider": world.uri, **world.service.options}
-    settings = Settings.resolve(options, file=Path(__file__).parents[2] / "configs" / "dynamodb.toml").settings
-    runtime = SystemRuntime()
-    provider = open_provider(settings, MemoryStorage(name="t"), runtime, WriterIdentity.of_this_process(runtime, "example"))
-    provider.probe()
-    lease = take(provider, wait_s=30)
-    assert lease.lease_s == settings.lock.lease_s
-    with pytest.raises(LockTimeout):
-        take(named(world, runtime=runtime))
-    provider.release(lease)
-    provider.close()
-
-
 def test_the_identity_tells_regions_and_foreign_endpoints_apart(world: World) -> None:
     here = named(world)
     assert here.identity == f"{world.uri}?region=us-east-1&endpoint=127.0.0.1:{world.service.port}"
@@ -141,13 +126,6 @@ def test_missing_credentials_and_a_missing_region_say_what_to_do(
     with pytest.raises(SettingsError) as unset:
         take(named(world, dynamodb__region=""))
     assert "AWS_REGION" in unset.value.hint
-
-
-def test_without_the_driver_the_package_to_install_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "boto3", None)
-    with pytest.raises(ProviderRefused) as refused:
-        take(named(world))
-    assert refused.value.hint == "pip install 'lakelock[dynamodb]'"
 
 
 @pytest.mark.parametrize("uri", ["s3://bkt/warehouse/tbl", "s3a://bkt/warehouse/tbl/"])

@@ -42,7 +42,9 @@ def test_a_jar_with_other_content_is_refused(tmp_path: Path, content: bytes) -> 
     assert not (tmp_path / "things").exists()
 
 
-def test_where_they_cannot_be_had_it_says_who_said_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jars_that_cannot_be_fetched_are_an_error_that_quotes_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(REPOSITORY, (tmp_path / "nothing").as_uri())
     with pytest.raises(ServerMissing, match=r"java said: .*(not found|unresolved)"):
         Jars("things", f"\norg.example:thing:1.0 {'0' * 64}\n").fetch(tmp_path)

@@ -138,7 +138,7 @@ def test_two_holders_commit_and_no_update_is_lost(pair: Pair, tmp_path: Path) ->
     holds: list[str] = []
 
     with Proxy(pair.primary.port) as address:
-        # One address for both servers, as with a virtual IP: who is connected stays where it is.
+        # One address for both servers, as with a virtual IP: a connection stays with the server that it was made to.
         def engine(listener: Callable[[Event], None]) -> ArrowEngine:
             # No early detection, or the second would wait for the first before it wants the lock.
             quick = {"lock__wait_s": 10, "lock__lease_s": 20, "concurrency__early_conflict_detection": False}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,7 +13,7 @@ import pytest
 from lakelock.errors import LockTimeout
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import jars
-from tests.integration.zookeeper_world import LEASE_S, World, workers
+from tests.integration.zookeeper_world import World, workers
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless")
@@ -68,17 +67,6 @@ def test_each_waits_for_the_other_and_is_woken_by_its_release(world: World, tmp_
         eventually(lambda: len(provider.inspect().queue) == 1)
         provider.release(lease)
         assert curator.answer() == {"took": True}
-
-
-def test_a_killed_java_holder_is_replaced_after_its_session(world: World, tmp_path: Path, classes: Path) -> None:
-    provider = world.writer("python")
-    with workers(world, tmp_path) as (_, java):
-        curator = java(classes)
-        assert curator("take 10") == {"took": True}
-        curator.signal(signal.SIGKILL)
-        with pytest.raises(LockTimeout):
-            provider.acquire(wait_s=LEASE_S / 3)
-        provider.acquire(wait_s=10).ensure_active()
 
 
 def test_breaking_the_lock_of_a_java_holder_needs_its_token(world: World, tmp_path: Path, classes: Path) -> None:

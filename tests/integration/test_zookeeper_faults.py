@@ -12,15 +12,10 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from lakelock.clock import SystemRuntime
-from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, SettingsError
+from lakelock.errors import LeaseLost, ProviderUnavailable, SettingsError
 from lakelock.events import EventKind, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider, renewing
+from lakelock.providers import renewing
 from lakelock.providers.zookeeper.lease import ZooKeeperLease
-from lakelock.providers.zookeeper.place import parse_place
-from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_ensemble, zookeeper_server
@@ -111,14 +106,6 @@ def test_giving_up_after_a_lost_reply_leaves_no_node_behind(world: World, proxy:
     eventually(lambda: nodes(looking) == [], within_s=8)
     proxy.heal(reconnect=True)
     take(provider, wait_s=12).ensure_active()
-
-
-def test_a_waiter_that_gives_up_leaves_no_node_behind(world: World) -> None:
-    holder, waiter = world.writer("holder"), world.writer("waiter")
-    lease = take(holder)
-    with pytest.raises(LockTimeout):
-        take(waiter, wait_s=0.1)
-    assert nodes(holder) == [lease.grant]
 
 
 def test_a_waiter_whose_connection_breaks_waits_on_with_the_same_node(world: World, proxy: Proxy) -> None:
@@ -293,19 +280,3 @@ def test_leases_are_never_longer_than_the_session_that_the_server_grants(world: 
     assert lease.lease_s == 40.0 and lease.remaining_s() <= 40.0
     with pytest.raises(SettingsError, match=r"maxSessionTimeout"):
         world.writer("probes", lease_s=900.0).probe()
-
-
-def test_the_example_configuration_runs_on_a_real_server(zookeeper: Service, tmp_path: Path) -> None:
-    example = Path(__file__).parents[2] / "configs" / "zookeeper.toml"
-    uri = next(line.split('"')[1] for line in example.read_text().splitlines() if line.startswith("provider = "))
-    path = tmp_path / "lakelock.toml"
-    path.write_text(example.read_text().replace(uri, zookeeper.url("example")))
-    settings = Settings.resolve(file=path).settings
-    assert parse_place(uri, MemoryStorage(lambda: 0, name="t")).path == "/hudi/locks/flights"
-    runtime = SystemRuntime()
-    storage = MemoryStorage(runtime.now_ms, name="example")
-    provider = open_provider(settings, storage, runtime, WriterIdentity.of_this_process(runtime))
-    lease = provider.acquire(wait_s=12)
-    assert lease.lease_s == settings.lock.lease_s
-    provider.close()
-    assert lease.lost is not None and lease.lost.reason == "released"

@@ -76,7 +76,7 @@ def test_a_ticket_opens_what_the_acl_closes_to_others(writer: Callable[..., Work
     ("user", "settings"),
     [("", {}), ("etl", {"zookeeper.sasl_service": "other"}), ("etl", {"zookeeper.sasl_principal": "audit"})],
 )
-def test_who_cannot_log_in_is_told_of_kinit_at_once(writer: Callable[..., Worker], user: str, settings: dict[str, str]) -> None:
+def test_a_failed_login_names_kinit_at_once(writer: Callable[..., Worker], user: str, settings: dict[str, str]) -> None:
     answer = writer(user, **settings)("take 60")
     assert "does not accept the credentials" in answer["refused"]
     assert "`kinit`" in answer["hint"] and "zookeeper.sasl_service" in answer["hint"]

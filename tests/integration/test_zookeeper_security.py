@@ -121,7 +121,7 @@ def test_sasl_authenticates_and_a_wrong_password_is_said_at_once(secured: Secure
     world.close()
 
 
-def test_tls_is_spoken_and_the_server_must_prove_who_it_is(secured: Secured) -> None:
+def test_tls_is_spoken_and_the_server_must_prove_its_identity(secured: Secured) -> None:
     world = World(secured.service)
     uri = f"zookeeper://127.0.0.1:{secured.tls_port}/tls/{world.name}"
     trusting = world.writer("trusting", lease_s=6.0, uri=uri, tls=True, tls_ca=secured.ca)
@@ -164,7 +164,7 @@ def test_a_server_that_demands_a_certificate_lets_only_its_owner_to_the_lock(tmp
         world.close()
 
 
-def test_a_certificate_that_cannot_be_used_is_said_at_once(world: World, tmp_path: Path) -> None:
+def test_an_unusable_certificate_is_refused_at_once(world: World, tmp_path: Path) -> None:
     mine, other = new_certificate(tmp_path, "me", SECRET), new_certificate(tmp_path, "other")
     (tmp_path / "junk.pem").write_text("junk")
     for wrong in (

@@ -89,7 +89,7 @@ EARLY = {
     "hoodie.write.concurrency.early.conflict.check.commit.conflict": "true",
     "hoodie.write.markers.type": "DIRECT",
 }
-# Only to be quick: small tables need no parallelism, and who looks for a lock ten times a second has to look more often.
+# Only to be quick: small tables need no parallelism, and a writer that polls a lock ten times a second has to poll more often.
 QUICK = {
     "hoodie.upsert.shuffle.parallelism": "2",
     "hoodie.insert.shuffle.parallelism": "2",

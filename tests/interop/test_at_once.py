@@ -116,6 +116,8 @@ def test_java_and_lakelock_at_once_under_one_lock_lose_no_update_and_every_loser
         assert all("mine:" in text and "other:" in text and "rule " in text for text in one["conflicts"])
     for error in (error for java in javas for error in java.lost):
         assert "overlapping writes" in str(error), error
-    assert told[-1]["conflicts"] == [] and javas[-1].lost == [], "who touches no file group of another loses to nobody"
+    assert told[-1]["conflicts"] == [] and javas[-1].lost == [], (
+        "a writer that touches no file group of another loses to nobody"
+    )
     assert audit(table.coordinator().table, 1000)[1] == []
     print("lost by Java:", [len(java.lost) for java in javas], "by lakelock:", [len(one["conflicts"]) for one in told])

@@ -134,7 +134,7 @@ def test_tests_that_cannot_even_be_looked_for_are_a_failure(project: Project) ->
     assert done.stdout.partition("= failed =")[2].count("pytest left no results, exit status 4") == 4
 
 
-def test_who_asks_for_some_tests_does_not_need_one_in_each_stage(project: Project) -> None:
+def test_a_run_of_some_tests_does_not_need_one_in_each_stage(project: Project) -> None:
     done = project.run("--", "-k", "test_unit_passes or nothing")
     assert (done.returncode, counts(done)) == (0, "1 passed")
 

@@ -111,9 +111,7 @@ def test_links_and_other_spellings_of_a_local_table_are_one_lock(uri: str, table
 @pytest.mark.parametrize("uri", BESIDE_THE_TABLE)
 @settings(max_examples=FEW)
 @given(st.lists(st.sampled_from(LOCAL_NAMES), min_size=2, max_size=2))
-def test_who_holds_it_by_one_name_keeps_others_out_by_every_name(
-    uri: str, table: Path, names: list[Callable[[Path], str]]
-) -> None:
+def test_a_holder_by_one_name_keeps_others_out_by_every_name(uri: str, table: Path, names: list[Callable[[Path], str]]) -> None:
     holder, other = (opened(uri, name(table)) for name in names)
     lease = holder.acquire(wait_s=5)
     try:

@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.clock import SystemRuntime
-from lakelock.errors import LockTimeout
-from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider, provider_names
+from lakelock.providers import provider_names
 from lakelock.settings import Settings, settings_reference
-from lakelock.storage.local import LocalStorage
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -37,24 +33,6 @@ def test_every_provider_has_an_example() -> None:
     assert {path.stem for path in CONFIGS.glob("*.toml")} == {*provider_names(), "default"}
 
 
-@pytest.mark.parametrize("name", ["storage", "memory"])
-def test_an_example_that_needs_no_server_runs(name: str, tmp_path: Path) -> None:
-    settings, runtime = Settings.resolve(file=CONFIGS / f"{name}.toml").settings, SystemRuntime()
-    storage, identity = LocalStorage(str(tmp_path)), WriterIdentity.of_this_process(runtime, "example")
-    first, second = (open_provider(settings, storage, runtime, identity) for _ in range(2))
-    first.probe()
-    lease = first.acquire(wait_s=5)
-    assert lease.lease_s == settings.lock.lease_s
-    with pytest.raises(LockTimeout):
-        second.acquire(wait_s=0)
-    first.release(lease)
-    after = second.acquire(wait_s=5)
-    assert after.token > lease.token
-    second.release(after)
-    first.close()
-    second.close()
-
-
 def test_the_storage_example_chooses_the_lock_next_to_the_table() -> None:
     resolved = Settings.resolve(file=CONFIGS / "storage.toml")
     assert resolved.settings.lock.provider == "storage:"
@@ -64,3 +42,7 @@ def test_the_storage_example_chooses_the_lock_next_to_the_table() -> None:
 def test_the_dynamodb_example_names_table_key_and_region() -> None:
     settings = Settings.resolve(file=CONFIGS / "dynamodb.toml").settings
     assert (settings.lock.provider, settings.dynamodb.region) == ("dynamodb://hudi_locks/flights", "eu-central-1")
+
+
+def test_the_zookeeper_example_names_the_path_of_its_lock() -> None:
+    assert Settings.resolve(file=CONFIGS / "zookeeper.toml").settings.lock.provider.endswith("/hudi/locks/flights")

@@ -94,7 +94,7 @@ def test_without_an_engine_what_the_local_server_lacks_is_told_and_a_wish_is_not
 def test_a_server_that_the_environment_names_comes_before_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WISH, "1")
     monkeypatch.setenv(GIVEN, "redis://elsewhere")
-    assert chosen(local, tmp_path) == "here", "the local starter is the one who knows that variable"
+    assert chosen(local, tmp_path) == "here", "only the local starter knows that variable"
     assert chosen(missing, tmp_path) == "needs a program"
 
 

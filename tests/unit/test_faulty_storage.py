@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lakelock.errors import StorageError, StorageUnavailable, StorageUnsafe
+from lakelock.errors import StorageUnavailable, StorageUnsafe
 from lakelock.storage import probe
 from lakelock.storage.memory import MemoryStorage
-from tests.faulty_storage import Call, CountingStorage, Fault, FaultyStorage, Rule, Wrapped
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
 
 
 def test_requests_are_counted_by_operation_without_data_files() -> None:
@@ -45,25 +45,6 @@ def test_a_late_request_arrives_before_a_later_one_or_when_delivered() -> None:
     with pytest.raises(StorageUnavailable):
         storage.put("other", b"late")
     assert storage.deliver() == 1 and storage.deliver() == 0 and inner.get("other") is not None
-
-
-def test_another_writer_acts_exactly_in_between() -> None:
-    inner = MemoryStorage()
-    meanwhile = Rule("put_if_absent", "slot", fault=None, meanwhile=lambda: inner.put("slot", b"theirs"))
-    assert FaultyStorage(inner, [meanwhile]).put_if_absent("slot", b"mine") is None
-
-
-def test_a_plan_may_be_a_function_and_raise_any_storage_error() -> None:
-    full = StorageError("disk full", hint="free some space")
-
-    def plan(call: Call) -> Rule | None:
-        return Rule(error=full) if call.number == 2 and call.nth == 1 else None
-
-    storage = FaultyStorage(MemoryStorage(), plan)
-    storage.put("k", b"x")
-    with pytest.raises(StorageError, match="disk full"):
-        storage.get("k")
-    assert storage.get("k") is not None
 
 
 class IgnoresCreateConditions(Wrapped):

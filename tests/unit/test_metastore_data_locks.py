@@ -127,7 +127,7 @@ def rows(lock_id: int, request: LockRequest, state: int) -> list[LockRow]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_who_is_in_whose_way_is_the_same_as_in_the_lock_table_of_a_document(seed: int) -> None:
+def test_requests_block_each_other_as_in_the_lock_table_of_a_document(seed: int) -> None:
     chance = random.Random(seed)
     places = [Resource(), *(Resource.of(path) for path in ("a=1", "a=2", "a=1/b=1", "a=1/b=2", "c=1"))]
     table, found = LockTable(), []

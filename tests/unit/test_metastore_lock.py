@@ -144,7 +144,7 @@ def queue(*lock_ids: int) -> list[LockRow]:
     return [row(lock_id) for lock_id in lock_ids]
 
 
-def test_who_is_next_in_the_queue_is_not_told_to_stay_away() -> None:
+def test_the_next_in_the_queue_is_not_told_to_stay_away() -> None:
     progress = Progress()
     for rows in (queue(9), queue(8, 9), queue(8, 9, 10)):
         progress.saw(rows, 9, 1.0)

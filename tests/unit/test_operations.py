@@ -77,5 +77,5 @@ def test_above_the_threshold_one_exclusive_lock_replaces_them_all_also_for_a_rea
     ],
     ids=str,
 )
-def test_who_holds_one_request_may_hold_another_with_it(held: LockRequest, asked: LockRequest, enough: bool) -> None:
+def test_a_held_request_covers_another_that_needs_no_more(held: LockRequest, asked: LockRequest, enough: bool) -> None:
     assert covers(held, asked) is enough

@@ -1,4 +1,4 @@
-"""What data locks in ZooKeeper decide without a server: names of nodes, and who is in whose way."""
+"""What data locks in ZooKeeper decide without a server: names of nodes, and which requests are in the way of others."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_nearest_one_before_me_that_is_in_my_way_is_watched(queue: list[str]
     assert standing(reversed(queue), GRANTS[mine]) == Standing(own, before)
 
 
-def test_who_is_not_in_a_queue_has_no_standing_there() -> None:
+def test_a_request_that_is_not_in_a_queue_has_no_standing_there() -> None:
     assert standing([], GRANTS[0]) is None is standing([write(1, 1), "note"], GRANTS[0])
 
 
@@ -114,7 +114,7 @@ def test_a_node_that_cannot_be_read_counts_as_a_lock_on_the_table(data: bytes) -
     assert Asked.of("write-0000000001", data, stat).request == lock_request(exclusive=[TABLE])
 
 
-def test_it_is_shown_who_blocks_whom() -> None:
+def test_the_listing_shows_who_blocks_whom() -> None:
     requests = [
         lock_request(shared=[Resource.of("a=1")]),
         lock_request(exclusive=[Resource.of("a=2")]),

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.errors import ProviderRefused, SettingsError
+from lakelock.errors import SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers.zookeeper.place import parse_place
 from lakelock.providers.zookeeper.queue import Contender, in_order, node_data, prefix
-from lakelock.settings import LockSettings, Settings
 from lakelock.settings.zookeeper import ZooKeeperSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
@@ -148,16 +147,3 @@ def test_settings_that_contradict_each_other_are_refused(options: dict[str, str]
     with pytest.raises(SettingsError) as refused:
         ZooKeeperSettings(**options)  # type: ignore[arg-type]
     assert refused.value.details["key"] == key
-
-
-def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    from lakelock.providers import open_provider
-
-    monkeypatch.setitem(sys.modules, "kazoo.client", None)
-    runtime = ManualRuntime()
-    settings = Settings(lock=LockSettings(provider="zookeeper://zk/a"))
-    with pytest.raises(ProviderRefused, match="kazoo") as missing:
-        open_provider(settings, storage(), runtime, WriterIdentity.of_this_process(runtime))
-    assert missing.value.hint == "pip install 'lakelock[zookeeper]'"

@@ -198,7 +198,7 @@ def test_new_rows_let_java_look_too_on_a_table_where_it_was_never_met(storage, r
     assert QUICK.heartbeat.foreign_start_s - 0.3 <= waited_s < QUICK.heartbeat.foreign_start_s + 1
 
 
-def test_who_looks_under_the_lock_sees_the_java_writer_that_had_it_before(storage, runtime, peer, monkeypatch):
+def test_a_look_under_the_lock_sees_the_java_writer_that_had_it_before(storage, runtime, peer, monkeypatch):
     """Java takes its time and shows it while it holds the lock: any look before I have the lock may be too early."""
     instant = format_instant(runtime.now_ms())
     runtime.advance(0.2)

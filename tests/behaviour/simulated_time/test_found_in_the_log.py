@@ -111,7 +111,7 @@ class Deletes(Wrapped):
         return request()
 
 
-def test_who_waits_in_vain_to_publish_for_others_gives_up_its_instant_once(storage, runtime):
+def test_a_writer_that_waits_in_vain_to_publish_for_others_gives_up_its_instant_once(storage, runtime):
     """It removed it again after the wait, when somebody else had taken the same time."""
     with pytest.raises(CommitOutcomeUnknown):
         commit(NeverPublishes(storage), runtime, "a")

@@ -155,7 +155,7 @@ def test_files_of_another_engines_commit_are_left_to_that_engine(storage, runtim
     assert shown_by_names(storage) == ["month=1/a", "month=1/b"] and leftovers(storage) == []
 
 
-def test_who_tidies_up_after_a_writer_that_died_once_it_had_committed_removes_stray_files_too(storage, runtime):
+def test_cleaning_up_after_a_writer_that_died_once_it_had_committed_removes_stray_files_too(storage, runtime):
     class DiesAfterwards(Wrapped):
         published = False
 

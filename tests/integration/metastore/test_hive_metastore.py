@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from lakelock.errors import LeaseLost, LockTimeout, ProviderRefused, SettingsError
+from lakelock.errors import LeaseLost, LockTimeout, SettingsError
 from lakelock.events import EventKind, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider, renewing
+from lakelock.providers import renewing
 from lakelock.providers.hive_metastore.thrift_calls import WAITING
-from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.lock_processes import Worker
 from lakelock.testing.servers.hive_metastore import (
     ENVIRONMENT_URL,
@@ -24,33 +19,10 @@ from lakelock.testing.servers.hive_metastore import (
     hive_metastore_server,
     patient_metastore_server,
 )
-from lakelock.testing.servers.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
 from tests.integration.given import Start, check_given
 from tests.integration.metastore_world import LEASE_S, World, take
 from tests.waiting import Stopwatch, eventually
-
-
-def test_taking_and_giving_back_costs_two_calls(world: World, proxy: MetastoreProxy) -> None:
-    provider = world.writer("one")
-    provider.release(take(provider))
-    proxy.calls.clear()
-    for _ in range(3):
-        provider.release(take(provider))
-    assert proxy.calls == {"lock": 3, "unlock": 3}
-
-
-def test_tokens_grow_over_release_crash_and_restart(world: World, metastore: Service) -> None:
-    provider, tokens = world.writer("one"), []
-    for _ in range(2):
-        lease = take(provider)
-        tokens.append(lease.token)
-        provider.release(lease)
-    tokens.append(take(world.writer("crashes")).token)
-    metastore.stop()
-    metastore.start()
-    tokens.append(take(world.writer("after"), wait_s=15).token)
-    assert tokens == sorted(set(tokens)) and len(tokens) == 4
 
 
 def test_a_killed_waiter_does_not_hold_up_those_behind_it(world: World, metastore: Service, tmp_path: Path) -> None:
@@ -77,18 +49,6 @@ def test_a_holder_that_renews_keeps_the_lock_beyond_its_lease_and_the_timeout_of
     lease.ensure_active()
 
 
-def test_an_expired_lease_is_never_renewed_even_if_nobody_took_the_lock(world: World, metastore: Service) -> None:
-    holder = world.writer("holder", lease_s=1.0)
-    lease = take(holder)
-    eventually(lambda: lease.lost is not None)
-    assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token], "the metastore still has it"
-    with pytest.raises(LeaseLost) as lost:
-        holder.renew(lease)
-    assert lost.value.details["reason"] == "expired"
-    holder.release(lease)
-    assert take(holder).token > lease.token
-
-
 def test_a_lock_that_the_metastore_dropped_is_noticed_by_the_heartbeat_and_told_once(world: World, metastore: Service) -> None:
     holder = world.writer("holder", lease_s=4.0)
     lease = take(holder)
@@ -108,33 +68,6 @@ def test_a_lease_longer_than_the_metastore_keeps_locks_is_refused(world: World) 
         with pytest.raises(SettingsError, match=f"after {LOCK_TIMEOUT_S} s") as refused:
             check()
         assert "lock.lease_s" in refused.value.hint
-
-
-def test_the_example_file_runs(world: World) -> None:
-    options = {"lock.provider": world.uri, "lock.lease_s": 3.0, "lock.renew_s": 1.0}
-    settings = Settings.resolve(options, file=Path(__file__).parents[3] / "configs" / "hive_metastore.toml").settings
-    identity = WriterIdentity.of_this_process(world.runtime, "example")
-    provider = open_provider(settings, MemoryStorage(world.runtime.now_ms), world.runtime, identity)
-    provider.probe()
-    provider.release(take(provider))
-    provider.close()
-
-
-def test_inspect_shows_the_holder_and_the_queue(world: World, metastore: Service) -> None:
-    holder, waiter, looker = world.writer("holder", lease_s=4.0), world.writer("waiter", lease_s=4.0), world.writer("looker")
-    assert looker.inspect().holder is None
-    lease = take(holder)
-    waiting = threading.Thread(target=lambda: waiter.release(take(waiter, wait_s=20)))
-    waiting.start()
-    eventually(lambda: len(world.rows(metastore.port)) == 2)
-    state = looker.inspect()
-    assert state.holder is not None and state.holder.writer is not None and state.holder.writer.application == "holder"
-    assert state.token == state.holder.token == lease.token and state.holder.lease_s == 4.0 and state.holder.renewed_ms
-    (queued,) = state.queue
-    assert queued.writer is not None and queued.writer.application == "waiter" and queued.token > lease.token
-    holder.release(lease)
-    waiting.join(20)
-    assert looker.inspect().holder is None and looker.inspect().token == lease.token
 
 
 def test_a_dead_holder_is_broken_without_force(world: World) -> None:
@@ -191,15 +124,6 @@ def test_an_unusual_name_of_an_application_harms_nobody(world: World) -> None:
     holder = world.writer("looker").inspect().holder
     assert holder is not None and holder.writer is not None and holder.writer.application.startswith("it-s a - -job-")
     provider.release(lease)
-
-
-def test_a_missing_driver_is_named_with_its_installation(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "thrift"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "thrift", None)
-    with pytest.raises(ProviderRefused) as refused:
-        world.writer("one")
-    assert refused.value.hint == "pip install 'lakelock[hive-metastore]'"
 
 
 @pytest.mark.parametrize(

@@ -6,27 +6,12 @@ import threading
 
 import pytest
 
-from lakelock.errors import LockTimeout, ProviderUnavailable
-from lakelock.events import EventKind
+from lakelock.errors import ProviderUnavailable
 from lakelock.providers import renewing
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
 from tests.integration.metastore_world import World, take
 from tests.waiting import Stopwatch, eventually
-
-
-def test_a_lock_whose_reply_got_lost_is_adopted_and_not_taken_twice(
-    world: World, proxy: MetastoreProxy, metastore: Service
-) -> None:
-    provider = world.writer("one")
-    provider.release(take(provider))
-    proxy.lose_reply = ["lock"]
-    lease = take(provider, wait_s=12)
-    assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token]
-    assert proxy.lose_reply == [] and proxy.calls["lock"] == 2
-    provider.renew(lease)
-    provider.release(lease)
-    assert world.rows(metastore.port) == []
 
 
 def test_a_lock_request_that_got_lost_is_sent_again(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
@@ -47,14 +32,6 @@ def test_a_lock_request_that_arrives_late_leaves_no_ghost(world: World, proxy: M
     assert world.rows(metastore.port) == []
 
 
-def test_giving_up_takes_back_what_nobody_heard_of(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
-    provider = world.writer("one")
-    proxy.lose_reply = ["lock"]
-    with pytest.raises(ProviderUnavailable):
-        take(provider, wait_s=0.0)
-    assert proxy.lose_reply == [] and world.rows(metastore.port) == []
-
-
 @pytest.mark.parametrize("what", ["reply", "request"])
 def test_a_lost_heartbeat_check_or_unlock_is_sent_again(
     world: World, proxy: MetastoreProxy, metastore: Service, what: str
@@ -72,26 +49,6 @@ def test_a_lost_heartbeat_check_or_unlock_is_sent_again(
     waiter.renew(got[0])
     waiter.release(got[0])
     assert getattr(proxy, f"lose_{what}") == [] and world.rows(metastore.port) == []
-
-
-def test_a_waiter_that_gives_up_leaves_the_queue(world: World, metastore: Service) -> None:
-    lease = take(world.writer("holder", lease_s=4.0))
-    with pytest.raises(LockTimeout):
-        take(world.writer("waiter"), wait_s=0.3)
-    assert [row.lock_id for row in world.rows(metastore.port)] == [lease.token]
-
-
-def test_a_release_that_cannot_be_sent_is_told_raises_nothing_and_is_made_up_for(
-    world: World, proxy: MetastoreProxy, metastore: Service
-) -> None:
-    provider = world.writer("one", lease_s=4.0, connect_delay_s=0.05)
-    lease = take(provider)
-    proxy.refuse, proxy.lose_request = True, ["unlock"]
-    provider.release(lease)
-    assert [event.kind for event in world.seen] == [EventKind.ALERT]
-    assert len(world.rows(metastore.port)) == 1
-    proxy.refuse = False
-    assert take(provider).token > lease.token
 
 
 def test_the_wait_is_bounded_when_nobody_answers(world: World, metastore: Service) -> None:

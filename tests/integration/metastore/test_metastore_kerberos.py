@@ -1,4 +1,4 @@
-"""A metastore that wants Kerberos, on a real KDC: who has a ticket locks, and who has none is told what to do."""
+"""A metastore that wants Kerberos, on a real KDC: a writer with a ticket gets the lock, and one without is told what to do."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_without_a_ticket_kinit_is_the_next_step(secured: Secured, world: World)
     assert f"`kinit etl@{REALM}`" in refused.value.hint
 
 
-def test_an_expired_ticket_is_said_to_be_one(secured: Secured, world: World, cache: Path) -> None:
+def test_an_expired_ticket_is_reported_as_expired(secured: Secured, world: World, cache: Path) -> None:
     secured.realm.kinit(secured.users, "etl", cache, "-l", "1s")
     provider = world.writer("one", auth="KERBEROS", principal=SERVICE)
 
