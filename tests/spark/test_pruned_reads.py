@@ -226,6 +226,10 @@ def test_planning_asks_storage_for_nothing(spark: SparkSession) -> None:
     assert len(read_files(spark, "file:/no/such/folder", files, schema).inputFiles()) == 500
 
 
+def ids(frame: DataFrame) -> list[int]:
+    return sorted(row.id for row in frame.collect())
+
+
 VALUES = {
     **{kind: [value for value in values if value is not None] for kind, values in KINDS.items()},
     "string": ["a", "b" * 40, "b" * 39 + "c", "é\U0001f600", ""],
@@ -247,10 +251,10 @@ def test_a_condition_on_any_column_gives_all_its_rows_and_opens_only_files_whose
         value = frame.where(f"id = {number}").first().p
         literal = F.lit(str(value) if kind == "timestamp_ntz" else value).cast(kind)
         for condition in (F.col("p") == literal, F.col("p") > literal, F.col("p") <= literal, ~(F.col("p") == literal)):
-            chosen = table.read(condition)
-            assert sorted(chosen.collect()) == sorted(before.where(condition).collect())
-        opened = table.read(F.col("p") == literal).inputFiles()
-        assert len(opened) == 1 or kind in ("double", "binary", "boolean")
+            assert ids(table.read(condition)) == ids(before.where(condition))
+        opened = len(table.read(F.col("p") == literal).inputFiles())
+        # Long texts are recorded by their beginnings. NaN has no place in a range, and of binary values none is recorded.
+        assert opened <= (2 if kind == "string" else 1) or kind in ("double", "binary")
     assert [row.p for row in table.read("p is null").collect()] == [None]
     assert len(table.read("p is null").inputFiles()) == 1
     assert len(table.read("id >= 1").inputFiles()) == len(VALUES[kind])
@@ -261,12 +265,12 @@ def test_a_delete_and_an_overwrite_open_only_files_whose_range_fits(spark: Spark
     table = LakeTable.create(spark, path, schema=frame, key="id")
     for number in range(4):
         fill(table, [(number, 10 * number)])
-    others = {Path(file.removeprefix("file://")) for file in table.read("v <> 20").inputFiles()}
+    others = {Path(file.removeprefix("file:")) for file in table.read("v <> 20").inputFiles()}
     contents = {file: file.read_bytes() for file in others}
     assert len(others) == 3
     for file in others:
         file.write_bytes(b"x")
-    assert table.overwrite(spark.createDataFrame([(2, 21)], frame.schema), where="v > 15 and v < 25").rows_written == 1
+    assert table.overwrite(spark.createDataFrame([(2, 21)], frame.schema), where="v > 15 and v < 25").rows_inserted == 1
     assert table.delete("v = 21").rows_deleted == 1
     for file, data in contents.items():
         file.write_bytes(data)
