@@ -173,8 +173,8 @@ ARCHITECTURE_WALK = """## A walk through one write
 `LakeTable.upsert` (`spark_plugin/table_writes.py`) hands the write to `with_retries` (`occ/retrying.py`), which begins a
 transaction (`occ/coordinator.py`, `occ/baseline.py`) for each attempt. `spark_plugin/writing/upserting.py` looks the
 keys up on the executors (`spark_plugin/writing/tagging.py`), claims the file groups that hold them
-(`occ/conflicts/early.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,
-`engine/file_tasks.py`, `table/rows/merge.py`), each file after its marker (`markers/direct.py`). `Transaction.commit`
+(`occ/early/detection.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,
+`engine/file_tasks.py`, `table/rewriting/merge.py`), each file after its marker (`markers/direct.py`). `Transaction.commit`
 (`occ/transaction.py`) compares markers with write statistics and enters the critical section (`occ/commit.py`): what
 others committed meanwhile (`occ/conflicts/window.py`) is judged by the rules (`occ/conflicts/rules.py`), the commit
 takes the next number of the decision log (`occ/log/decisions.py`), which is the commit point, and is published in Hudi's

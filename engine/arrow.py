@@ -34,8 +34,8 @@ from lakelock.storage import Storage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.index.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.layout import FileGroupId
-from lakelock.table.rows.kernels import ARROW, Condition, Kernels, KeyedRows
-from lakelock.table.rows.merge import DeleteMask
+from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels, KeyedRows
+from lakelock.table.rewriting.merge import DeleteMask
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

@@ -30,9 +30,9 @@ from lakelock.table.file_index.recorded import recorded
 from lakelock.table.file_index.statistics import FileStatistics
 from lakelock.table.index.buckets import new_file_id
 from lakelock.table.partitions import partition_metadata
-from lakelock.table.rows.kernels import ARROW, Kernels, KeyedRows, StoredRows
+from lakelock.table.rewriting.kernels import ARROW, Kernels, KeyedRows, StoredRows
+from lakelock.table.rewriting.merge import Counts, DeleteMask
 from lakelock.table.rows.keyed import Keyed
-from lakelock.table.rows.merge import Counts, DeleteMask
 from lakelock.table.snapshot import DataFile
 
 SLOW_S = 0.5

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lakelock.errors import InputError, StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.storage import Storage
-from lakelock.table.rows.kernels import Condition, Kernels, KeyedRows
+from lakelock.table.rewriting.kernels import Condition, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

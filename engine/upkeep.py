@@ -17,7 +17,7 @@ from lakelock.occ.upkeep.optimize import Join
 from lakelock.occ.upkeep.restore import Copy
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import partition_values
-from lakelock.table.rows.kernels import Kernels
+from lakelock.table.rewriting.kernels import Kernels
 
 
 def chosen_partitions(coordinator: Coordinator, where: pc.Expression | None, partition: Targets) -> Callable[[str], bool]:

@@ -17,10 +17,10 @@ from lakelock.occ.baseline import Baseline, begin, give_up
 from lakelock.occ.certainty import OwnDecision
 from lakelock.occ.conflicts.footprint import OVERWRITES, AppTransaction
 from lakelock.occ.foreign.single_writer import refuse_second_writer
+from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.locking.data_locking import DataLocking
 from lakelock.occ.locking.recorded_lock import ensure_recorded
 from lakelock.occ.log.decisions import DecisionLog
-from lakelock.occ.log.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep

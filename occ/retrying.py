@@ -16,9 +16,9 @@ from lakelock.events import EventKind
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import SERVICES, AppTransaction
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.early.waiting import wait_for
 from lakelock.occ.locking.targets import Targets, resources_of
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.waiting import wait_for
 from lakelock.retry import Backoff
 
 MOST_MOVES = 20

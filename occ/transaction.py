@@ -36,10 +36,10 @@ from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
 from lakelock.occ.commit import Commit
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts import footprint as keys
-from lakelock.occ.conflicts.announced import AnnouncedGroups
-from lakelock.occ.conflicts.early import early_conflict
 from lakelock.occ.conflicts.footprint import AppTransaction, Footprint
 from lakelock.occ.conflicts.reads import Read
+from lakelock.occ.early.announced import AnnouncedGroups
+from lakelock.occ.early.detection import early_conflict
 from lakelock.occ.foreign.overlaps import alarm
 from lakelock.occ.locking.targets import ensure_within
 from lakelock.occ.open_table import OpenTable

@@ -24,7 +24,7 @@ from lakelock.simulator.light_rows import Chosen, LightKernels, Lines
 from lakelock.simulator.rows import NOT_GIVEN, SCHEMA, TABLE_SCHEMA, Row, partition_of, row_of
 from lakelock.table.base_files.writer import Stamp
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.rows.kernels import ARROW, Kernels
+from lakelock.table.rewriting.kernels import ARROW, Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

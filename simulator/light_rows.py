@@ -18,7 +18,7 @@ from lakelock.table.base_files.writer import Stamp, Written
 from lakelock.table.index.bucket_hash import buckets_of_keys
 from lakelock.table.index.buckets import BucketIndex
 from lakelock.table.properties import TableProperties
-from lakelock.table.rows.merge import Counts
+from lakelock.table.rewriting.merge import Counts
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

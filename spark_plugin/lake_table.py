@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from lakelock.clock import SystemRuntime
 from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.log.history import HistoryEntry
+from lakelock.occ.history import HistoryEntry
 from lakelock.settings import Settings
 from lakelock.spark_plugin import creating
 from lakelock.spark_plugin.arguments import HISTORY, instant_of, names, plain, settings_of

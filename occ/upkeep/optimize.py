@@ -2,7 +2,7 @@
 
 They change no row, so they do not disturb appends or reads. Where a write rewrites one of the same file groups, they
 yield, even if they came first: the writer puts a rollback decision for a live optimize in the log, and only then takes
-its claim over (`lakelock.occ.conflicts.early`). For Hudi they are clustering that is completed: a replacecommit of the
+its claim over (`lakelock.occ.early.detection`). For Hudi they are clustering that is completed: a replacecommit of the
 operation CLUSTER. Their plan is not in the timeline, so Java's writers are not refused in the meantime.
 """
 

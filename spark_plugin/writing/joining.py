@@ -21,8 +21,8 @@ from lakelock.spark_plugin.writing.routing import values_for
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import CONSTANT
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.rewriting.kernels import ARROW
 from lakelock.table.rows.fitting import conform
-from lakelock.table.rows.kernels import ARROW
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 
 _FILE, _JOIN = "_lakelock_file", "_lakelock_join"

@@ -1,1 +1,1 @@
-"""Rows as Arrow tables: their types, their record keys, one row per key, and the rewriting of base files."""
+"""Rows as Arrow tables: their types, their record keys, one row per key, and rows that lack columns."""

@@ -8,7 +8,7 @@ import pytest
 
 from lakelock.errors import ConflictError
 from lakelock.occ.conflicts.footprint import AppTransaction
-from lakelock.occ.log.history import Outcome
+from lakelock.occ.history import Outcome
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.table import layout
 from lakelock.table.archive import completed_write

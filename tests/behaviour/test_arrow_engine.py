@@ -10,7 +10,7 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.rows.kernels import ArrowKernels
+from lakelock.table.rewriting.kernels import ArrowKernels
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 
 

@@ -14,7 +14,7 @@ from lakelock.occ.create import create_table
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.properties import TableProperties
-from lakelock.table.rows.kernels import ARROW
+from lakelock.table.rewriting.kernels import ARROW
 from lakelock.table.schema import TableSchema
 from tests.behaviour.tables import QUICK, leftovers, writer
 

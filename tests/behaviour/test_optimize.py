@@ -17,7 +17,7 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.rows.kernels import ArrowKernels
+from lakelock.table.rewriting.kernels import ArrowKernels
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 

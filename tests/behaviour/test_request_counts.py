@@ -12,10 +12,10 @@ from lakelock.markers.claims import Claim
 from lakelock.markers.names import MarkerKind
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.early.waiting import wait_for
 from lakelock.occ.log.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.waiting import wait_for
 from lakelock.settings import Settings
 from lakelock.settings.sections import ListingSettings
 from lakelock.storage import Storage

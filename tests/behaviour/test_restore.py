@@ -13,7 +13,7 @@ from lakelock.errors import InputError, StorageError
 from lakelock.occ.upkeep.restore import moment_of
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.rows.kernels import ArrowKernels
+from lakelock.table.rewriting.kernels import ArrowKernels
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import QUICK, leftovers, new_table, writer
 from tests.behaviour.test_optimize import content, rows, stored

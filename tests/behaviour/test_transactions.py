@@ -19,7 +19,7 @@ from lakelock.errors import (
 from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import ReadKind, WholeTable
 from lakelock.occ.conflicts.rules import PROFILES
-from lakelock.occ.log.history import Outcome
+from lakelock.occ.history import Outcome
 from lakelock.occ.retrying import with_retries
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings
 from lakelock.storage import Storage

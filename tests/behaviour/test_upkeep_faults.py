@@ -8,7 +8,7 @@ import pytest
 
 from lakelock.errors import LakelockError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.log.history import Outcome
+from lakelock.occ.history import Outcome
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.behaviour.upkeep_tables import AgingTable
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule

@@ -235,7 +235,7 @@ _OTHERS = (
     Planted(
         "a partial update that changes nothing",
         "an upsert whose rows lack columns leaves the stored rows as they are",
-        "table.rows.merge:_Changes._replaced",
+        "table.rewriting.merge:_Changes._replaced",
         "if field.name in self._rows.column_names:",
         "if len(self._rows.column_names) == len(columns):",
         seed=9,

@@ -9,7 +9,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "no look after the claim",
         "a write that takes a file group over from an optimize does not look whether that has committed meanwhile",
-        "occ.conflicts.early:early_conflict",
+        "occ.early.detection:early_conflict",
         "        or window_conflict(table, baseline, mine)\n",
         "",
         among=OPTIMIZED,
@@ -27,7 +27,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a claim taken over without a word",
         "a write takes the claim of a live optimize without deciding that this is rolled back",
-        "occ.conflicts.early:_made_to_yield",
+        "occ.early.detection:_made_to_yield",
         "if decide_rollback(table, victim) is not RollbackOutcome.COMMITTED:",
         "if True:",
         among=OPTIMIZED,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import OwnClaims, Refusal
-from lakelock.occ.conflicts.early import claim_groups
+from lakelock.occ.early.detection import claim_groups
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.layout import FileGroupId
 

@@ -22,9 +22,9 @@ from lakelock.table.index.buckets import BucketIndex
 from lakelock.table.index.search import tag
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
+from lakelock.table.rewriting.merge import BATCH_BYTES, Counts, DeleteMask, keys_among, rewrite
 from lakelock.table.rows.fitting import conform
 from lakelock.table.rows.keyed import Keyed, dedupe
-from lakelock.table.rows.merge import BATCH_BYTES, Counts, DeleteMask, keys_among, rewrite
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns
 from lakelock.table.snapshot import DataFile
 
@@ -121,7 +121,7 @@ class Kernels(Protocol):
         self, source: IO[bytes], name: str, file: Any, schema: TableSchema, *,
         upserts: KeyedRows | None, delete_mask: DeleteMask | None, added: KeyedRows | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
-        """Fill a `new_file` with the rows of the base file `name`, changed; see `lakelock.table.rows.merge.rewrite`."""
+        """Fill a `new_file` with the rows of the base file `name`, changed; see `lakelock.table.rewriting.merge.rewrite`."""
         ...
 
 
