@@ -14,8 +14,8 @@ from lakelock.admin.audit import audited
 from lakelock.errors import LockError, ProviderMismatch
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.foreign.single_writer import live_others
-from lakelock.occ.locking.recorded_lock import ensure_recorded, move_recorded, recorded_provider
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records.lock import ensure_recorded, move_recorded, recorded_provider
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 

@@ -25,9 +25,9 @@ from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files.bloom import BloomFilter
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.index.search import tag
+from lakelock.table.keys.keyed import Keyed
+from lakelock.table.keys.record_keys import record_keys
 from lakelock.table.properties import TableProperties
-from lakelock.table.rows.keyed import Keyed
-from lakelock.table.rows.record_keys import record_keys
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

@@ -16,14 +16,14 @@ from lakelock.errors import LakelockError, LockTimeout
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
-from lakelock.occ.locking.recorded_lock import recorded_provider
-from lakelock.occ.log.decisions import DecisionLog, Resolution, resolve
 from lakelock.occ.recorded_index import recorded_index
+from lakelock.occ.records.decisions import DecisionLog, Resolution, resolve
+from lakelock.occ.records.lock import recorded_provider
 from lakelock.providers import open_provider
 from lakelock.storage import probe
 from lakelock.table import layout
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable
-from lakelock.table.index.buckets import BucketIndex
 from lakelock.table.instants import parse_instant
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.snapshot import read_snapshot

@@ -14,7 +14,7 @@ from lakelock.markers.liveness import judge_all
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import HistoryEntry, Outcome, entry_of
-from lakelock.occ.log.decisions import Resolution, decided_for, resolve
+from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.table.instants import Instant, is_instant_time
 
 app = typer.Typer(no_args_is_help=True, help="What was committed, and what became of one instant.")

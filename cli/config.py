@@ -8,7 +8,7 @@ import typer
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, location_of, resolved
 from lakelock.cli.output import Output, reporting
-from lakelock.occ.locking.recorded_lock import recorded_provider
+from lakelock.occ.records.lock import recorded_provider
 from lakelock.settings.resolver import Explained
 
 app = typer.Typer(no_args_is_help=True, help="Which settings are in effect.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lakelock.cli.doctor_context import Check, DoctorContext
 from lakelock.occ.file_index.index import FileIndex
-from lakelock.occ.log.decisions import DecisionLog
+from lakelock.occ.records.decisions import DecisionLog
 from lakelock.table import layout
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.timeline import read_timeline

@@ -13,8 +13,8 @@ from lakelock.admin.shown_locks import COMMIT, DATA, ExplainedLock, LockRow, exp
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import break_lock, commit_lock, migrate_lock
 from lakelock.cli.output import Output, iso, reporting
-from lakelock.occ.locking.recorded_lock import recorded_provider
 from lakelock.occ.locking.targets import resources_of
+from lakelock.occ.records.lock import recorded_provider
 from lakelock.providers import Holder, LockState
 
 app = typer.Typer(no_args_is_help=True, help="The table's commit lock and its data locks.")

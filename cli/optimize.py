@@ -13,8 +13,8 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArg
 from lakelock.cli.output import plain, reporting
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.locking.targets import resources_of, within
-from lakelock.occ.upkeep.optimize import has_buckets, plan_joins
-from lakelock.occ.upkeep.restore import moment_of
+from lakelock.occ.services.optimize import has_buckets, plan_joins
+from lakelock.occ.services.restore import moment_of
 
 PartitionOption = Annotated[
     list[str] | None,

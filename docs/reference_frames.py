@@ -177,5 +177,5 @@ keys up on the executors (`spark_plugin/writing/tagging.py`), claims the file gr
 `engine/file_tasks.py`, `table/rewriting/merge.py`), each file after its marker (`markers/direct.py`). `Transaction.commit`
 (`occ/transaction.py`) compares markers with write statistics and enters the critical section (`occ/commit.py`): what
 others committed meanwhile (`occ/conflicts/window.py`) is judged by the rules (`occ/conflicts/rules.py`), the commit
-takes the next number of the decision log (`occ/log/decisions.py`), which is the commit point, and is published in Hudi's
-timeline (`occ/log/publish.py`)."""
+takes the next number of the decision log (`occ/records/decisions.py`), which is the commit point, and is published in Hudi's
+timeline (`occ/publish.py`)."""

@@ -21,18 +21,18 @@ from lakelock.engine.reads import KeysRead, RowsRead, require_certain
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_expression, within
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.retrying import with_retries
+from lakelock.occ.services.optimize import Optimized, optimize
+from lakelock.occ.services.restore import restore
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.upkeep.optimize import Optimized, optimize
-from lakelock.occ.upkeep.restore import restore
 from lakelock.occ.write_context import WriteContext
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import Storage
+from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.index.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.layout import FileGroupId
 from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels, KeyedRows
 from lakelock.table.rewriting.merge import DeleteMask

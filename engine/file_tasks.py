@@ -25,15 +25,15 @@ from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.base_files.column_ranges import column_ranges
 from lakelock.table.base_files.writer import Written
+from lakelock.table.buckets import new_file_id
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
 from lakelock.table.file_index.recorded import recorded
-from lakelock.table.file_index.statistics import FileStatistics
-from lakelock.table.index.buckets import new_file_id
+from lakelock.table.keys.keyed import Keyed
 from lakelock.table.partitions import partition_metadata
 from lakelock.table.rewriting.kernels import ARROW, Kernels, KeyedRows, StoredRows
 from lakelock.table.rewriting.merge import Counts, DeleteMask
-from lakelock.table.rows.keyed import Keyed
 from lakelock.table.snapshot import DataFile
+from lakelock.table.statistics import FileStatistics
 
 SLOW_S = 0.5
 """After this time a task checks whether it is still wanted: one request, for a file that took longer anyway."""

@@ -12,9 +12,9 @@ from lakelock.errors import InputError
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, within
+from lakelock.occ.services.optimize import Join
+from lakelock.occ.services.restore import Copy
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.upkeep.optimize import Join
-from lakelock.occ.upkeep.restore import Copy
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import partition_values
 from lakelock.table.rewriting.kernels import Kernels

@@ -8,11 +8,11 @@ from functools import partial
 
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError
-from lakelock.occ.conflicts import footprint as keys
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.summary import CommitSummary, writer_of
 from lakelock.occ.conflicts.window import read_commit
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records import commit_keys as keys
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.table.archive import archive_keys, archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant

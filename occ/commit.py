@@ -21,20 +21,20 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline, check_unchanged
 from lakelock.occ.certainty import News, OwnDecision
-from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.rules import PROFILES, FileCheck, Isolation, judge
 from lakelock.occ.conflicts.summary import CommitCost, CommitSummary
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
+from lakelock.occ.fate import InstantFate, fate_of, is_withdrawn
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
 from lakelock.occ.locking.lock_use import LockUse
-from lakelock.occ.log.decisions import Decision, DecisionKind, LogView, Resolution, decided_for, resolve, tombstone
-from lakelock.occ.log.fate import InstantFate, fate_of, is_withdrawn
-from lakelock.occ.log.publish import Publication, finish_head, publish
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
+from lakelock.occ.publish import Publication, finish_head, publish
 from lakelock.occ.recorded_index import current_properties
+from lakelock.occ.records import commit_keys as keys
+from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution, decided_for, resolve, tombstone
 from lakelock.occ.recovery.ending import outcome_unknown, rolled_back
 from lakelock.occ.schemas import schema_after
 from lakelock.occ.steps import Step, reached

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lakelock.conflict import Conflict
 from lakelock.occ.locking.lock_use import LockUse
-from lakelock.occ.log.decisions import Decision
+from lakelock.occ.records.decisions import Decision
 from lakelock.table.commit_metadata import WriteStat
 
 

@@ -15,14 +15,15 @@ from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
 from lakelock.occ.certainty import OwnDecision
-from lakelock.occ.conflicts.footprint import OVERWRITES, AppTransaction
+from lakelock.occ.conflicts.footprint import OVERWRITES
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.locking.data_locking import DataLocking
-from lakelock.occ.locking.recorded_lock import ensure_recorded
-from lakelock.occ.log.decisions import DecisionLog
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_index import settle_index, with_index
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.records.decisions import DecisionLog
+from lakelock.occ.records.lock import ensure_recorded
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Detached, Transaction

@@ -9,9 +9,9 @@ from lakelock.errors import TableError
 from lakelock.occ.recorded_index import record_index
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.table import layout
-from lakelock.table.index.buckets import BucketIndex
+from lakelock.table.buckets import BucketIndex
+from lakelock.table.fitting import why_not_fits
 from lakelock.table.properties import TableProperties
-from lakelock.table.rows.fitting import why_not_fits
 from lakelock.table.schema import TableSchema
 
 

@@ -7,10 +7,10 @@ from enum import Enum
 
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_commit
-from lakelock.occ.log.decisions import Resolution, decided_for, resolve
-from lakelock.occ.log.fate import InstantFate, fate_of
-from lakelock.occ.log.publish import finish_head
+from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publish import finish_head
+from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.table.archive import archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State

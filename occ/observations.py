@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lakelock.table.index.buckets import BucketIndex
+from lakelock.table.buckets import BucketIndex
 
 
 @dataclass

@@ -12,9 +12,9 @@ from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.file_index.index import FileIndex
-from lakelock.occ.locking.recorded_lock import compare_locks
-from lakelock.occ.log.decisions import DecisionLog, LogView
 from lakelock.occ.observations import Observations
+from lakelock.occ.records.decisions import DecisionLog, LogView
+from lakelock.occ.records.lock import compare_locks
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 from lakelock.settings import Settings

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.summary import CommitCost
+from lakelock.occ.records import commit_keys as keys
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.file_index.recorded import STATISTICS, of_commit
 from lakelock.table.schema import TableSchema

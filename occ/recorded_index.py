@@ -11,9 +11,9 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Created, Storage, create
 from lakelock.table import layout
 from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.eligibility import check_files, check_writable
 from lakelock.table.index.bucket_hash import buckets_of_keys
-from lakelock.table.index.buckets import BucketIndex, bucket_of
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.snapshot import DataFile, read_snapshot
 

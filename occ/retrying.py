@@ -14,10 +14,11 @@ from lakelock.data_locks import Resource
 from lakelock.errors import ConflictError, EarlyConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts.footprint import SERVICES, AppTransaction
+from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.early.waiting import wait_for
 from lakelock.occ.locking.targets import Targets, resources_of
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.retry import Backoff
 

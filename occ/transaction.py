@@ -35,8 +35,7 @@ from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
 from lakelock.occ.commit import Commit
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts import footprint as keys
-from lakelock.occ.conflicts.footprint import AppTransaction, Footprint
+from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.early.announced import AnnouncedGroups
 from lakelock.occ.early.detection import early_conflict
@@ -44,6 +43,8 @@ from lakelock.occ.foreign.overlaps import alarm
 from lakelock.occ.locking.targets import ensure_within
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
+from lakelock.occ.records import commit_keys as keys
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
@@ -146,7 +147,7 @@ class Transaction:
     ) -> None:
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
 
-        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.index.buckets.bucket_group`.
+        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.

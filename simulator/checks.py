@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakelock.markers.claims import Claim
-from lakelock.occ.conflicts.footprint import RESTORED
-from lakelock.occ.log.decisions import Decision, Resolution, resolve
+from lakelock.occ.records.commit_keys import RESTORED
+from lakelock.occ.records.decisions import Decision, Resolution, resolve
 from lakelock.simulator.operations import Operation, State, state_of
 from lakelock.simulator.rows import Row, rows_of
 from lakelock.simulator.scheduler import Hub, Process

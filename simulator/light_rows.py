@@ -15,8 +15,8 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.simulator.rows import Row, partition_of, rows_of
 from lakelock.storage import Storage
 from lakelock.table.base_files.writer import Stamp, Written
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.index.bucket_hash import buckets_of_keys
-from lakelock.table.index.buckets import BucketIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.merge import Counts
 from lakelock.table.schema import TableSchema

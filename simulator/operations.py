@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from lakelock.errors import LakelockError
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.retrying import applied_instead
 from lakelock.simulator.engine import Engine
 from lakelock.simulator.rows import Row, Stored

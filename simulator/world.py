@@ -14,8 +14,8 @@ from lakelock.identity import WriterIdentity
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.log.decisions import DecisionLog
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records.decisions import DecisionLog
 from lakelock.providers.base import Opening
 from lakelock.settings import (
     CheckpointSettings,

@@ -12,7 +12,7 @@ from typing import Literal, SupportsIndex
 from pyspark.sql import SparkSession
 
 from lakelock.errors import InputError
-from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin.frames import spark_conf
 from lakelock.table.instants import as_of_time

@@ -14,7 +14,7 @@ from lakelock.occ.create import check_definition, create_table
 from lakelock.occ.recorded_index import current_properties
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.storage.location import StorageLocation
-from lakelock.table.index.buckets import BucketIndex
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 

@@ -14,7 +14,6 @@ from typing import Any, get_args
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from lakelock.table.file_index.statistics import Value
 from lakelock.table.pruning.predicates import (
     And,
     Anything,
@@ -27,6 +26,7 @@ from lakelock.table.pruning.predicates import (
     Or,
     Predicate,
 )
+from lakelock.table.statistics import Value
 
 MOST_NODES = 1000
 """A longer condition, such as one with a list of thousands of values, is not examined: each node costs calls into the JVM."""

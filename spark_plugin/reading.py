@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 from lakelock.spark_plugin.lost_spark import require_running
 from lakelock.spark_plugin.scans import by_name
 from lakelock.spark_plugin.scans.relation import Partitioned, relation_over
-from lakelock.table.file_index.statistics import Value
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
+from lakelock.table.statistics import Value
 
 FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 """Text in the error of a job that reads a missing file; the error's class varies."""

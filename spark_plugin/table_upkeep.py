@@ -14,10 +14,10 @@ from pyspark.sql import Column, SparkSession
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, within
+from lakelock.occ.services.optimize import Join, Optimized, optimize
+from lakelock.occ.services.restore import Copy, moment_of, restore
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.clean import Cleaned
-from lakelock.occ.upkeep.optimize import Join, Optimized, optimize
-from lakelock.occ.upkeep.restore import Copy, moment_of, restore
 from lakelock.occ.upkeep.run import Upkept
 from lakelock.occ.upkeep.savepoints import Savepoint
 from lakelock.spark_plugin.arguments import instant_of, names

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from lakelock.data_locks import Resource
 from lakelock.errors import InputError
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_condition
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.retrying import applied_instead, with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, WriteSettings

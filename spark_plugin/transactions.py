@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 
 from lakelock.errors import ConflictError, LakelockError, TransactionStateError
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin.arguments import changed

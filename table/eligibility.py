@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from lakelock.errors import TableError
-from lakelock.table.index.buckets import (
+from lakelock.table.buckets import (
     ENGINE,
     EXPRESSIONS,
     HASH_FIELD,

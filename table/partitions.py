@@ -13,9 +13,9 @@ import pyarrow as pa
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.java_properties import format_java_properties, java_date
 from lakelock.table.instants import parse_instant
+from lakelock.table.keys.record_keys import key_text
 from lakelock.table.layout import checked_partition
 from lakelock.table.properties import TableProperties
-from lakelock.table.rows.record_keys import key_text
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """What stands for a null or an empty value."""

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
 from lakelock.storage import Storage
-from lakelock.table.index.buckets import BUCKET_KEYS, BucketIndex
+from lakelock.table.buckets import BUCKET_KEYS, BucketIndex
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
 
 NAME = "hoodie.table.name"

@@ -16,8 +16,8 @@ import pyarrow as pa
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.settings import MissingColumns
 from lakelock.table.avro.types import LOCAL_MICROS, UTC_MICROS, arrow_fields, avro_record, element_field
-from lakelock.table.rows.fitting import why_not_fits
-from lakelock.table.rows.partial import narrowed, narrowed_type, refuse_missing
+from lakelock.table.fitting import why_not_fits
+from lakelock.table.partial import narrowed, narrowed_type, refuse_missing
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"

@@ -16,9 +16,9 @@ from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.file_index.statistics import UNKNOWN, FileStatistics
 from lakelock.table.instants import Action, Instant
 from lakelock.table.layout import FileGroupId
+from lakelock.table.statistics import UNKNOWN, FileStatistics
 from lakelock.table.timeline import Timeline
 
 _NAME = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{17}|[0-9]{14})\.parquet", re.ASCII).fullmatch

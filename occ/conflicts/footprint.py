@@ -1,35 +1,16 @@
-"""What a transaction touched, and the keys under which its commit records it.
-
-What Hudi has no field for travels in `extraMetadata` under keys that start with `lakelock.`; a foreign commit without them
-is judged conservatively.
-"""
+"""What a transaction touched, as the rules of conflict look at it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakelock.conflict import Party
-from lakelock.json_object import JsonObject
 from lakelock.occ.conflicts.reads import Read
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.table.buckets import bucket_of_group
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.index.buckets import bucket_of_group
 from lakelock.table.layout import FileGroupId
-
-SCHEMA = "schema"
-WRITE_ID = "lakelock.write_id"
-DECISION = "lakelock.decision"
-WRITER = "lakelock.writer"
-OPERATION = "lakelock.operation"
-APPLICATION = "lakelock.application"
-READS = "lakelock.reads"
-COMMIT_INFO = "lakelock.commit_info"
-SAW = "lakelock.saw"
-NEWEST_FOREIGN = "lakelock.beside"
-TAG = "lakelock.tag"
-RESTORED = "lakelock.restored"
-"""The instant time as of which a restore made the table what it was."""
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 """Hudi's names of the operations that replace the whole content of partitions."""
@@ -38,28 +19,6 @@ CLUSTER = "CLUSTER"
 """What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
 SERVICES = frozenset({CLUSTER})
 """Operations that change no row. They yield to every write of the same file groups, also when they came first."""
-
-
-@dataclass(frozen=True)
-class AppTransaction:
-    """An application's own numbering of its writes: each `(app_id, version)` is applied at most once, in growing order."""
-
-    app_id: str
-    version: int
-
-    def __str__(self) -> str:
-        return f"{self.app_id}: {self.version}"
-
-    def to_json(self) -> str:
-        return json.dumps({"id": self.app_id, "version": self.version})
-
-    @classmethod
-    def from_extra(cls, extra: Mapping[str, str]) -> AppTransaction | None:
-        try:
-            values = JsonObject.parse(extra[APPLICATION])
-            return cls(values.text("id"), values.integer("version"))
-        except (KeyError, ValueError):
-            return None
 
 
 @dataclass(frozen=True)

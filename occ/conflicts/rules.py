@@ -14,7 +14,7 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.reads import Read, ReadKind
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.table.index.buckets import bucket_of_group
+from lakelock.table.buckets import bucket_of_group
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 

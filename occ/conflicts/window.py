@@ -12,8 +12,8 @@ from functools import partial
 from lakelock.errors import CorruptTableError
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.log.decisions import Decision, Resolution, resolve
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records.decisions import Decision, Resolution, resolve
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.archive import archived_write, covered_by_archive

@@ -7,9 +7,9 @@ from functools import partial
 
 from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
-from lakelock.occ.conflicts import footprint as keys
-from lakelock.occ.conflicts.footprint import AppTransaction
-from lakelock.occ.log.decisions import DecisionLog
+from lakelock.occ.records import commit_keys as keys
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.records.decisions import DecisionLog
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.archive import archive_names, completed_write, instants_in, writes_in

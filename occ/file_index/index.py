@@ -16,15 +16,15 @@ from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, LakelockError, StorageError, StorageUnavailable
 from lakelock.occ.file_index.effects import Effects
 from lakelock.occ.file_index.folder import CheckpointFolder
-from lakelock.occ.log.decisions import DecisionLog
+from lakelock.occ.records.decisions import DecisionLog
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.table.file_index.checkpoint import Checkpoint
 from lakelock.table.file_index.coverage import Coverage
 from lakelock.table.file_index.effects import Effect, Slice
 from lakelock.table.file_index.state import IndexState
-from lakelock.table.file_index.statistics import FileStatistics
 from lakelock.table.snapshot import DataFile, Slices, Snapshot, read_snapshot
+from lakelock.table.statistics import FileStatistics
 from lakelock.table.timeline import Timeline
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import commits_since, read_commit
-from lakelock.occ.log.decisions import Decision
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records.decisions import Decision
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId

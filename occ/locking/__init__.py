@@ -1,1 +1,1 @@
-"""Locks around a transaction: which lock guards the table, what it cost, and the data locks of an operation."""
+"""Locks around a transaction: what the commit lock cost, and the data locks of an operation."""

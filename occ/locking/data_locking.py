@@ -16,9 +16,9 @@ from lakelock.data_locks.operations import Operation, covers, locks_of, operatio
 from lakelock.data_locks.several import Wanted, holding_several, one_per_table
 from lakelock.errors import InputError, LockTimeout
 from lakelock.events import Event, EventKind, Events
-from lakelock.occ.locking.recorded_lock import compare_locks, recorded_provider
 from lakelock.occ.locking.targets import within
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records.lock import compare_locks, recorded_provider
 from lakelock.providers import renewing
 
 

@@ -12,8 +12,8 @@ from lakelock.markers.direct import MarkerSet
 from lakelock.markers.leftovers import is_data_file_of
 from lakelock.markers.liveness import CLOCK_GRAIN_MS, StorageClock
 from lakelock.markers.reconcile import markers_of
-from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records import commit_keys as keys
 from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.timeline import Timeline

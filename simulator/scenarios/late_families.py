@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Literal
 
-from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import DeleteBelow, Insert, Operation, Reap, Relay, Tally, Transfer, Upsert

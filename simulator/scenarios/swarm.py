@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 from random import Random
 
-from lakelock.occ.conflicts.footprint import AppTransaction
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.foreign import ForeignClustering, ForeignWrite
 from lakelock.simulator.locks import LockKind

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakelock.errors import SettingsError
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import Settings
 from lakelock.settings.fields import did_you_mean
 from lakelock.settings.resolver import Resolved

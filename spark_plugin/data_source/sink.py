@@ -21,11 +21,11 @@ from lakelock.clock import SystemRuntime
 from lakelock.data_locks.keeper.client import KeptLocks
 from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import resources_of
 from lakelock.occ.recorded_index import current_properties
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.retrying import applied_instead
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.occ.write_context import WriteContext

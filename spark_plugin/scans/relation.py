@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import CorruptTableError
 from lakelock.spark_plugin.frames import spark_schema
-from lakelock.table.file_index.statistics import Value
 from lakelock.table.instants import parse_instant
 from lakelock.table.snapshot import DataFile
+from lakelock.table.statistics import Value
 
 _CLASS = "SnapshotFiles"
 _compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()

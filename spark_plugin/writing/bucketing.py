@@ -32,12 +32,12 @@ from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS
 from lakelock.spark_plugin.writing.routing import SLOTS, FileTarget, Routes, family_of, plan_routes
 from lakelock.spark_plugin.writing.selecting import POSITIONS, AtPositions, Selection
 from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunks
+from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.fitting import conform
 from lakelock.table.index.bucket_hash import buckets_of
-from lakelock.table.index.buckets import BucketIndex, bucket_group, bucket_of
+from lakelock.table.keys.keyed import Keyed, dedupe
 from lakelock.table.partitions import partition_paths
-from lakelock.table.rows.fitting import conform
-from lakelock.table.rows.keyed import Keyed, dedupe
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

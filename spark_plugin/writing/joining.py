@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakelock.engine.file_tasks import move_rows
-from lakelock.occ.upkeep.optimize import Join
+from lakelock.occ.services.optimize import Join
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.attempt import Attempt, column
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
@@ -21,8 +21,8 @@ from lakelock.spark_plugin.writing.routing import values_for
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import CONSTANT
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.fitting import conform
 from lakelock.table.rewriting.kernels import ARROW
-from lakelock.table.rows.fitting import conform
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 
 _FILE, _JOIN = "_lakelock_file", "_lakelock_join"

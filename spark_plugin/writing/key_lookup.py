@@ -31,7 +31,7 @@ from lakelock.spark_plugin.writing.tagging import (
     pack_stage,
     tag_stage,
 )
-from lakelock.table.index.held_keys import HeldKeys
+from lakelock.table.keys.held_keys import HeldKeys
 
 
 @dataclass(frozen=True)

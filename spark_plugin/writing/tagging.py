@@ -25,11 +25,11 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.parcels import Parcels
 from lakelock.spark_plugin.writing.reports import this_task
 from lakelock.spark_plugin.writing.routing import SLOTS, family_of, slot_of
-from lakelock.table.index.held_keys import HeldKeys
+from lakelock.table.fitting import conform
 from lakelock.table.index.search import tag
+from lakelock.table.keys.held_keys import HeldKeys
+from lakelock.table.keys.keyed import Keyed
 from lakelock.table.partitions import partition_paths
-from lakelock.table.rows.fitting import conform
-from lakelock.table.rows.keyed import Keyed
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

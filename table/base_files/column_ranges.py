@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelock.table.file_index.statistics import ColumnRange
+from lakelock.table.statistics import ColumnRange
 
 
 def column_ranges(metadata: pq.FileMetaData, schema: pa.Schema, *, most: int) -> dict[str, ColumnRange]:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lakelock.settings import WriteSettings
 from lakelock.table.base_files.bloom import DYNAMIC, BloomFilter
 from lakelock.table.base_files.key_range import KeyRange
-from lakelock.table.rows.fitting import conform
+from lakelock.table.fitting import conform
 from lakelock.table.schema import (
     COMMIT_SEQNO,
     COMMIT_TIME,

@@ -14,7 +14,7 @@ from typing import Any
 
 from lakelock.json_object import JsonObject
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.file_index.statistics import ColumnRange, FileStatistics, Value
+from lakelock.table.statistics import ColumnRange, FileStatistics, Value
 
 STATISTICS = "lakelock.statistics"
 MOST_CHARACTERS = 262_144

@@ -11,9 +11,9 @@ from lakelock.table.file_index.coverage import lowest_open
 from lakelock.table.file_index.effects import Applied, Changes, Effect, SchemaTold, fold, later_applied, later_told
 from lakelock.table.file_index.recorded import column_ranges_in
 from lakelock.table.file_index.rows import Group, LoadedRows, groups_of, merged, with_changes
-from lakelock.table.file_index.statistics import UNKNOWN, FileStatistics
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
+from lakelock.table.statistics import UNKNOWN, FileStatistics
 from lakelock.table.timeline import Timeline
 
 

@@ -1,1 +1,1 @@
-"""Which file holds a record key: by look-up in base files, or by the bucket of the key."""
+"""Which file holds a record key: found in the base files, or told by the bucket of the key."""

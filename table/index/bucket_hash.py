@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.table.index.buckets import BucketIndex
-from lakelock.table.rows.keyed import Keyed
-from lakelock.table.rows.record_keys import EMPTY, NULL, key_text
+from lakelock.table.buckets import BucketIndex
+from lakelock.table.keys.keyed import Keyed
+from lakelock.table.keys.record_keys import EMPTY, NULL, key_text
 
 _SLICE_ROWS = 65_536
 _SIGN = 0x7FFFFFFF

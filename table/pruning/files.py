@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from lakelock.table.file_index.statistics import ColumnRange, FileStatistics
 from lakelock.table.pruning.partition_values import PartitionValues, Values
 from lakelock.table.pruning.predicates import NOTHING_KNOWN, Anything, Known, Predicate, may_hold
 from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.statistics import ColumnRange, FileStatistics
 
 StatisticsOf = Callable[[DataFile], FileStatistics | None]
 """Looks up what is recorded about a file; None if nothing is."""

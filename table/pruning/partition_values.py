@@ -16,9 +16,9 @@ from functools import cached_property
 import pyarrow as pa
 
 from lakelock.table.eligibility import KEY_GENERATORS
-from lakelock.table.file_index.statistics import Value
 from lakelock.table.partitions import DEFAULT_PARTITION, escape, unescape
 from lakelock.table.properties import TableProperties
+from lakelock.table.statistics import Value
 
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,19}").fullmatch
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]+)?").fullmatch

@@ -13,7 +13,7 @@ from enum import Flag
 from functools import reduce
 from typing import Literal, Protocol
 
-from lakelock.table.file_index.statistics import ColumnRange, Value
+from lakelock.table.statistics import ColumnRange, Value
 
 Operator = Literal["=", "<", "<=", ">", ">="]
 _MIRRORED: Mapping[Operator, Operator] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -17,14 +17,14 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written
+from lakelock.table.buckets import BucketIndex
+from lakelock.table.fitting import conform
 from lakelock.table.index.bucket_hash import by_bucket
-from lakelock.table.index.buckets import BucketIndex
 from lakelock.table.index.search import tag
+from lakelock.table.keys.keyed import Keyed, dedupe
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.merge import BATCH_BYTES, Counts, DeleteMask, keys_among, rewrite
-from lakelock.table.rows.fitting import conform
-from lakelock.table.rows.keyed import Keyed, dedupe
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns
 from lakelock.table.snapshot import DataFile
 
@@ -78,7 +78,7 @@ class Kernels(Protocol):
         ...
 
     def dedupe(self, keyed: KeyedRows, ordering_field: str | None, *, take_any: bool) -> KeyedRows:
-        """One row per key; see `lakelock.table.rows.keyed.dedupe`."""
+        """One row per key; see `lakelock.table.keys.keyed.dedupe`."""
         ...
 
     def tag(

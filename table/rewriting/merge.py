@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, sequence_numbers
-from lakelock.table.rows.keyed import Keyed
-from lakelock.table.rows.partial import updated
+from lakelock.table.keys.keyed import Keyed
+from lakelock.table.partial import updated
 from lakelock.table.schema import RECORD_KEY, TableSchema
 
 DeleteMask = Callable[[pa.Table], Any]
@@ -53,7 +53,7 @@ def rewrite(
     An upsert replaces every stored row of its key unless `ordering_field` says that the stored one is newer (null is the
     oldest, equal means replace); one that matches nothing is appended. Rows that stay keep their commit time and number.
     Columns that the `upserts` lack keep the values of the row that is replaced, and are null in one that is appended; so do
-    fields of structs (`lakelock.table.rows.partial`).
+    fields of structs (`lakelock.table.partial`).
     """
     changes = _Changes(upserts, writer, ordering_field) if upserts is not None and len(upserts) else None
     deleted = 0

@@ -16,9 +16,9 @@ from lakelock.table.avro.schemas import REQUESTED_REPLACE
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.keys.keyed import Keyed
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties, read_properties
-from lakelock.table.rows.keyed import Keyed
 from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import DataFile, read_snapshot

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from lakelock.errors import ConflictError
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.history import Outcome
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.table import layout
 from lakelock.table.archive import completed_write

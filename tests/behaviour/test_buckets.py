@@ -24,8 +24,8 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
-from lakelock.table.index.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from tests.behaviour.tables import QUICK, SCHEMA, writer

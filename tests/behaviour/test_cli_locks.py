@@ -13,7 +13,7 @@ from lakelock.cli.output import Exit
 from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.recorded_lock import recorded_provider
+from lakelock.occ.records.lock import recorded_provider
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout

@@ -6,8 +6,8 @@ import pytest
 
 from lakelock.errors import StorageError
 from lakelock.events import EventKind
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout

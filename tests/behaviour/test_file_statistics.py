@@ -16,9 +16,9 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.file_index import recorded as module
 from lakelock.table.file_index.recorded import by_path, column_ranges_in, of_commit, recorded
-from lakelock.table.file_index.statistics import ColumnRange, FileStatistics
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+from lakelock.table.statistics import ColumnRange, FileStatistics
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import writer
 

@@ -24,9 +24,9 @@ from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.keys.keyed import Keyed
 from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.merge import keys_among
-from lakelock.table.rows.keyed import Keyed
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from tests.faulty_storage import FaultyStorage, Rule

@@ -15,7 +15,7 @@ from lakelock.markers import direct
 from lakelock.markers.names import MarkerKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.foreign.overlaps import alarm, audit
-from lakelock.occ.log.decisions import Decision
+from lakelock.occ.records.decisions import Decision
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation

@@ -11,8 +11,8 @@ from lakelock.admin.migrate_lock import migrate, plan_migration
 from lakelock.data_locks import Resource
 from lakelock.errors import LockError, ProviderMismatch
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking import recorded_lock
-from lakelock.occ.locking.recorded_lock import recorded_provider
+from lakelock.occ.records import lock as recorded_lock
+from lakelock.occ.records.lock import recorded_provider
 from lakelock.providers import LockProvider
 from lakelock.storage import Storage
 from lakelock.storage.memory import MemoryStorage

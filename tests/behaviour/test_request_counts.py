@@ -10,10 +10,10 @@ from lakelock.identity import WriterIdentity
 from lakelock.markers import direct
 from lakelock.markers.claims import Claim
 from lakelock.markers.names import MarkerKind
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.early.waiting import wait_for
-from lakelock.occ.log.decisions import Decision, DecisionKind, DecisionLog
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.records.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings

@@ -10,7 +10,7 @@ import pytest
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, StorageError
-from lakelock.occ.upkeep.restore import moment_of
+from lakelock.occ.services.restore import moment_of
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.rewriting.kernels import ArrowKernels

@@ -13,8 +13,8 @@ from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, TableError
 from lakelock.occ.create import create_table
+from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
-from lakelock.table.index.buckets import BucketIndex, bucket_of
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from tests.interop.shared import Layout, Shared

@@ -23,10 +23,10 @@ from lakelock.json_object import JsonObject
 from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.names import parse_batch, parse_marker
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.locking.recorded_lock import recorded_provider
-from lakelock.occ.log.decisions import Decision, DecisionKind, DecisionLog
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.records.decisions import Decision, DecisionKind, DecisionLog
+from lakelock.occ.records.lock import recorded_provider
 from lakelock.providers.dynamodb.item import LockItem
 from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.hive_metastore.place import Place

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.table.index.held_keys import HeldKeys
+from lakelock.table.keys.held_keys import HeldKeys
 
 KEYS = st.sampled_from([f"k{number}" for number in range(12)] + ["", "ü", "k1 "])
 

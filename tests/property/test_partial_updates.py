@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lakelock.settings import WriteSettings
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
+from lakelock.table.fitting import conform
+from lakelock.table.keys.keyed import Keyed
 from lakelock.table.rewriting.merge import rewrite
-from lakelock.table.rows.fitting import conform
-from lakelock.table.rows.keyed import Keyed
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts
 
 OLD, NEW = "20260101000000000", "20260102000000000"

@@ -17,9 +17,9 @@ from lakelock.errors import SchemaError
 from lakelock.settings import WriteSettings
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
+from lakelock.table.fitting import conform
+from lakelock.table.keys.keyed import Keyed
 from lakelock.table.rewriting.merge import keys_among, rewrite
-from lakelock.table.rows.fitting import conform
-from lakelock.table.rows.keyed import Keyed
 from lakelock.table.schema import META_COLUMNS, TableSchema
 
 AT = "20261121092737397"

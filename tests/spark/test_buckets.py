@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError, TableError, TransactionStateError
 from lakelock.spark_plugin import LakeTable
+from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
-from lakelock.table.index.buckets import BucketIndex, bucket_of
 
 COLUMNS = "id long, day date, p string, v long"
 

@@ -13,7 +13,7 @@ from lakelock.demo.flights import SMALLEST
 from lakelock.demo.lock_service import NAMES
 from lakelock.demo.run import LIMIT_S
 from lakelock.demo.verdict import READERS
-from lakelock.occ.locking.recorded_lock import recorded_provider
+from lakelock.occ.records.lock import recorded_provider
 from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import ServerMissing
 from tests.behaviour.tables import leftovers

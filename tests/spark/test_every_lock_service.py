@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakelock.occ.locking.recorded_lock import recorded_provider
+from lakelock.occ.records.lock import recorded_provider
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import SERVICES

@@ -15,7 +15,7 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.storage.local import LocalStorage
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.rows.keyed import Keyed
+from lakelock.table.keys.keyed import Keyed
 from lakelock.table.snapshot import DataFile
 from tests.behaviour.tables import leftovers
 from tests.faults.worker import open_engine, rows

@@ -18,7 +18,7 @@ from lakelock.settings import WriteSettings
 from lakelock.table.base_files.key_range import KeyRange, java_order
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written, repeating_columns, sequence_numbers
-from lakelock.table.rows.record_keys import record_keys
+from lakelock.table.keys.record_keys import record_keys
 from lakelock.table.schema import META_COLUMNS, TableSchema
 
 INSTANT = "20260307135800817"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakelock.occ.log.decisions import REMEMBERED
+from lakelock.occ.records.decisions import REMEMBERED
 from tests.behaviour.tables import insert, memory_table, writer
 
 

@@ -12,7 +12,7 @@ from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.index import search as index
 from lakelock.table.index.search import held, tag
-from lakelock.table.rows.record_keys import record_keys
+from lakelock.table.keys.record_keys import record_keys
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.testing.runtime import ManualRuntime

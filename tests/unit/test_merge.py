@@ -13,9 +13,9 @@ from lakelock.errors import DuplicateKeyError
 from lakelock.settings import WriteSettings
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
+from lakelock.table.keys.keyed import Keyed, dedupe
 from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.merge import Counts, rewrite
-from lakelock.table.rows.keyed import Keyed, dedupe
 from lakelock.table.schema import TableSchema
 from tests.golden_tables import golden_table
 

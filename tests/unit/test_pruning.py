@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.table.file_index.statistics import ColumnRange, FileStatistics, Value
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.pruning.predicates import And, Anything, BeginsWith, Comparison, Constant, IsNull, Not, Or, Predicate
 from lakelock.table.snapshot import DataFile
+from lakelock.table.statistics import ColumnRange, FileStatistics, Value
 
 Row = Mapping[str, Value | None]
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"

@@ -9,6 +9,7 @@ import pytest
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import parse_java_properties
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table.buckets import BucketIndex
 from lakelock.table.eligibility import (
     check_readable,
     check_writable,
@@ -16,7 +17,6 @@ from lakelock.table.eligibility import (
     why_not_readable,
     why_not_writable,
 )
-from lakelock.table.index.buckets import BucketIndex
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
 from lakelock.table.properties import TableProperties, read_properties, table_checksum
 from lakelock.table.snapshot import DataFile, Snapshot

@@ -10,10 +10,10 @@ from lakelock.errors import CommitOutcomeUnknown, InputError, ProviderUnavailabl
 from lakelock.markers.claims import Claim
 from lakelock.occ import retrying
 from lakelock.occ.baseline import requested_key
-from lakelock.occ.conflicts.footprint import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import Outcome
 from lakelock.occ.locking.targets import resources_of
+from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.reaper import STALE_PROBE_S, reap
 from lakelock.occ.transaction import TransactionState
 from lakelock.storage.location import StorageLocation

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from lakelock.errors import CommitOutcomeUnknown, LockTimeout, StorageUnavailable
-from lakelock.occ.log.decisions import Decision, DecisionKind
+from lakelock.occ.records.decisions import Decision, DecisionKind
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, roll_back
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings

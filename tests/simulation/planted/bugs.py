@@ -78,7 +78,7 @@ _OTHERS = (
     Planted(
         "a head that is younger than the timeline",
         "a decided commit that began after the timeline was listed counts as void, and the next number is taken before it",
-        "occ.log.publish:finish_head",
+        "occ.publish:finish_head",
         "shown_fate(timeline, decision.instant) is InstantFate.COMMITTED",
         "shown_fate(timeline, decision.instant) is not InstantFate.PENDING",
         among=family("overtaken"),

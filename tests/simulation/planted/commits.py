@@ -77,7 +77,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "a decision that overwrites",
         "decision numbers are written without a condition",
-        "occ.log.decisions:DecisionLog.decide",
+        "occ.records.decisions:DecisionLog.decide",
         "outcome = create(self._storage, layout.decision(decision.number), decision.to_bytes())",
         "outcome = (self._storage.put(layout.decision(decision.number), decision.to_bytes()), Created.OURS)[1]",
         seed=1,
@@ -115,7 +115,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "boundary before the listing",
         "the log's boundary is read before the listing",
-        "occ.log.decisions:DecisionLog.look",
+        "occ.records.decisions:DecisionLog.look",
         "    listed = self._numbers(after) if listed is None else listed\n"
         "    records = self._records(listed, newest)\n"
         "    boundary, lock = self._read_boundary()\n",
@@ -127,7 +127,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "records after the boundary",
         "a decision is read after the log's boundary, when it may have been collected and its number used by a late request",
-        "occ.log.decisions:DecisionLog.look",
+        "occ.records.decisions:DecisionLog.look",
         "    records = self._records(listed, newest)\n    boundary, lock = self._read_boundary()\n",
         "    boundary, lock = self._read_boundary()\n    records = self._records(listed, newest)\n",
         seed=15,

@@ -36,7 +36,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "stray rows made permanent",
         "an optimize joins whatever files a listing shows, also those that no commit names",
-        "occ.upkeep.optimize:_named",
+        "occ.services.optimize:_named",
         "if file.key in named or commits[file.instant] is None]",
         "if True]",
         among=OPTIMIZED & STRAGGLERS & WITHOUT_INDEX,
@@ -45,7 +45,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a restore that has read nothing",
         "what others add while a restore is at work stays",
-        "occ.upkeep.restore:_restored",
+        "occ.services.restore:_restored",
         "tx.reads(WholeTable())",
         "pass",
         among=RESTORED,

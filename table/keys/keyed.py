@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.errors import DuplicateKeyError
+from lakelock.table.keys.record_keys import names_fields, record_keys
 from lakelock.table.properties import TableProperties
-from lakelock.table.rows.record_keys import names_fields, record_keys
 
 _SHOWN = 5
 

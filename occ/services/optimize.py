@@ -18,8 +18,8 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import CLUSTER
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.foreign.planned_services import planned_groups
-from lakelock.occ.log.decisions import Resolution, decided_for, resolve
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.occ.recovery.ending import rolled_back
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import OptimizeSettings

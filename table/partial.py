@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns
-from lakelock.table.rows.fitting import conformed
+from lakelock.table.fitting import conformed
 
 
 @dataclass(frozen=True)

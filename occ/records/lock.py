@@ -6,7 +6,7 @@ import json
 
 from lakelock.errors import ProviderMismatch, StorageError
 from lakelock.json_object import JsonObject
-from lakelock.occ.log.decisions import DecisionLog
+from lakelock.occ.records.decisions import DecisionLog
 from lakelock.providers import LockProvider
 from lakelock.storage import Storage, probe
 from lakelock.table import layout

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import Enum
 
 from lakelock.events import EventKind
-from lakelock.occ.log.decisions import Decision, LogView, Resolution, resolve
-from lakelock.occ.log.fate import InstantFate, is_rolled_back, shown_fate
+from lakelock.occ.fate import InstantFate, is_rolled_back, shown_fate
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records.decisions import Decision, LogView, Resolution, resolve
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.instants import Instant, State

@@ -14,15 +14,15 @@ from functools import partial
 
 from lakelock.errors import InputError, StorageError
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts import footprint as keys
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.savepoints import saved_at
+from lakelock.table.buckets import bucket_of, bucket_of_group
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.index.buckets import bucket_of, bucket_of_group
 from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties

@@ -1,0 +1,48 @@
+"""The keys under which a commit records what Hudi has no field for.
+
+They are in `extraMetadata` and start with `lakelock.`; a foreign commit, which lacks them, is judged conservatively.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakelock.json_object import JsonObject
+
+SCHEMA = "schema"
+WRITE_ID = "lakelock.write_id"
+DECISION = "lakelock.decision"
+WRITER = "lakelock.writer"
+OPERATION = "lakelock.operation"
+APPLICATION = "lakelock.application"
+READS = "lakelock.reads"
+COMMIT_INFO = "lakelock.commit_info"
+SAW = "lakelock.saw"
+NEWEST_FOREIGN = "lakelock.beside"
+TAG = "lakelock.tag"
+RESTORED = "lakelock.restored"
+"""The instant time as of which a restore made the table what it was."""
+
+
+@dataclass(frozen=True)
+class AppTransaction:
+    """An application's own numbering of its writes: each `(app_id, version)` is applied at most once, in growing order."""
+
+    app_id: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.app_id}: {self.version}"
+
+    def to_json(self) -> str:
+        return json.dumps({"id": self.app_id, "version": self.version})
+
+    @classmethod
+    def from_extra(cls, extra: Mapping[str, str]) -> AppTransaction | None:
+        try:
+            values = JsonObject.parse(extra[APPLICATION])
+            return cls(values.text("id"), values.integer("version"))
+        except (KeyError, ValueError):
+            return None
