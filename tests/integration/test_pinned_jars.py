@@ -37,7 +37,7 @@ def test_jars_are_fetched_once_and_kept(tmp_path: Path, content: bytes, monkeypa
 
 def test_a_jar_with_other_content_is_refused(tmp_path: Path, content: bytes) -> None:
     jars = Jars("things", f"\norg.example:thing:1.0 {hashlib.sha256(b'another').hexdigest()}\n")
-    with pytest.raises(ServerMissing, match=r"^needs the jars of things .*: what arrived is not what is pinned"):
+    with pytest.raises(ServerMissing, match=r"^needs the jars of things .*: the downloaded content is not the pinned one"):
         jars.fetch(tmp_path)
     assert not (tmp_path / "things").exists()
 
