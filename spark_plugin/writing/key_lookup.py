@@ -77,11 +77,12 @@ def _by_files(attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: Looke
     """Send the keys to the files."""
     distinct = {partition: found.unique() for partition, found in keys.items()}
     found: list[FileKeys] = []
-    if plan.files:
-        look = LookPlan(plan.context, distinct, plan.files, tagging.shares(plan.files, 2 * attempt.tasks))
+    possible = tagging.possible_files(plan.files, distinct, attempt.tx.snapshot().stats_of)
+    if possible:
+        look = LookPlan(plan.context, distinct, plan.files, tagging.shares(plan.files, possible, 2 * attempt.tasks))
         stage = reporting(REPORT_SCHEMA, partial(look_stage, look))
         numbers = attempt.spark.range(0, len(look.shares), 1, len(look.shares))
-        with attempt.jobs(f"looking up keys in {len(plan.files)} files"):
+        with attempt.jobs(f"looking up keys in {len(possible)} files"):
             found = [each for part in attempt.collected(numbers.mapInArrow(stage, REPORTS_ONLY)) for each in _file_keys(part)]
     holdings: dict[str, list[FileKeys]] = {partition: [] for partition in keys}
     for each in found:

@@ -1,8 +1,8 @@
 """Which file holds the key of each incoming row: the stages of an upsert before it writes, on the executors.
 
 1. `pack_stage` packs the rows, and counts them by partition.
-2. `look_stage`: each task gets the keys and some files of their partitions. Each footer is read once, however many the rows,
-   and the files of one hot partition are spread over many tasks.
+2. `look_stage`: each task gets the keys and some files of their partitions, of those whose recorded key range may have one.
+   Each footer is read once, however many the rows, and the files of one hot partition are spread over many tasks.
 3. `tag_stage` gives each row the number of the file that holds its key.
 
 More keys than `FEW_KEYS` do not go through the driver: the third stage then looks into the files itself, and the rows of a
@@ -12,7 +12,7 @@ partition are gathered in few tasks before that.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.parcels import Parcels
 from lakelock.spark_plugin.writing.reports import this_task
 from lakelock.spark_plugin.writing.routing import SLOTS, family_of, slot_of
+from lakelock.table.base_files.key_range import KeyRange, SortedKeys
 from lakelock.table.fitting import conform
 from lakelock.table.index.search import tag
 from lakelock.table.keys.held_keys import HeldKeys
@@ -32,6 +33,7 @@ from lakelock.table.keys.keyed import Keyed
 from lakelock.table.partitions import partition_paths
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+from lakelock.table.statistics import FileStatistics
 
 CHUNK_ROWS = 262_144
 """How many rows a task packs, and how many keys it looks up, at once."""
@@ -217,10 +219,24 @@ def counted(partition: str, *routes: npt.NDArray[np.int32]) -> Counter[tuple[str
     return Counter({(partition, int(route)): int(rows) for route, rows in zip(values, counts, strict=True)})
 
 
-def shares(files: Sequence[DataFile], tasks: int) -> tuple[tuple[int, ...], ...]:
+def possible_files(
+    files: Sequence[DataFile], keys: KeysByPartition, statistics: Callable[[DataFile], FileStatistics]
+) -> list[int]:
+    """The numbers of the files that may hold one of the keys of their partition, by the key ranges recorded with them."""
+    asked = {partition: SortedKeys(found) for partition, found in keys.items()}
+    found = []
+    for number, file in enumerate(files):
+        known = statistics(file)
+        stated = KeyRange(known.key_min, known.key_max) if known.key_min and known.key_max else None
+        if stated is None or asked[file.partition].meets(stated):
+            found.append(number)
+    return found
+
+
+def shares(files: Sequence[DataFile], numbers: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:
     """The numbers of the files for each task that looks into some, as much to read for each; one task if that is little."""
-    size_bytes = sum(file.size_bytes for file in files)
-    wanted = max(-(-len(files) // MOST_FILES), min(tasks, 1 + size_bytes // SHARE_BYTES))
-    count = max(1, min(len(files), wanted))
-    by_size = sorted(range(len(files)), key=lambda number: (-files[number].size_bytes, number))
+    size_bytes = sum(files[number].size_bytes for number in numbers)
+    wanted = max(-(-len(numbers) // MOST_FILES), min(tasks, 1 + size_bytes // SHARE_BYTES))
+    count = max(1, min(len(numbers), wanted))
+    by_size = sorted(numbers, key=lambda number: (-files[number].size_bytes, number))
     return tuple(tuple(by_size[start::count]) for start in range(count))

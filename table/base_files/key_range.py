@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -39,11 +40,30 @@ class KeyRange:
 
     def may_hold(self, keys: pa.Array | pa.ChunkedArray) -> Any:
         """For each key, as a numpy array of booleans, whether it can be in the file."""
-        odd = any(ord(character) >= _FIRST_ODD_CHARACTER for character in self.least + self.greatest)
-        if odd or any(_has_odd_bytes(chunk) for chunk in _chunks(keys)):
+        if self._is_odd or any(_has_odd_bytes(chunk) for chunk in _chunks(keys)):
             return np.ones(len(keys), np.bool_)
         inside = pc.and_(pc.greater_equal(keys, self.least), pc.less_equal(keys, self.greatest))
         return inside.to_numpy(zero_copy_only=False) if isinstance(inside, pa.Array) else inside.to_numpy()
+
+    @property
+    def _is_odd(self) -> bool:
+        """Whether the two orders may disagree about an end of the range."""
+        return any(ord(character) >= _FIRST_ODD_CHARACTER for character in self.least + self.greatest)
+
+
+class SortedKeys:
+    """Keys that many ranges are compared with."""
+
+    def __init__(self, keys: pa.Array) -> None:
+        self._odd = _has_odd_bytes(keys)
+        self._sorted: list[str] = [] if self._odd else sorted(keys.to_pylist())
+
+    def meets(self, stated: KeyRange) -> bool:
+        """Whether a file with this range may hold one of the keys; the same answer as `KeyRange.may_hold` for any of them."""
+        if self._odd or stated._is_odd:
+            return True
+        first = bisect_left(self._sorted, stated.least)
+        return first < len(self._sorted) and self._sorted[first] <= stated.greatest
 
 
 def java_order(text: str) -> bytes:

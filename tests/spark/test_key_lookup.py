@@ -75,6 +75,7 @@ def test_an_upsert_opens_each_file_once_whatever_the_number_of_its_tasks(
     spark: SparkSession, path: str, opened: Callable[[], Counter[str]], monkeypatch: pytest.MonkeyPatch, partitioned: bool
 ) -> None:
     monkeypatch.setattr(tagging, "MOST_FILES", 64)
+    monkeypatch.setattr(tagging, "possible_files", lambda files, *_: list(range(len(files))))
     table = many_files(spark, path, **({"partition_by": "p"} if partitioned else {}))
     incoming = rows(spark, (50, "hot", -50), (55, "hot", -55), (2990, "hot", -2990)).repartition(4)
     result = table.upsert(incoming)
@@ -82,6 +83,19 @@ def test_an_upsert_opens_each_file_once_whatever_the_number_of_its_tasks(
     counts = opened()
     assert set(counts.values()) == {1}
     assert len(counts) == (FILES if partitioned else FILES + 1)
+    assert table.read().where("v < 0").count() == 3
+
+
+def test_an_upsert_opens_only_files_whose_recorded_key_range_may_have_one_of_its_keys(
+    spark: SparkSession, path: str, opened: Callable[[], Counter[str]]
+) -> None:
+    table = many_files(spark, path)
+    for times in (1, 2):  # the second time one file was rewritten
+        result = table.upsert(rows(spark, (50, "hot", -50), (55 * times, "hot", -55)).repartition(2))
+        assert (result.rows_updated, result.rows_inserted) == (times, 2 - times)
+        assert len(opened()) <= 2
+    assert table.upsert(rows(spark, (123_456, "hot", 1))).rows_inserted == 1
+    assert opened() == {}
     assert table.read().where("v < 0").count() == 3
 
 
