@@ -97,7 +97,10 @@ def write_buckets(
     """
     index = attempt.properties.bucket_index
     assert index is not None
-    files = () if anew else attempt.tx.snapshot().files
+    chosen = () if without is None else without.files
+    rest = () if anew else attempt.tx.snapshot().files
+    # The numbers in a selection are those of its own files, so these come first.
+    files = tuple(dict.fromkeys((*chosen, *rest)))
     plan = BucketPlan(attempt.context(schema), columns, files, index, how)
     placed = frame.mapInArrow(reporting(PARCELS, partial(place_stage, plan)), spark_schema(PARCELS))
     attempt.keep(placed)

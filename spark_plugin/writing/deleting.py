@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,20 +28,20 @@ def delete_where(attempt: Attempt, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition. Nobody may add such a row meanwhile."""
     pruning = attempt.pruning(condition)
     attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
-    files = pruning.files_of(attempt.tx.snapshot())
-    selection = select_rows(attempt, files, condition)
-    attempt.tx.claim(files[number].group for number in sorted(selection.counts))
-    return Written(remove_rows(attempt, files, selection))
+    selection = select_rows(attempt, pruning.files_of(attempt.tx.snapshot()), condition)
+    attempt.tx.claim(selection.groups)
+    return Written(remove_rows(attempt, selection))
 
 
-def remove_rows(attempt: Attempt, files: Sequence[DataFile], selection: Selection) -> tuple[WriteStat, ...]:
+def remove_rows(attempt: Attempt, selection: Selection) -> tuple[WriteStat, ...]:
     """Rewrite the file groups that have selected rows, without those rows. The groups must be claimed."""
     if not selection.counts:
         return ()
+    files = selection.files
     counts = {(files[number].partition, number): count for number, count in selection.counts.items()}
     targets = [FileTarget(file.partition, file.size_bytes, 0) for file in files]
     routes = plan_routes(counts, targets, tasks=2 * attempt.tasks, target_rows=1, task_rows=10_000_000)
-    plan = RemovePlan(attempt.context(), tuple(files))
+    plan = RemovePlan(attempt.context(), files)
     stage = reporting(REPORT_SCHEMA, partial(remove_stage, plan))
     packed = selection.positions().repartition(routes.packs, pack_of(routes, ROUTE))
     return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"rewriting {len(counts)} file groups")

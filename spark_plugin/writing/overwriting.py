@@ -38,16 +38,15 @@ def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Wr
     """Delete the rows that satisfy the condition and insert `df`, whose rows must all satisfy it too."""
     pruning = attempt.pruning(condition)
     attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
-    files = pruning.files_of(attempt.tx.snapshot())
-    selection = select_rows(attempt, files, condition)
-    attempt.tx.claim(files[number].group for number in sorted(selection.counts))
+    selection = select_rows(attempt, pruning.files_of(attempt.tx.snapshot()), condition)
+    attempt.tx.claim(selection.groups)
     frame, schema = prepared(attempt, df)
     frame = frame.withColumn(FITS, F.coalesce(condition.on(frame), F.lit(False)))
     if attempt.properties.bucket_index is not None:
         # A file group may both lose rows and get some: it is rewritten once.
         return Written(write_buckets(attempt, frame, schema, schema, "add", without=selection), schema)
     added = write_rows(attempt, frame, attempt.context(schema), "writing rows")
-    removed = remove_rows(replace(attempt, earlier=Written((), schema)), files, selection)
+    removed = remove_rows(replace(attempt, earlier=Written((), schema)), selection)
     return Written((*added, *removed), schema)
 
 

@@ -20,6 +20,7 @@ from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.parcels import ROUTE
 from lakelock.spark_plugin.writing.reports import REPORT, reporting
 from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunks
+from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 
 POSITIONS = "_lakelock_positions"
@@ -29,10 +30,16 @@ SELECTED = pa.schema([(ROUTE, pa.int32()), (POSITIONS, pa.binary()), (REPORT, pa
 
 @dataclass(frozen=True)
 class Selection:
-    """Which files have selected rows and how many (by file number), and the positions as a persisted frame."""
+    """The chosen rows of `files`: how many by the number of the file among these, and their positions as a persisted frame."""
 
+    files: tuple[DataFile, ...]
     counts: Mapping[int, int]
     frame: DataFrame
+
+    @property
+    def groups(self) -> tuple[FileGroupId, ...]:
+        """The file groups that have chosen rows."""
+        return tuple(self.files[number].group for number in sorted(self.counts))
 
     def positions(self) -> DataFrame:
         """Rows of a file number and some positions in that file, as 64-bit numbers."""
@@ -54,7 +61,7 @@ def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: Conditio
     attempt.keep(frame)
     with attempt.jobs("finding the rows"):
         reports = [report for report in attempt.collected(frame) if isinstance(report, Counter)]
-    return Selection(sum(reports, Counter()), frame)
+    return Selection(tuple(files), sum(reports, Counter()), frame)
 
 
 def select_stage(numbers: Mapping[str, int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Counter[int]]:

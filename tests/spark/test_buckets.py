@@ -54,6 +54,8 @@ def test_every_write_places_rows_by_their_keys(spark: SparkSession, path: str) -
     assert content(table) == {("a", 1): 34, ("a", 2): 2, ("b", 0): 10}
     table.overwrite(rows(spark, 7, 2), where="v = 2")
     assert content(table) == {("a", 1): 34, ("a", 2): 7, ("b", 0): 10}
+    table.overwrite(rows(spark, 10, 3, "b"), where="p = 'b' and v <= 3")
+    assert content(table) == {("a", 1): 34, ("a", 2): 7, ("b", 3): 10}
     with pytest.raises(SchemaError, match="does not satisfy"):
         table.overwrite(rows(spark, 7, 3), where="v = 2")
     table.overwrite_partitions(rows(spark, 6, 4, "b"))
