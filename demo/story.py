@@ -148,6 +148,10 @@ def _failed(line: Line, cast: Cast) -> Caption:
     return f"FAILED: {line.facts.get('problem')}", "bad", True
 
 
+def _upkept(line: Line, cast: Cast) -> Caption:
+    return f"upkeep: delete {_count(line, 'files', 'old file')}", "plain", True
+
+
 def _reading(line: Line, cast: Cast) -> Caption:
     return f"read with {line.facts.get('reader')}", "plain", True
 
@@ -170,6 +174,7 @@ _TELLERS = {
     "replayed": _replayed,
     "killed": _killed,
     "failed": _failed,
+    "upkept": _upkept,
     "reading": _reading,
 }
 

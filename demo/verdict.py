@@ -111,6 +111,8 @@ def promises_of_the_feed(lines: Sequence[Line], cast: Cast) -> list[Promise]:
     recount_instants = {i for i, w in cast.instants.items() if w == RECOUNT}
     finished = next((i for i in lines if i.kind == "finished-for-another" and i.instant in late_instants), None)
     removed = next((i for i in lines if i.kind == "rolled-back" and i.instant in recount_instants), None)
+    upkept = next((i for i in lines if i.kind == "upkept"), None)
+    old_files = upkept.facts.get("files") if upkept is not None and not upkept.facts.get("problems") else 0
     return [
         Promise(
             hit is not None,
@@ -129,6 +131,10 @@ def promises_of_the_feed(lines: Sequence[Line], cast: Cast) -> list[Promise]:
             f"{removed.facts.get('files')} files of {RECOUNT} were removed by {removed.writer}"
             if removed
             else f"nobody removed the files of {RECOUNT}",
+        ),
+        Promise(
+            bool(old_files),
+            f"upkeep deleted {old_files} old files before anybody read" if old_files else "upkeep deleted no old file",
         ),
     ]
 

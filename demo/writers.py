@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from lakelock.demo.desk import Desk
@@ -28,7 +29,7 @@ COLLISION_S = 120.0
 
 
 def loader(desk: Desk) -> None:
-    """Create the table, load the first half of each month, and read the result when all is over."""
+    """Create the table, load the first half of each month, and when all is over run upkeep and read the result."""
     rows = desk.rows()
     LakeTable.create(
         desk.spark,
@@ -42,7 +43,15 @@ def loader(desk: Desk) -> None:
     desk.write()
     desk.signals.give("loaded")
     desk.wait_for("all-written", "the others to finish")
+    keep_up(desk)
     read_twice(desk)
+
+
+def keep_up(desk: Desk) -> None:
+    """Delete every old version of a file: readers must see the same rows without them."""
+    newest_only = {"clean.policy": "KEEP_LATEST_FILE_VERSIONS", "clean.keep_versions": "1", "clean.readers_s": "0"}
+    done = replace(desk, options={**desk.options, **newest_only}).table().upkeep()
+    desk.feed.say("upkept", files=done.cleaned.files, problems=list(done.problems))
 
 
 def read_twice(desk: Desk) -> None:

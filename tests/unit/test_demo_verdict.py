@@ -18,6 +18,7 @@ TOLD = [
     Line(4, RECOUNT, "killed"),
     Line(5, STREAM, "finished-for-another", "1"),
     Line(6, ERASURE, "rolled-back", "2", facts={"files": 2}),
+    Line(7, LOADER, "upkept", facts={"files": 9, "problems": []}),
 ]
 
 

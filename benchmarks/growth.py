@@ -1,0 +1,135 @@
+"""What a one-row insert costs as a table's history grows: checkpoints and upkeep on, one process, no Spark.
+
+`python -m benchmarks.growth [--commits 10000] [--partitions 12] [--delay-ms 20] [--json]`. At 10 commits, at each power of ten
+and at the end, the median of 21 commits is taken twice: on this disk, and with each storage request `--delay-ms` longer, as on
+an object store. Commits that run upkeep or write a checkpoint are among them; what these cost is in the mean of the last
+hundred. Retention is short, so that upkeep has something to do. With `pip install deltalake`, delta-rs makes the same commits
+beside it. Target: at the end a commit takes at most 1.3 times as long as at ten.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from statistics import mean, median
+from typing import TypeVar
+
+import pyarrow as pa
+
+from benchmarks.measuring import arguments, scratch, show, timed, verdict
+from lakelock.clock import SystemRuntime
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.create import create_table
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage.location import StorageLocation
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from tests.faulty_storage import Wrapped
+
+T = TypeVar("T")
+
+TARGET = 1.3
+AROUND = 21
+LAST = 100
+SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int32()), ("value", pa.string())])
+
+
+class Distant(Wrapped):
+    """Storage each of whose requests takes `delay_s` longer."""
+
+    delay_s = 0.0
+
+    def carry(self, op: str, key: str, request: Callable[[], T], *, weight: int = 1) -> T:
+        time.sleep(self.delay_s * weight)
+        return request()
+
+
+def short_retention() -> Settings:
+    """Upkeep that may clean and archive what is no longer needed at once."""
+    defaults = Settings()
+    return replace(
+        defaults,
+        clean=replace(defaults.clean, policy="KEEP_LATEST_COMMITS", readers_s=0.0),
+        archive=replace(defaults.archive, min_age_s=0.0),
+    )
+
+
+def row(number: int, partitions: int) -> pa.Table:
+    return pa.table({"id": [number], "part": pa.array([number % partitions], pa.int32()), "value": ["x"]}, schema=SCHEMA)
+
+
+@contextmanager
+def opened(location: StorageLocation, storage: Storage) -> Iterator[ArrowEngine]:
+    with Coordinator.open(location, short_retention(), application="growth", storage=storage) as coordinator:
+        yield ArrowEngine(coordinator)
+
+
+def lakelock(folder: str, marks: list[int], partitions: int, delay_s: float) -> dict[str, object]:
+    location = StorageLocation.of(folder)
+    schema = TableSchema.from_arrow(SCHEMA).to_avro_json("growth")
+    create_table(location.open(), TableProperties.new("growth", ["id"], ["part"], create_schema=schema), SystemRuntime())
+    storage, numbers = Distant(location.open()), count(1)
+    found: dict[str, object] = {}
+    times: list[float] = []
+    with opened(location, storage) as engine:
+
+        def insert() -> float:
+            number = next(numbers)
+            times.append(timed(lambda: engine.insert(row(number, partitions))))
+            return times[-1]
+
+        for mark in marks:
+            while len(times) < mark - AROUND // 2:
+                insert()
+            last = times[-LAST:]
+            for name, pause_s in (("", 0.0), ("_distant", delay_s)):
+                storage.delay_s = pause_s
+                found[f"commit_ms_at_{mark}{name}"] = 1000 * median(insert() for _ in range(AROUND))
+            storage.delay_s = 0.0
+    found[f"mean_ms_of_the_last_{LAST}_with_upkeep"] = 1000 * mean(last)
+    for name in ("", "_distant"):
+        first, end = (found[f"commit_ms_at_{mark}{name}"] for mark in (marks[0], marks[-1]))
+        assert isinstance(first, float) and isinstance(end, float)
+        ratio = end / first
+        found[f"ratio{name}"] = ratio
+        found[f"target{name}"] = f"at most {TARGET}: {verdict(ratio, TARGET)}"
+    return found
+
+
+def delta(folder: str, marks: list[int], partitions: int) -> dict[str, object]:
+    """The same commits by delta-rs: with the table kept open, and opened for each commit as a new job does."""
+    try:
+        from deltalake import DeltaTable, write_deltalake  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return {"delta": "not installed"}
+    write_deltalake(folder, row(0, partitions), partition_by=["part"])
+    kept, numbers, found = DeltaTable(folder), count(1), {}
+
+    def append(target: object) -> None:
+        write_deltalake(target, row(next(numbers), partitions), mode="append")
+
+    for mark in marks:
+        while kept.version() < mark - AROUND // 2:
+            append(kept)
+        for name, target in (("", kept), ("_reopened", folder)):
+            found[f"delta_commit_ms_at_{mark}{name}"] = 1000 * median(timed(partial(append, target)) for _ in range(AROUND))
+            kept.update_incremental()
+    return dict(found)
+
+
+def main() -> None:
+    given = arguments(__doc__, commits=10_000, partitions=12, delay_ms=20)
+    marks = [10**power for power in range(1, 10) if 10**power < given.commits] + [given.commits]
+    with scratch() as folder:
+        found = lakelock(f"{folder}/table", marks, given.partitions, given.delay_ms / 1000)
+        show(found | delta(f"{folder}/delta", marks, given.partitions), given.json)
+
+
+if __name__ == "__main__":
+    main()
