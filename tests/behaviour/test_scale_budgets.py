@@ -1,4 +1,4 @@
-"""What an operation asks of storage at 10 commits and 10 files, and at 10,000 commits and 100,000 files, once upkeep has run."""
+"""What an operation asks of storage at 10 commits and 10 files, and at 10,000 commits and 100,000 files, after upkeep."""
 
 from __future__ import annotations
 
