@@ -55,9 +55,15 @@ class Desk:
     def rows(self, *paths: str) -> DataFrame:
         return self.spark.read.parquet(*(str(self.work / path) for path in paths or self.operation.inputs))
 
-    def table(self, *listeners: Callable[[Event], None]) -> LakeTable:
-        heard_by = (self.feed.event, *listeners)
-        return LakeTable.for_path(self.spark, self.table_path, options=self.options, application=self.name, listeners=heard_by)
+    def table(self, *listeners: Callable[[Event], None], options: Mapping[str, str] | None = None) -> LakeTable:
+        """The table, opened with the options of the run and these."""
+        return LakeTable.for_path(
+            self.spark,
+            self.table_path,
+            options={**self.options, **(options or {})},
+            application=self.name,
+            listeners=(self.feed.event, *listeners),
+        )
 
     def wait_for(self, signal: str, what: str = "") -> None:
         self.feed.say("waits", what=what or signal)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from lakelock.demo.desk import Desk
@@ -50,7 +49,7 @@ def loader(desk: Desk) -> None:
 def keep_up(desk: Desk) -> None:
     """Delete every old version of a file: readers must see the same rows without them."""
     newest_only = {"clean.policy": "KEEP_LATEST_FILE_VERSIONS", "clean.keep_versions": "1", "clean.readers_s": "0"}
-    done = replace(desk, options={**desk.options, **newest_only}).table().upkeep()
+    done = desk.table(options=newest_only).upkeep()
     desk.feed.say("upkept", files=done.cleaned.files, problems=list(done.problems))
 
 
