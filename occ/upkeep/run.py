@@ -106,24 +106,19 @@ def _would_collect(table: OpenTable) -> int:
 
 
 def after_commit(table: OpenTable, decision: int) -> None:
-    """The table's chores for the writer of a published decision whose turn it is: a checkpoint, then upkeep."""
-    table.checkpoint_when_due(decision)
-    upkeep_when_due(table, decision)
+    """The table's chores for the writer of a published decision whose turn it is: a checkpoint, then upkeep.
 
-
-def upkeep_when_due(table: OpenTable, decision: int) -> Upkept | None:
-    """After a commit: run upkeep if this is the commit whose turn it is. Never raises: the commit stands.
-
-    Decisions are numbered, so of all writers of a table exactly one has each turn, and the others pay nothing.
+    Never raises: the commit stands. Decisions are numbered, so of all writers of a table exactly one has each turn, and the
+    others pay nothing.
     """
+    table.checkpoint_when_due(decision)
     settings = table.settings.upkeep
     if not settings.auto or decision == 0 or decision % settings.every_commits:
-        return None
+        return
     try:
         done = upkeep(table)
     except LakelockError as error:
         table.emit(EventKind.ALERT, operation="UPKEEP", problem=f"upkeep after a commit failed: {error.message}")
-        return None
+        return
     for problem in done.problems:
         table.emit(EventKind.ALERT, operation="UPKEEP", problem=f"upkeep after a commit: {problem}")
-    return done

@@ -223,11 +223,13 @@ def possible_files(
     files: Sequence[DataFile], keys: KeysByPartition, statistics: Callable[[DataFile], FileStatistics]
 ) -> list[int]:
     """The numbers of the files that may hold one of the keys of their partition, by the key ranges recorded with them."""
-    asked = {partition: SortedKeys(found) for partition, found in keys.items()}
+    asked: dict[str, SortedKeys] = {}
     found = []
     for number, file in enumerate(files):
         known = statistics(file)
         stated = KeyRange(known.key_min, known.key_max) if known.key_min and known.key_max else None
+        if stated is not None and file.partition not in asked:
+            asked[file.partition] = SortedKeys(keys[file.partition])
         if stated is None or asked[file.partition].meets(stated):
             found.append(number)
     return found

@@ -20,11 +20,14 @@ from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettin
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.commit_metadata import WriteStat
+from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.instants import Action, Instant, State, format_instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
+LIGHT_FROM_MS = 1_700_000_000_000
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("month", pa.string())])
 QUICK = Settings(
     heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
@@ -140,3 +143,27 @@ def memory_table() -> MemoryStorage:
     storage = MemoryStorage()
     new_table(storage)
     return storage
+
+
+def new_file(tx: Transaction, storage: Storage, file_id: str) -> WriteStat:
+    """A new file and its marker, as a task of an insert writes them: it lists nothing."""
+    file = DataFile("month=1", file_id, "0-1-0", tx.instant, 4)
+    tx.write_context()
+    direct.place(storage, tx.instant, file, MarkerKind.CREATE)
+    with storage.open_output(file.key) as output:
+        output.write(b"rows")
+    return WriteStat(file_id, file.key, num_writes=1, num_inserts=1, partition_path="month=1", file_size_bytes=4)
+
+
+def light_commits(storage: Storage, first: int, last: int, *, files: int = 1, partitions: int = 5) -> None:
+    """Commits of another engine that name files which nobody opens, one a second, each into one of the partitions."""
+    for number in range(first, last):
+        instant, done = (format_instant(LIGHT_FROM_MS + 1_000 * number + ms) for ms in (0, 500))
+        partition = f"month={number % partitions}"
+        named = [DataFile(partition, f"f{number}-{each}", "0-0-0", instant, 4) for each in range(files)]
+        stats = tuple(
+            WriteStat(file.file_id, file.key, partition_path=partition, num_writes=1, file_size_bytes=4) for file in named
+        )
+        completed = Instant(instant, Action.COMMIT.value, State.COMPLETED, done)
+        metadata = CommitMetadata({partition: stats}, "INSERT", {"schema": ""})
+        storage.put_if_absent(layout.timeline(completed.file_name), metadata.to_bytes())

@@ -11,19 +11,18 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.file_index.checkpoint import Checkpoint
-from lakelock.table.instants import Action, Instant, State, format_instant
-from lakelock.table.snapshot import DataFile, read_snapshot
+from lakelock.table.instants import Action, Instant, State
+from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import Recorder, insert, new_table, put_file, writer
+from tests.behaviour.tables import Recorder, insert, light_commits, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, Wrapped
 
 EVERY = 3
 OFTEN = Settings.resolve({"checkpoint.every_commits": EVERY}).settings
-LIGHT_FROM_MS = 1_700_000_000_000
 
 
 @pytest.fixture
@@ -61,17 +60,6 @@ def history(storage, count: int = 8) -> None:
         else:
             with mine.begin("UPSERT") as tx:
                 tx.commit([put_file(tx, storage, "month=1", f"f{number}"), put_file(tx, storage, "month=2", "again")])
-
-
-def light_commits(storage, first: int, last: int) -> None:
-    """Commits of another engine that name files which nobody opens, one a second."""
-    for number in range(first, last):
-        instant, done = (format_instant(LIGHT_FROM_MS + 1_000 * number + ms) for ms in (0, 500))
-        file = DataFile(f"month={number % 5}", f"f{number}", "0-0-0", instant, 4)
-        stat = WriteStat(file.file_id, file.key, partition_path=file.partition, num_writes=1, file_size_bytes=4)
-        completed = Instant(instant, Action.COMMIT.value, State.COMPLETED, done)
-        metadata = CommitMetadata({file.partition: (stat,)}, "INSERT", {"schema": ""})
-        storage.put_if_absent(layout.timeline(completed.file_name), metadata.to_bytes())
 
 
 def test_the_index_and_a_listing_agree_and_the_newest_two_checkpoints_stay(storage) -> None:

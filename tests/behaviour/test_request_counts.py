@@ -7,25 +7,19 @@ import pytest
 from lakelock.errors import ConflictError, EarlyConflictError, StorageUnavailable
 from lakelock.events import EventKind
 from lakelock.identity import WriterIdentity
-from lakelock.markers import direct
 from lakelock.markers.claims import Claim
-from lakelock.markers.names import MarkerKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.early.waiting import wait_for
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.occ.retrying import with_retries
-from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
 from lakelock.settings.sections import ListingSettings
-from lakelock.storage import Storage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.layout import FileGroupId
-from lakelock.table.snapshot import DataFile
 from lakelock.testing.runtime import ManualRuntime
-from tests.behaviour.tables import Recorder, insert, memory_table, new_table, put_file, writer
+from tests.behaviour.tables import Recorder, insert, memory_table, new_file, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, PagedStorage, Rule
 
 IN_2030_MS = 1_900_000_000_000
@@ -269,16 +263,6 @@ def old_table(earlier: int) -> tuple[PagedStorage, Coordinator, Recorder]:
 def listing(storage: PagedStorage) -> int:
     """How many answers a listing of the timeline takes."""
     return -(-sum(1 for _ in storage.inner.list(layout.TIMELINE)) // 1000)
-
-
-def new_file(tx: Transaction, storage: Storage, file_id: str) -> WriteStat:
-    """A new file and its marker, as a task of an insert writes them: it lists nothing."""
-    file = DataFile("month=1", file_id, "0-1-0", tx.instant, 4)
-    tx.write_context()
-    direct.place(storage, tx.instant, file, MarkerKind.CREATE)
-    with storage.open_output(file.key) as output:
-        output.write(b"rows")
-    return WriteStat(file_id, file.key, num_writes=1, num_inserts=1, partition_path="month=1", file_size_bytes=4)
 
 
 @pytest.mark.parametrize("earlier", [10, 1_000])

@@ -9,20 +9,13 @@ import pyarrow as pa
 import pytest
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.markers import direct
-from lakelock.markers.names import MarkerKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.instants import Action, Instant, State, format_instant
-from lakelock.table.snapshot import DataFile
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import SCHEMA, new_table, writer
+from tests.behaviour.tables import SCHEMA, light_commits, new_file, new_table, writer
 from tests.faulty_storage import PagedStorage
 
-FROM_MS = 1_700_000_000_000
 NOW_MS = 1_900_000_000_000
 FILES = 10
 """Files of each commit of the history; they are in a partition of their own."""
@@ -56,19 +49,6 @@ class Table:
         return storage.total + storage.requests["open_input"]
 
 
-def light_commits(storage: MemoryStorage, first: int, last: int) -> None:
-    """Commits of files that nobody opens, one a second."""
-    for number in range(first, last):
-        instant, done = (format_instant(FROM_MS + 1_000 * number + ms) for ms in (0, 500))
-        files = [DataFile(f"month={number}", f"f{each}", "0-0-0", instant, 4) for each in range(FILES)]
-        stats = [
-            WriteStat(file.file_id, file.key, partition_path=file.partition, num_writes=1, file_size_bytes=4) for file in files
-        ]
-        completed = Instant(instant, Action.COMMIT.value, State.COMPLETED, done)
-        metadata = CommitMetadata({f"month={number}": tuple(stats)}, "INSERT", {"schema": ""})
-        storage.put_if_absent(layout.timeline(completed.file_name), metadata.to_bytes())
-
-
 def rows(first: int, count: int, value: int) -> pa.Table:
     numbers = range(first, first + count)
     return pa.table(
@@ -81,7 +61,7 @@ def made(commits: int) -> Table:
     runtime = ManualRuntime(start_ms=NOW_MS)
     storage = MemoryStorage(runtime.now_ms)
     new_table(storage)
-    light_commits(storage, 0, commits - FILES)
+    light_commits(storage, 0, commits - FILES, files=FILES, partitions=commits)
     engine = ArrowEngine(writer(storage, SETTINGS, runtime=runtime))
     engine.coordinator.table.checkpoint(at_once=True)
     done = engine.coordinator.upkeep()
@@ -99,17 +79,10 @@ def tables() -> tuple[Table, Table]:
     return made(FILES + 1), made(10_000)
 
 
-def new_file(mine: Coordinator) -> None:
+def insert(mine: Coordinator) -> None:
     """A transaction that adds one file, as an insert does."""
-    storage = mine.table.storage
     with mine.begin("INSERT") as tx:
-        file = DataFile("month=new", f"new-{tx.instant}", "0-1-0", tx.instant, 4)
-        tx.write_context()
-        direct.place(storage, tx.instant, file, MarkerKind.CREATE)
-        with storage.open_output(file.key) as output:
-            output.write(b"rows")
-        stat = WriteStat(file.file_id, file.key, num_writes=1, num_inserts=1, partition_path=file.partition, file_size_bytes=4)
-        assert tx.commit([stat]).lock_requests <= 6
+        assert tx.commit([new_file(tx, mine.table.storage, f"new-{tx.instant}")]).lock_requests <= 6
 
 
 def one_partition(mine: Coordinator) -> None:
@@ -123,7 +96,7 @@ def upsert(mine: Coordinator) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "before"),
-    [(one_partition, None), (new_file, None), (new_file, new_file), (upsert, None), (upsert, one_partition)],
+    [(one_partition, None), (insert, None), (insert, insert), (upsert, None), (upsert, one_partition)],
     ids=["a snapshot of one partition", "an insert", "the next insert", "an upsert", "an upsert by a process that has read"],
 )
 def test_a_long_history_and_many_files_cost_an_operation_at_most_two_requests(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, count, islice
+from itertools import chain, islice
 
 from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
@@ -14,10 +14,9 @@ from tests.simulation.planted.upkeep import BUGS_OF_UPKEEP
 
 def first_seed(planted: Planted) -> int | None:
     """A seed that finds the bug: the one that is known to, else the first of those within which it must be found."""
-    candidates = (scenario for scenario in map(scenario_of, count()) if planted.among.includes(scenario))
     known = () if planted.seed is None else (scenario_of(planted.seed),)
     with planted.planted():
-        for scenario in chain(known, islice(candidates, planted.within)):
+        for scenario in chain(known, islice(planted.among.scenarios(), planted.within)):
             if run(scenario).violations:
                 return int(scenario.seed)
     return None

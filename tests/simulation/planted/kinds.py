@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.scenarios.families import FAMILIES, ONE_IN, has_family
 from lakelock.simulator.scenarios.scenario import Scenario
+from lakelock.simulator.scenarios.swarm import scenario_of
 from lakelock.simulator.world import checkpoints_every
 
 
@@ -17,6 +19,10 @@ class Kind:
 
     name: str
     includes: Callable[[Scenario], bool]
+
+    def scenarios(self) -> Iterator[Scenario]:
+        """All of them, in the order of their seeds."""
+        return filter(self.includes, map(scenario_of, count()))
 
     def __and__(self, other: Kind) -> Kind:
         return Kind(f"{self.name} and {other.name}", lambda scenario: self.includes(scenario) and other.includes(scenario))
