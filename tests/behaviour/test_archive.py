@@ -11,13 +11,15 @@ from lakelock.occ.history import Outcome
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.table import layout
-from lakelock.table.archive import completed_write
+from lakelock.table.archive import completed_write, read_commit
 from lakelock.table.changes import read_changes
+from lakelock.table.instants import Action, Instant, State
 from lakelock.table.layout import FileGroupId
 from lakelock.table.upkeep.history import read_history
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
 from tests.behaviour.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
+from tests.faulty_storage import FaultyStorage, RepeatingStorage, Rule
 
 
 def active(table: AgingTable) -> list[str]:
@@ -97,6 +99,50 @@ def test_the_past_can_be_read_as_of_an_archived_commit() -> None:
     written = table.write_many(9)
     table.coordinator().archive()
     assert {f.file_id: f.instant for f in table.coordinator().snapshot(written[1]).files}["a"] == written[1]
+
+
+def test_a_commit_that_is_archived_after_it_was_listed_is_read_from_the_history() -> None:
+    table = AgingTable()
+    table.write_many(9)
+    listed = table.timeline().commits
+    before = [read_commit(table.storage, commit) for commit in listed]
+    table.coordinator().archive()
+    assert len(active(table)) == 3
+    assert [read_commit(table.storage, commit) for commit in listed] == before
+
+
+def test_an_instant_that_another_archiver_moves_meanwhile_is_no_damage() -> None:
+    table = AgingTable()
+    written = table.write_many(9)
+
+    def second() -> None:
+        assert table.coordinator().archive().instants == 6
+
+    faulty = FaultyStorage(table.storage, [Rule("get", f"*{written[0]}*.commit", fault=None, meanwhile=second)])
+    assert table.coordinator(faulty).archive().held_by == "another archiver"
+    assert active(table) == written[-3:] and table.shown() == {"a": written[-1]}
+
+
+def test_a_writer_with_a_slow_clock_that_has_just_begun_hides_nothing_that_was_archived() -> None:
+    table = AgingTable()
+    table.write("still")
+    table.write_many(9)
+    table.coordinator().archive()
+    shown = table.shown()
+    begun = Instant("20200101000000000", Action.COMMIT.value, State.REQUESTED)
+    table.storage.put(layout.timeline(begun.file_name), b"")
+    assert table.shown() == shown and "still" in shown
+    assert {file.file_id: file.instant for file in table.coordinator().snapshot().files} == shown
+
+
+def test_a_history_whose_version_was_put_twice_by_one_request_stays_readable() -> None:
+    table = AgingTable()
+    written = table.write_many(9)
+    table.coordinator(RepeatingStorage(table.storage)).archive()
+    written += table.write_many(9)
+    table.coordinator(RepeatingStorage(table.storage)).archive()
+    assert active(table) == written[-3:]
+    assert [entry.instant for entry in table.coordinator().history(100)] == written[::-1]
 
 
 def test_a_running_transaction_keeps_what_it_has_to_judge_and_all_that_is_later() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
-from lakelock.errors import InputError
+from lakelock.errors import InputError, StorageUnavailable
 from lakelock.settings import CleanSettings
 from lakelock.table import layout
 from lakelock.table.instants import Action
@@ -15,6 +16,7 @@ from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
 from tests.behaviour.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
+from tests.faulty_storage import FaultyStorage, Rule
 
 
 def keeping(**clean: object) -> AgingTable:
@@ -199,6 +201,30 @@ def test_as_of_a_time_whose_files_were_cleaned_is_refused_with_the_first_that_ca
     table.coordinator(settings=keeping(keep_commits=1).settings).clean()
     with pytest.raises(InputError):
         table.coordinator().snapshot(first)
+
+
+def test_as_of_a_time_whose_files_are_being_cleaned_is_refused_too() -> None:
+    table = AgingTable()
+    first, _, third, *_ = table.write_many(5)
+    with contextlib.suppress(StorageUnavailable):
+        table.coordinator(FaultyStorage(table.storage, [Rule("put_if_absent", "*.clean")])).clean()
+    assert table.slices()[0] == third and not table.timeline().cleanings[0].is_completed
+    with pytest.raises(InputError, match=f"as of {first}: files of that time were cleaned"):
+        table.coordinator().snapshot(first)
+    assert table.coordinator().snapshot(third).files
+
+
+def test_as_of_a_time_whose_files_are_cleaned_while_they_are_listed_is_refused() -> None:
+    table = AgingTable()
+    _, second, *_ = table.write_many(5)
+    table.write("b")
+
+    def clean() -> None:
+        table.coordinator().clean()
+
+    faulty = FaultyStorage(table.storage, [Rule("list", "", fault=None, meanwhile=clean)])
+    with pytest.raises(InputError, match=f"as of {second}: files of that time were cleaned"):
+        table.coordinator(faulty).snapshot(second)
 
 
 @pytest.mark.parametrize("state", ["requested", "inflight", "half deleted"])

@@ -11,7 +11,7 @@ from lakelock.table.upkeep.cleaning import SAVEPOINTS, CleanMetadata, CleanPlan
 from lakelock.table.upkeep.savepoints import SavepointMetadata
 from tests.behaviour.tables import put_file
 from tests.behaviour.upkeep_tables import PARTITION, AgingTable
-from tests.faulty_storage import FaultyStorage, Rule
+from tests.faulty_storage import FaultyStorage, RepeatingStorage, Rule
 
 
 def test_a_savepoint_keeps_its_files_until_it_is_deleted() -> None:
@@ -86,15 +86,18 @@ def test_what_cannot_be_saved_is_refused_and_leaves_nothing() -> None:
 
 
 def test_files_that_a_pending_clean_names_cannot_be_saved() -> None:
+    """Another engine's clean that keeps a number of versions does not say as of when the table stays readable."""
     table = AgingTable()
     written = table.write_many(5)
     coordinator = table.coordinator()
-    coordinator.clean()
-    clean = table.timeline().cleanings[0]
-    table.storage.delete([layout.timeline(clean.file_name)])
-    table.storage.put(f"{PARTITION}/a_0-1-0_{written[1]}.parquet", b"rows")
+    name = f"a_0-1-0_{written[1]}.parquet"
+    plan = CleanPlan("KEEP_LATEST_FILE_VERSIONS", "", "", written[-1], {PARTITION: (name,)})
+    clean = Instant("20990101000000000", Action.CLEAN.value, State.REQUESTED)
+    table.storage.put(layout.timeline(clean.file_name), plan.to_bytes())
     with pytest.raises(InputError, match=f"are being cleaned by {clean.requested}"):
         coordinator.savepoint("s", as_of=written[1])
+    with pytest.raises(InputError, match="files of that time were cleaned"):
+        coordinator.savepoint("s", as_of=written[0])
     assert table.timeline().savepoints == ()
     coordinator.savepoint("s", as_of=written[3])
 
@@ -124,6 +127,13 @@ def test_a_clean_deletes_nothing_of_a_savepoint_that_was_taken_without_the_lock_
     faulty = FaultyStorage(table.storage, [Rule("put_if_absent", "*.clean.inflight", fault=None, meanwhile=save)])
     left = table.coordinator(faulty).clean()
     assert left.left and second in table.slices()
+
+
+def test_a_savepoint_whose_request_was_sent_twice_is_taken() -> None:
+    table = AgingTable()
+    saved = table.write("a")
+    assert table.coordinator(RepeatingStorage(table.storage)).savepoint("s").instant == saved
+    assert [s.instant for s in table.coordinator().savepoints()] == [saved]
 
 
 def test_java_commits_and_pending_writers_do_not_stop_a_savepoint() -> None:

@@ -21,6 +21,8 @@ from tests.integration.hudi_world import LEASE_S, World, compiled, new_world
 pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless")
 
 ROUNDS = 20
+MEETINGS = 5
+"""How often both begin at once, until they meet: beside busy cores one may be done before the other has begun."""
 CHROOT = "/lake/one"
 PAUSE_S = {"zookeeper": 0.0, "metastore": 0.05, "dynamodb": 0.15}
 """After each release, as Java does not queue for DynamoDB and the metastore: it looks again, once a second for DynamoDB."""
@@ -52,13 +54,16 @@ def test_java_and_python_never_hold_the_lock_at_once(world: World, request: pyte
     pause_s = PAUSE_S[request.node.callspec.params["world"]]
     java, python = world.java(), world.python()
     assert java("ready") and python("ready")
-    java.ask(f"hammer {ROUNDS} {round(pause_s * 1000)} {world.folder}")
-    python.ask(f"hammer {ROUNDS} {pause_s}")
-    assert [java.answer(), python.answer()] == [{"overlaps": 0}] * 2
-    assert (world.folder / "count").read_text() == str(2 * ROUNDS)
-    who = [line.split()[1] == "java" for line in (world.folder / "tokens").read_text().splitlines()]
-    assert len(who) == 2 * ROUNDS
-    assert sum(before != after for before, after in pairwise(who)) >= 2, "they did not take turns"
+    for attempt in range(1, MEETINGS + 1):
+        java.ask(f"hammer {ROUNDS} {round(pause_s * 1000)} {world.folder}")
+        python.ask(f"hammer {ROUNDS} {pause_s}")
+        assert [java.answer(), python.answer()] == [{"overlaps": 0}] * 2
+        assert (world.folder / "count").read_text() == str(2 * ROUNDS * attempt)
+        who = [line.split()[1] == "java" for line in (world.folder / "tokens").read_text().splitlines()][-2 * ROUNDS :]
+        assert len(who) == 2 * ROUNDS
+        if sum(before != after for before, after in pairwise(who)) >= 2:
+            return
+    pytest.fail("they never took turns")
 
 
 def test_a_released_lock_is_taken_by_the_other_at_once(world: World) -> None:

@@ -201,6 +201,15 @@ def test_a_pending_instant_is_where_the_active_timeline_starts() -> None:
     assert timeline.is_visible(at(1)) and not timeline.is_visible(at(2)) and not timeline.is_visible(at(3))
 
 
+def test_a_pending_instant_that_is_older_than_the_end_of_the_archive_does_not_hide_what_was_archived() -> None:
+    # A writer with a slow clock has just begun; it sees the later commits and takes another instant.
+    archive = ("history/_version_", f"history/{at(2)}_{at(4)}_0.parquet")
+    timeline = timeline_of(f"{at(1)}.inflight", completed(6), archive=archive)
+    assert timeline.first_active == at(6)
+    assert not timeline.is_visible(at(1)) and timeline.is_visible(at(2)) and timeline.is_visible(at(4))
+    assert timeline_of(f"{at(1)}.inflight", completed(4), completed(6), archive=archive).is_visible(at(3))
+
+
 def test_a_saved_commit_does_not_hide_what_was_archived_after_it() -> None:
     timeline = timeline_of(completed(1), completed(1, "savepoint"), completed(5))
     assert timeline.first_active == at(5) and timeline.is_visible(at(3)) and timeline.is_visible(at(1))
