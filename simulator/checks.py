@@ -14,11 +14,11 @@ from lakelock.markers.claims import Claim
 from lakelock.occ.records.commit_keys import RESTORED
 from lakelock.occ.records.decisions import Decision, Resolution, resolve
 from lakelock.settings import CleanSettings
-from lakelock.simulator.deletions import Deletions, slices_as_of
-from lakelock.simulator.operations import Operation, State, state_of
-from lakelock.simulator.rows import Row, rows_of
+from lakelock.simulator.deletions import Deletions
+from lakelock.simulator.operations import Operation, State
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimServer
+from lakelock.simulator.visible import VisibleTable, difference
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, parse_file_name
@@ -70,11 +70,10 @@ class Checker:
         self.boundary = 0
         self.foreign_rollbacks: set[str] = set()
         self._decided: dict[str, Decision] = {}
-        self._visible: dict[FileGroupId, str] = {}
+        self.table = VisibleTable(server)
         self._twins: dict[tuple[FileGroupId, str], set[str]] = {}
         self._completed: dict[str, str] = {}
         self._owners: dict[str, Process] = {}
-        self._commits: list[tuple[str, CommitMetadata]] = []
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
         self.claims_lost = False
@@ -85,7 +84,6 @@ class Checker:
         self._doubled_until_s = -1.0
         self._arrived_late: set[str] = set()
         self._deletions = Deletions(hub, server, clean)
-        self._cleaned: dict[str, tuple[Row, ...]] = {}
         self._began_s: dict[str, float] = {}
 
     def fail(self, promise: str, detail: str) -> None:
@@ -107,7 +105,7 @@ class Checker:
         if key.endswith(".parquet") and process.straggles:
             file = DataFile.parse(key)
             self.straggled += 1
-            self.strays[key] = file is not None and file.group not in self._visible
+            self.strays[key] = file is not None and self.table.slice_of(file.group) is None
         elif key.endswith(".parquet"):
             self._data_file(key)
         elif key.startswith(_TIMELINE):
@@ -136,25 +134,10 @@ class Checker:
             owner = self._owners.get(claim.instant) if claim is not None and claim.instant not in self._ended else None
             self.claims_lost = self.claims_lost or owner not in (None, process)
 
-    def rows(self, key: str) -> tuple[Row, ...]:
-        """The rows of a data file, also of one that was cleaned since."""
-        return self._cleaned[key] if key in self._cleaned else rows_of(key, self._server.objects[key].data)
-
     @property
     def promised_from(self) -> str:
         """The instant as of which, and as of everything later, the table must be readable."""
-        return self._deletions.promised_from(self._commits)
-
-    def states_as_of(self, moment: str, since: int = -1) -> list[State]:
-        """As `visible_state`, but only for instants requested up to a point in time; it may have been another one since there
-        were so many commits."""
-        counts = range(max(0, since) if since >= 0 else len(self._commits), len(self._commits) + 1)
-        found = [slices_as_of(self._commits[:count], moment) for count in counts]
-        return [state_of(row for file in slices.values() for row in self.rows(file.key)) for slices in found]
-
-    def visible_state(self) -> State:
-        """The table by Hudi's rule: of each file group the newest file of a completed instant, unless it was replaced."""
-        return state_of(row for key in self._visible.values() for row in self.rows(key))
+        return self._deletions.promised_from(self.table.commits)
 
     def is_decided(self, instant: str) -> bool:
         """Whether the instant is committed, visible or not."""
@@ -288,41 +271,30 @@ class Checker:
             if len(twins) > 1:
                 self.fail("one base file per file group and instant", f"{sorted(twins)} at the commit of {requested}")
             self._check_based_on(file, stat, requested)
-            known = DataFile.parse(self._visible.get(file.group, ""))
-            if known is None or known.instant < file.instant:
-                self._hidden(file.group)
-                self._visible[file.group] = key
-        for group in metadata.replaced_groups:
-            self._hidden(group)
+        self._deletions.superseded(self.table.show(requested, metadata))
         tag = metadata.extra.get(TAG, "") or metadata.extra.get(FOREIGN_TAG, "")
         number = int(tag.removeprefix("op-")) if tag else None
         if number is not None and any(p.operation == number for p in self.published):
             self.fail(
                 "an operation is applied once", f"{self._operations[number]} becomes visible a second time as {requested}"
             )
-        self._commits.append((requested, metadata))
         state = dict(self.published[-1].state) if self.published else {}
         if number is not None and self._serial and self._operations[number].serial:
             moment = metadata.extra.get(RESTORED)
             if moment is None:
                 self._operations[number].apply(state)
             else:
-                (state,) = self.states_as_of(moment)
-            seen = self.visible_state()
+                state = self.table.as_of(moment)
+            seen = self.table.now()
             if seen != state:
                 self.fail("serial in decision order", f"{self._operations[number]} as {requested}: {difference(state, seen)}")
         else:
-            state = self.visible_state()
+            state = self.table.now()
         published = Published(requested, completion, decision.number if decision else None, number, self._hub.now_s, state)
         self.published.append(published)
 
-    def _hidden(self, group: FileGroupId) -> None:
-        """The group's slice is not visible any more."""
-        if group in self._visible:
-            self._deletions.superseded(self._visible.pop(group))
-
     def _check_based_on(self, file: DataFile, stat: WriteStat, requested: str) -> None:
-        known = DataFile.parse(self._visible.get(file.group, ""))
+        known = self.table.slice_of(file.group)
         if known is not None and known.instant > requested:
             self.fail("newer slices hide older ones", f"{file.key} is hidden by {known.key}, which was visible before")
         elif not stat.is_new_group and (known is None or known.instant != stat.prev_commit):
@@ -353,26 +325,19 @@ class Checker:
             return
         self._twins.get((file.group, file.instant), set()).discard(key)
         decision = self._decided.get(file.instant)
-        named = key in self._visible.values() or (
+        named = self.table.slice_of(file.group) == file or (
             decision is not None
             and resolve(decision) is Resolution.COMMITTED
             and file.instant not in self.foreign_rollbacks
             and key in {stat.path for stat in CommitMetadata.from_bytes(decision.payload, "").stats}
         )
         if named:
-            why = self._deletions.still_needed(file, self._commits, self._running)
+            why = self._deletions.still_needed(file, self.table.commits, self._running)
             if why:
                 self.fail("files that are needed stay", f"{process} deletes {key}: {why}")
-            self._cleaned[key] = rows_of(key, self._server.objects[key].data)
+            self.table.clean(file)
         owner = self._owners.get(file.instant)
         if owner is None or owner is process or owner.dead or file.instant in self._ended:
             return
         if decision is None and file.instant not in self.foreign_rollbacks:
             self.fail("no file of a live transaction is removed", f"{process} deletes {key} of {owner}")
-
-
-def difference(expected: State, seen: State) -> str:
-    """The rows in which two states differ, at most four."""
-    places = [place for place in sorted(expected.keys() | seen.keys()) if expected.get(place) != seen.get(place)]
-    shown = [f"{part}/{key} should be {expected.get((part, key))} and is {seen.get((part, key))}" for part, key in places[:4]]
-    return "; ".join(shown)

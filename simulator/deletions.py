@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from lakelock.occ.upkeep.clean_policy import COMMITS, VERSIONS
 from lakelock.settings import CleanSettings
 from lakelock.simulator.scheduler import Hub
 from lakelock.simulator.storage import ObserversStorage, SimServer
+from lakelock.simulator.visible import Commits, slices_as_of
 from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
-from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 from lakelock.table.upkeep.history import instants_in, read_history
 from lakelock.table.upkeep.savepoints import SavepointMetadata
 
-Commits = Sequence[tuple[str, CommitMetadata]]
-"""Visible commits by their instants."""
-
 _GRAIN_S = 0.001
 """The storage stamps whole milliseconds."""
-
-
-def slices_as_of(commits: Commits, moment: str) -> dict[FileGroupId, DataFile]:
-    """The file slices of a table as of an instant, by Hudi's rule, as far as these commits are visible."""
-    newest: dict[FileGroupId, DataFile] = {}
-    replaced: set[FileGroupId] = set()
-    for requested, metadata in commits:
-        if requested <= moment:
-            replaced |= metadata.replaced_groups
-            for file in filter(None, (DataFile.parse(stat.path or "") for stat in metadata.stats)):
-                if file.group not in newest or newest[file.group].instant < file.instant:
-                    newest[file.group] = file
-    return {group: file for group, file in newest.items() if group not in replaced}
 
 
 class Deletions:
@@ -45,9 +28,9 @@ class Deletions:
         self._superseded_s: dict[str, float] = {}
         self._saved: dict[str, frozenset[str]] = {}
 
-    def superseded(self, key: str) -> None:
-        """A later slice, or the replacement of its group, has become visible."""
-        self._superseded_s[key] = self._hub.now_s
+    def superseded(self, files: Iterable[DataFile]) -> None:
+        """Later slices, or the replacements of their groups, have become visible."""
+        self._superseded_s.update((file.key, self._hub.now_s) for file in files)
 
     def saved(self, key: str, data: bytes) -> None:
         """A savepoint was completed."""

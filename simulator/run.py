@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
 from lakelock.occ.history import Outcome
-from lakelock.simulator.checks import Published, Violation, difference
+from lakelock.simulator.checks import Published, Violation
 from lakelock.simulator.cycles import Seen, anomalies
 from lakelock.simulator.faults import Fault
 from lakelock.simulator.operations import State, Transfer, state_of
 from lakelock.simulator.rows import Row
 from lakelock.simulator.scenarios.scenario import ACCOUNTS, HOT, Scenario
 from lakelock.simulator.scheduler import Process
+from lakelock.simulator.visible import difference
 from lakelock.simulator.world import LONGEST_RUN_S, Actor, Answer, Trace, World
 from lakelock.table import layout
 from lakelock.table.snapshot import DataFile
