@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 SUITE = "testing/lock_suite"
 IN = "tests/integration"
-STORAGE = "tests/behaviour/test_storage_lock"
+STORAGE = "tests/behaviour/locks/test_storage_lock"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
         (*CRASH, *EXPIRY, f"{STORAGE}.py::test_a_holder_that_died_long_ago_is_replaced_after_a_third_of_its_lease")
     ),
     ("storage", "failover"): Shown(
-        ("tests/behaviour/test_storage.py::test_one_of_many_racing_creates_wins_and_one_of_many_racing_replacements",),
+        ("tests/behaviour/storage/test_storage.py::test_one_of_many_racing_creates_wins_and_one_of_many_racing_replacements",),
         "what a store does when a part of it fails is the store's own promise",
     ),
     ("storage", "clock_assumption"): Shown(
@@ -64,7 +64,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ("memory", "exclusion"): Shown(
         (
             f"{SUITE}/one_process.py::test_one_holds_the_lock_and_the_other_is_told_who",
-            "tests/behaviour/test_lock_suite.py::test_the_overlap_detectors_notice_a_lock_that_keeps_nobody_out",
+            "tests/behaviour/locks/test_lock_suite.py::test_the_overlap_detectors_notice_a_lock_that_keeps_nobody_out",
         )
     ),
     ("memory", "token"): Shown(TOKEN),
@@ -166,7 +166,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ("hive_metastore", "clock_assumption"): Shown(
         (
             *CLOCK,
-            "tests/unit/test_metastore_lock.py::test_a_holder_that_renews_is_never_dead_whatever_the_databases_clock_does",
+            "tests/unit/locks/test_metastore_lock.py::test_a_holder_that_renews_is_never_dead_whatever_the_databases_clock_does",
         ),
         RATES,
     ),
