@@ -65,6 +65,11 @@ class Retention:
     settled: str
     held_by: str = ""
 
+    @property
+    def limit(self) -> str:
+        """Whatever was superseded before it is not needed by anybody but savepoints; `""`: nothing may be removed."""
+        return self.settled if self.policy == VERSIONS else min(self.retained, self.settled)
+
 
 def retention(settings: CleanSettings, timeline: Timeline, shown: Shown, now_ms: int, wall_ms: int) -> Retention:
     """What the settings, running transactions and readers need. `now_ms` is the storage's time, `wall_ms` names instants."""
@@ -129,6 +134,9 @@ class Dead:
         return {partition: tuple(found[partition]) for partition in sorted(found)}
 
 
+NONE = Dead((), "")
+
+
 def dead_files(
     retention: Retention,
     keep_versions: int,
@@ -167,7 +175,7 @@ def _superseded(
     """The files of one group that may go, each with the instant that replaced it."""
     times = sorted({file.instant for file in slices})
     by_versions = retention.policy == VERSIONS
-    limit = retention.settled if by_versions else min(retention.retained, retention.settled)
+    limit = retention.limit
     if replacement and timeline.is_visible(replacement):
         ends = {file.instant: replacement for file in slices} if replacement < limit else {}
     else:
