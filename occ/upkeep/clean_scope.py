@@ -68,7 +68,7 @@ def scope_of(table: OpenTable, timeline: Timeline, kept: Retention, now_ms: int,
         return EVERYWHERE  # a new file may end the time of one that was superseded long ago
     holds = frozenset(f"{i.requested}.{i.action}" for i in protecting(timeline))
     # What is pending may yet supersede files under an instant that the retention has passed.
-    until = min([kept.limit, *(i.requested for i in (*timeline.pending, *timeline.pending_services))])
+    until = min([kept.limit, *(i.requested for i in timeline.pending)])
     everywhere = Scope(None, CleanedUntil(until, holds, now_ms))
     stored = table.storage.get(layout.CLEANED_UNTIL) if not whole else None
     known = CleanedUntil.from_bytes(stored.data) if stored is not None else None
@@ -79,7 +79,7 @@ def scope_of(table: OpenTable, timeline: Timeline, kept: Retention, now_ms: int,
     partitions = _superseded_in(table, timeline, known.until, kept.limit)
     if partitions is None or len(partitions) > max(table.parallel_requests, known.objects // PAGE):
         return everywhere
-    note = replace(known, until=max(until, known.until), holds=holds)
+    note = replace(known, until=until, holds=holds)
     return Scope(partitions, note if note != known else None)
 
 

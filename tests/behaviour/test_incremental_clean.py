@@ -14,10 +14,11 @@ from lakelock.table.instants import Action, Instant, State
 from lakelock.table.layout import FileGroupId
 from lakelock.table.upkeep.cleaned_until import CleanedUntil
 from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
+from lakelock.table.upkeep.savepoints import SavepointMetadata
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import put_file
 from tests.behaviour.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
-from tests.faulty_storage import CountingStorage
+from tests.faulty_storage import CountingStorage, FaultyStorage, Rule
 
 EVERYTHING = ""
 OTHER = "month=2"
@@ -89,6 +90,16 @@ def test_the_partition_of_a_replaced_group_is_listed() -> None:
     table.runtime.advance(5)
     pass_time(table)
     assert clean(table)[0] == [OTHER] and table.slices("a", OTHER) == [] and is_clean(table)
+
+
+def test_a_partition_inside_another_one_is_listed_for_itself() -> None:
+    table = cleaned_table()
+    for partition in (PARTITION, f"{PARTITION}/day=1"):
+        for _ in range(3):
+            table.write("a", partition=partition)
+    pass_time(table)
+    folders, done = clean(table)
+    assert folders == [PARTITION, f"{PARTITION}/day=1"] and done.files == 5 and is_clean(table)
 
 
 def test_what_a_running_transaction_held_is_found_when_it_has_ended() -> None:
@@ -182,12 +193,16 @@ def test_a_number_of_versions_lists_the_whole_table_and_leaves_the_note_true() -
 
 def test_commits_that_were_archived_meanwhile_are_read_in_the_history() -> None:
     table = cleaned_table()
-    written = [table.write("a", partition=OTHER) for _ in range(5)]
+    first = table.write("a", partition=OTHER)
+    pass_time(table, 1)
+    assert clean(table) == ([], Cleaned(retained=first)), "the retention ends right before this commit"
+    written = table.write_many(5)
     pass_time(table, 5)
     archived = table.coordinator().archive()
-    assert archived.first < written[0] < written[-1] < archived.last
+    assert archived.first < first < written[-1] < archived.last
     folders, done = clean(table)
-    assert folders == [OTHER] and table.slices("a", OTHER) == written[-1:] and done.files == 5 and is_clean(table)
+    assert folders == [PARTITION, OTHER] and done.files == 6
+    assert table.slices() == written[-1:] and table.slices("a", OTHER) == [first] and is_clean(table)
 
 
 def test_a_clean_of_another_engine_in_between_changes_nothing() -> None:
@@ -219,6 +234,26 @@ def test_what_a_spent_budget_left_is_deleted_and_nothing_is_forgotten(monkeypatc
     folders, done = clean(table)
     assert done.finished == (spent.instant,) and folders == [PARTITION, OTHER]
     assert len(table.slices()) == len(table.slices("a", OTHER)) == 1 and clean(table)[0] == [] and is_clean(table)
+
+
+def test_what_a_savepoint_kept_from_a_plan_that_had_not_seen_it_is_found_later() -> None:
+    """Java takes a savepoint without a look at plans."""
+    table = cleaned_table()
+    second = table.write_many(4)[1]
+    pass_time(table)
+    saved = Instant(second, Action.SAVEPOINT.value, State.COMPLETED, Peer(table.storage).later())
+
+    def save() -> None:
+        files = {PARTITION: (f"a_0-1-0_{second}.parquet",)}
+        table.storage.put(layout.timeline(saved.file_name), SavepointMetadata("java", 0, "s", files).to_bytes())
+
+    # The plan is on the timeline, and looked at once more, before this object is put.
+    faulty = FaultyStorage(table.storage, [Rule("put_if_absent", "*.clean.inflight", fault=None, meanwhile=save)])
+    table.coordinator(faulty).clean()
+    assert second in table.slices()
+    table.storage.delete([layout.timeline(saved.file_name)])
+    clean(table)
+    assert second not in table.slices() and is_clean(table)
 
 
 @pytest.mark.parametrize("note", [b"", b"{", b"[]", b'{"version":2}', b'{"version":1,"until":"9","holds":[3]}'])
