@@ -16,11 +16,13 @@ from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.steps import Step, reached
+from lakelock.occ.upkeep.asked_retention import ensure_not_needed
 from lakelock.occ.upkeep.budget import Budget
 from lakelock.occ.upkeep.clean_policy import NONE, VERSIONS, Dead, Retention, Shown, dead_files, retention
-from lakelock.occ.upkeep.clean_scope import protecting, scope_of
+from lakelock.occ.upkeep.clean_scope import everywhere, protecting, scope_of
 from lakelock.occ.upkeep.retained import newest_readable_from
 from lakelock.occ.upkeep.savepoints import saved_files
+from lakelock.settings import CleanSettings
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
@@ -73,9 +75,14 @@ class _Draft:
     note: CleanedUntil | None
 
 
-def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Cleaned:
-    """Delete the files that nobody needs any longer, until the budget is spent at the latest; the next run does the rest."""
+def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False, asked: CleanSettings | None = None) -> Cleaned:
+    """Delete the files that nobody needs any longer, until the budget is spent at the latest; the next run does the rest.
+
+    With a retention that was `asked` for, instead of that of the settings, `InputError` if somebody still needs one of the files.
+    """
     check_writable(read_properties(table.storage))
+    if asked is not None:
+        _draft(table, asked)
     finished: list[str] = []
     for pending in [i for i in table.timeline().cleanings if not i.is_completed]:
         if dry_run:
@@ -88,7 +95,7 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Cleaned
             return Cleaned(len(plan.keys) - left, 0, pending.requested, plan.retained, left=left, finished=tuple(finished))
         finished.append(pending.requested)
     for _ in range(table.settings.decisions.slot_attempts):
-        draft = _draft(table)
+        draft = _draft(table, asked)
         found = Cleaned(
             len(draft.dead.files), draft.dead.size_bytes, "", draft.kept.retained, draft.plan.extra.get(READABLE_FROM, ""),
             draft.kept.held_by, finished=tuple(finished),
@@ -111,19 +118,25 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Cleaned
     )
 
 
-def _draft(table: OpenTable) -> _Draft:
+def _draft(table: OpenTable, asked: CleanSettings | None) -> _Draft:
     """The files that may go now. One listing of the timeline, those of the scope, a read of each savepoint and replacement."""
+    settings = asked or table.settings.clean
     listed = list(table.storage.list(layout.TIMELINE))
     timeline = Timeline.from_listing(listed)
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
-    kept = retention(table.settings.clean, timeline, Shown.of(listed), now_ms, table.runtime.now_ms())
-    files, note = scope_of(table, timeline, kept, now_ms).list(table)
+    kept = retention(settings, timeline, Shown.of(listed), now_ms, table.runtime.now_ms())
+    scope = scope_of(table, timeline, kept, now_ms) if asked is None else everywhere(timeline, kept, now_ms)
+    files, note = scope.objects(table)
     saved = saved_files(table, timeline)
     dead = NONE
     if files:
         replaced = read_replaced(table.storage, timeline, table.runtime, table.parallel_requests)
-        keep, planned = table.settings.clean.keep_versions, _planned_groups(table.storage, timeline)
-        dead = dead_files(kept, keep, timeline, files, replaced, saved.keys, planned)
+        planned = _planned_groups(table.storage, timeline)
+        found = partial(dead_files, keep_versions=settings.keep_versions, timeline=timeline, files=files, replaced=replaced)
+        dead = found(kept, held=saved.keys, held_groups=planned)
+        if asked is not None:
+            unheld = found(kept.by_policy_alone, held=frozenset(), held_groups=frozenset())
+            ensure_not_needed(table, timeline, kept, set(unheld.files) - set(dead.files))
     readable_from = max(dead.readable_from, newest_readable_from(table, timeline)) if dead.files else ""
     extra = {READABLE_FROM: readable_from, WRITER: str(table.writer)}
     if saved.instants:

@@ -36,12 +36,12 @@ PAGE = 1_000
 
 @dataclass(frozen=True)
 class Scope:
-    """The partitions to list, None for all. `note` is what is true once all dead files in them are deleted, if that is news."""
+    """The partitions to list, None for all. `note` is what is true once all dead files in them are deleted."""
 
     partitions: frozenset[str] | None
     note: CleanedUntil | None = None
 
-    def list(self, table: OpenTable) -> tuple[list[Listed], CleanedUntil | None]:
+    def objects(self, table: OpenTable) -> tuple[list[Listed], CleanedUntil | None]:
         """The objects of these partitions, and the note."""
         if self.partitions is None:
             objects = list(table.storage.list(""))
@@ -52,35 +52,42 @@ class Scope:
 
 
 NOWHERE = Scope(frozenset())
-EVERYWHERE = Scope(None)
 
 
-def scope_of(table: OpenTable, timeline: Timeline, kept: Retention, now_ms: int, *, whole: bool = False) -> Scope:
+def everywhere(timeline: Timeline, kept: Retention, now_ms: int) -> Scope:
+    """The whole table. A number of versions leaves nothing that can be noted: what it keeps may have been superseded long ago."""
+    if kept.policy == VERSIONS or not kept.limit:
+        return Scope(None)
+    # What is pending may yet supersede files under an instant that the retention has passed.
+    until = min([kept.limit, *(i.requested for i in timeline.pending)])
+    return Scope(None, CleanedUntil(until, _holds(timeline), now_ms))
+
+
+def scope_of(table: OpenTable, timeline: Timeline, kept: Retention, now_ms: int) -> Scope:
     """Where dead files can be. One read of the note, and one of each commit that the retention has passed since.
 
-    `now_ms` is the storage's time, taken before the table is listed. The whole table is listed if `whole`, if nothing is known,
-    if a savepoint or a plan to cluster that kept files is gone, once a day, if the policy counts versions, and where that
-    costs less.
+    `now_ms` is the storage's time, taken before the table is listed. The whole table is listed if nothing is known, if a savepoint or
+    a plan to cluster that kept files is gone, once a day, if the policy counts versions, and where that costs less.
     """
     if not kept.limit:
         return NOWHERE
-    if kept.policy == VERSIONS:
-        return EVERYWHERE  # a new file may end the time of one that was superseded long ago
-    holds = frozenset(f"{i.requested}.{i.action}" for i in protecting(timeline))
-    # What is pending may yet supersede files under an instant that the retention has passed.
-    until = min([kept.limit, *(i.requested for i in timeline.pending)])
-    everywhere = Scope(None, CleanedUntil(until, holds, now_ms))
-    stored = table.storage.get(layout.CLEANED_UNTIL) if not whole else None
+    whole = everywhere(timeline, kept, now_ms)
+    if whole.note is None:
+        return whole
+    stored = table.storage.get(layout.CLEANED_UNTIL)
     known = CleanedUntil.from_bytes(stored.data) if stored is not None else None
-    if known is None or not known.holds <= holds or not 0 <= now_ms - known.listed_ms < WHOLE_EACH_MS:
-        return everywhere
+    if known is None or not known.holds <= whole.note.holds or not 0 <= now_ms - known.listed_ms < WHOLE_EACH_MS:
+        return whole
     if kept.limit <= known.until:
         return NOWHERE
     partitions = _superseded_in(table, timeline, known.until, kept.limit)
     if partitions is None or len(partitions) > max(table.parallel_requests, known.objects // PAGE):
-        return everywhere
-    note = replace(known, until=until, holds=holds)
-    return Scope(partitions, note if note != known else None)
+        return whole
+    return Scope(partitions, replace(known, until=whole.note.until, holds=whole.note.holds))
+
+
+def _holds(timeline: Timeline) -> frozenset[str]:
+    return frozenset(f"{i.requested}.{i.action}" for i in protecting(timeline))
 
 
 def protecting(timeline: Timeline) -> Iterator[Instant]:
