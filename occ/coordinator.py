@@ -211,9 +211,7 @@ class Coordinator:
         self.ensure_same_provider(record=not dry_run)
         return upkeep(self.table, dry_run=dry_run, progress=progress)
 
-    def clean(
-        self, *, dry_run: bool = False, progress: Progress | None = None, asked: CleanSettings | None = None
-    ) -> Cleaned:
+    def clean(self, *, dry_run: bool = False, progress: Progress | None = None, asked: CleanSettings | None = None) -> Cleaned:
         """Delete the files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`.
 
         `asked` takes the place of the settings: `InputError` if somebody still needs a file that it would delete.

@@ -1,7 +1,7 @@
 """Retention that somebody asks for in one call: refused if it would take files that are still needed.
 
-Upkeep that runs by itself keeps such files and says for whom. Somebody who asks for a shorter retention wants the old files gone, so it
-is an error that they would stay.
+Upkeep that runs by itself keeps such files and says for whom. Whoever asks for a shorter retention wants the old files gone,
+so it is an error if they had to stay.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ def asked_retention(
     given = {name: value for name, value in values.items() if value is not None}
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} exclude each other", hint=f"give one of {', '.join(values)}")
-    changes: dict[str, object] = {"policy": _POLICIES[name] for name in given} | given
-    return replace(settings, **changes) if given else None  # type: ignore[arg-type]
+    if not given:
+        return None
+    changes: dict[str, object] = {"policy": _POLICIES[next(iter(given))], **given}
+    return replace(settings, **changes)  # type: ignore[arg-type]
 
 
 def ensure_not_needed(table: OpenTable, timeline: Timeline, kept: Retention, files: Collection[DataFile]) -> None:

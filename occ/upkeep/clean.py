@@ -78,7 +78,7 @@ class _Draft:
 def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False, asked: CleanSettings | None = None) -> Cleaned:
     """Delete the files that nobody needs any longer, until the budget is spent at the latest; the next run does the rest.
 
-    With a retention that was `asked` for, instead of that of the settings, `InputError` if somebody still needs one of the files.
+    With a retention that was `asked` for, instead of that of the settings: `InputError` if somebody needs one of the files.
     """
     check_writable(read_properties(table.storage))
     if asked is not None:
@@ -197,9 +197,7 @@ def _plan_to_finish(table: OpenTable, pending: Instant) -> CleanPlan | None:
     return plan
 
 
-def _carry_out(
-    table: OpenTable, instant: str, plan: CleanPlan, budget: Budget, note: CleanedUntil | None = None
-) -> int:
+def _carry_out(table: OpenTable, instant: str, plan: CleanPlan, budget: Budget, note: CleanedUntil | None = None) -> int:
     """Delete what a plan on the timeline names, and complete it; how many files remain for the next run."""
     timeline = table.timeline()
     saved = saved_files(table, timeline)

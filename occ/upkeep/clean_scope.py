@@ -1,9 +1,9 @@
 """Where a clean looks: only in the partitions in which something was superseded since the cleans before it, or everywhere.
 
-A file is dead by a commit that wrote the next file of its group or replaced the group, and may go once the retention has passed that
-commit. So what may go now and could not go before was superseded by a commit between the two retentions; its metadata
-says in which partitions. A commit that only adds file groups supersedes nothing. Looking at fewer partitions never deletes more than
-looking at all would. Whatever the metadata did not tell is found once a day, when the whole table is listed.
+A file is dead by a commit that wrote the next file of its group or replaced the group, and may go once the retention has
+passed that commit. So what may go now and could not go before was superseded by a commit between the two limits; its
+metadata says in which partitions. A commit that only adds file groups supersedes nothing. Looking at fewer partitions
+never deletes more than looking at all would. The whole table is listed once a day, for what the metadata did not tell.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NOWHERE = Scope(frozenset())
 
 
 def everywhere(timeline: Timeline, kept: Retention, now_ms: int) -> Scope:
-    """The whole table. A number of versions leaves nothing that can be noted: what it keeps may have been superseded long ago."""
+    """The whole table. A number of versions leaves nothing to note: what it keeps may have been superseded long ago."""
     if kept.policy == VERSIONS or not kept.limit:
         return Scope(None)
     # What is pending may yet supersede files under an instant that the retention has passed.
@@ -66,8 +66,8 @@ def everywhere(timeline: Timeline, kept: Retention, now_ms: int) -> Scope:
 def scope_of(table: OpenTable, timeline: Timeline, kept: Retention, now_ms: int) -> Scope:
     """Where dead files can be. One read of the note, and one of each commit that the retention has passed since.
 
-    `now_ms` is the storage's time, taken before the table is listed. The whole table is listed if nothing is known, if a savepoint or
-    a plan to cluster that kept files is gone, once a day, if the policy counts versions, and where that costs less.
+    `now_ms` is the storage's time, taken before the table is listed. The whole table is listed if nothing is known, if a
+    savepoint or a plan to cluster that kept files is gone, once a day, if the policy counts versions, and where it costs less.
     """
     if not kept.limit:
         return NOWHERE
@@ -135,9 +135,7 @@ def _archived(table: OpenTable, timeline: Timeline, since: str, until: str) -> d
     files = (HistoryFile.parse(name) for name in timeline.archive)
     names = [file.name for file in files if file is not None and file.last >= since and file.first < until]
     found = table.runtime.gather([partial(instants_in, table.storage, name) for name in names], limit=table.parallel_requests)
-    return {
-        name: frozenset(i for i in instants if since <= i < until) for name, instants in zip(names, found, strict=True)
-    }
+    return {name: frozenset(i for i in instants if since <= i < until) for name, instants in zip(names, found, strict=True)}
 
 
 def _superseded_by_archived(table: OpenTable, name: str, instants: frozenset[str]) -> frozenset[str]:

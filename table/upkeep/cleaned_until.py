@@ -1,7 +1,7 @@
 """How far cleaning has come: a note beside the timeline, so that a clean need not look where nothing has changed since.
 
-It says something that stays true once it is true, whoever cleans or writes afterwards. So a note that is late, old or lost costs a
-longer look and no more. Its format is our own; other engines neither read nor need it.
+It says something that stays true once it is true, whoever cleans or writes afterwards. So a note that is late, old or lost
+costs a longer look and no more. Its format is our own; other engines neither read nor need it.
 """
 
 from __future__ import annotations

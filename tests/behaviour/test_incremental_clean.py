@@ -8,7 +8,7 @@ import pytest
 
 from lakelock.occ.upkeep.clean import Cleaned
 from lakelock.occ.upkeep.clean_scope import MOST_COMMITS, WHOLE_EACH_MS
-from lakelock.settings import CleanSettings, ListingSettings, Settings
+from lakelock.settings import ListingSettings, Settings
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.layout import FileGroupId
