@@ -21,10 +21,12 @@ from lakelock.occ.upkeep.clean_policy import Shown
 from lakelock.occ.upkeep.history_versions import extend, merge_levels
 from lakelock.storage import Listed
 from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import Action, Instant, completes_as, is_instant_time, parse_file_name
+from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import read_properties
-from lakelock.table.snapshot import DataFile, read_replaced
+from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 from lakelock.table.upkeep.history import History, HistoryFile, HistoryRow, instants_in, read_history, rows_bytes
 
@@ -115,15 +117,28 @@ def _unfinished(table: OpenTable) -> set[str]:
 
 
 def _still_replaced(table: OpenTable, timeline: Timeline) -> set[str]:
-    """The replacements whose old files still exist. One listing of each partition concerned."""
-    replaced = read_replaced(table.storage, timeline, table.runtime, table.parallel_requests)
-    folders = sorted({group.partition for group in replaced})
-    looks = [partial(_groups_in, table, folder) for folder in folders]
-    there = set().union(*table.runtime.gather(looks, limit=table.parallel_requests))
-    return {instant for group, instant in replaced.items() if group in there}
+    """The oldest replacement of which old files still exist, where there is one: nothing after it may be archived anyway.
+
+    A read of each replacement up to it, and a listing of each partition concerned until an old file is found.
+    """
+    seen: dict[str, set[FileGroupId]] = {}
+    old = timeline.commits[: max(0, len(timeline.commits) - table.settings.archive.min_commits)]
+    for instant in (i for i in old if i.action == Action.REPLACE_COMMIT):
+        key = layout.timeline(instant.file_name)
+        stored = table.storage.get(key)
+        groups = CommitMetadata.from_bytes(stored.data, key).replaced_groups if stored is not None else frozenset()
+        folders = sorted({group.partition for group in groups})
+        for start in range(0, len(folders), table.parallel_requests):
+            part = folders[start : start + table.parallel_requests]
+            new = [folder for folder in part if folder not in seen]
+            looks = [partial(_groups_in, table, folder) for folder in new]
+            seen.update(zip(new, table.runtime.gather(looks, limit=table.parallel_requests), strict=True))
+            if any(group in seen[group.partition] for group in groups if group.partition in part):
+                return {instant.requested}
+    return set()
 
 
-def _groups_in(table: OpenTable, folder: str) -> set[object]:
+def _groups_in(table: OpenTable, folder: str) -> set[FileGroupId]:
     files = (DataFile.parse(item.key) for item in table.storage.list(folder))
     return {file.group for file in files if file is not None}
 

@@ -57,6 +57,23 @@ def test_what_keeps_more_is_named(aged: str, storage: LocalStorage) -> None:
     tx.abort()
 
 
+def test_a_retention_in_the_call_is_refused_if_it_would_take_what_somebody_needs(aged: str, storage: LocalStorage) -> None:
+    at_once = ["--set", "clean.readers_s=0"]
+    saved = run("savepoint", "create", aged, "release 7", "--json").json["instant"]
+    for _ in range(2):
+        with writer(storage).begin("UPSERT") as tx:
+            tx.commit([put_file(tx, storage, "month=1", "a")])
+    refused = run("clean", aged, "--keep-versions", "1", *at_once)
+    assert refused.code == Exit.USAGE and files(aged) == 8
+    assert f"'release 7' of {saved}" in refused.err and f"lakelock savepoint rm {storage.uri} {saved}" in refused.err
+    assert run("savepoint", "rm", aged, saved).code == Exit.OK
+    refused = run("clean", aged, "--keep-hours", "0", "--dry-run")
+    assert refused.code == Exit.USAGE and "clean.readers_s" in refused.err
+    assert run("clean", aged, "--keep-hours", "1", "--keep-commits", "1").code == Exit.USAGE
+    assert "deleted 6 old file(s)" in run("clean", aged, "--keep-commits", "1", *at_once).out
+    assert "deleted 1 old file(s)" in run("clean", aged, "--keep-versions", "1", *at_once).out and files(aged) == 1
+
+
 def test_savepoints_are_taken_listed_and_removed(aged: str) -> None:
     assert run("savepoint", "ls", aged).out.strip() == "there is no savepoint"
     made = run("savepoint", "create", aged, "release 7", "--json")

@@ -93,12 +93,34 @@ def upsert(mine: Coordinator) -> None:
     assert ArrowEngine(mine).upsert(rows(0, 1000, 1)).files == FILES
 
 
+def cleaned_and_changed(mine: Coordinator) -> None:
+    """Everything is cleaned; then more commits than are kept rewrite the files of one partition."""
+    mine.clean()
+    for value in range(SETTINGS.clean.keep_commits + 2):
+        mine.table.runtime.sleep(2)
+        ArrowEngine(mine).upsert(rows(0, 1000, value))
+
+
+def clean(mine: Coordinator) -> None:
+    assert mine.clean().files > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "before"),
-    [(one_partition, None), (insert, None), (insert, insert), (upsert, None), (upsert, one_partition)],
-    ids=["a snapshot of one partition", "an insert", "the next insert", "an upsert", "an upsert by a process that has read"],
-)
+    [
+        (one_partition, None),
+        (insert, None),
+        (insert, insert),
+        (upsert, None),
+        (upsert, one_partition),
+        (clean, cleaned_and_changed),
+    ],
+    ids=[
+        "a snapshot of one partition", "an insert", "the next insert", "an upsert", "an upsert by a process that has read",
+        "a clean",
+    ],
+)  # fmt: skip
 def test_a_long_history_and_many_files_cost_an_operation_at_most_two_requests(
     tables: tuple[Table, Table], action: Callable[[Coordinator], None], before: Callable[[Coordinator], None] | None
 ) -> None:

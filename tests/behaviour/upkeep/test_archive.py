@@ -9,7 +9,7 @@ import pytest
 from lakelock.errors import ConflictError
 from lakelock.occ.history import Outcome
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.settings import ArchiveSettings, CleanSettings
+from lakelock.settings import ArchiveSettings, CleanSettings, ListingSettings
 from lakelock.table import layout
 from lakelock.table.archive import completed_write, read_commit
 from lakelock.table.changes import read_changes
@@ -19,7 +19,7 @@ from lakelock.table.upkeep.history import read_history
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
-from tests.faulty_storage import FaultyStorage, RepeatingStorage, Rule
+from tests.faulty_storage import CountingStorage, FaultyStorage, RepeatingStorage, Rule
 
 
 def active(table: AgingTable) -> list[str]:
@@ -211,6 +211,47 @@ def test_a_replacement_stays_until_its_files_are_cleaned() -> None:
     shown = table.shown()
     table.coordinator().clean()
     assert table.coordinator().archive().instants > 0 and replacing not in active(table) and table.shown() == shown
+
+
+def test_a_replacement_that_is_not_cleaned_yet_costs_few_listings_however_many_partitions_and_successors_it_has() -> None:
+    table = AgingTable(replace(KEEPING_TWO, listing=ListingSettings(parallel_requests=2)))
+    partitions = [f"month={number}" for number in range(10, 20)]
+    for partition in partitions:
+        table.write("a", partition=partition)
+    instants = []
+    for old, new in ("ab", "bc", "cd"):
+        with table.coordinator().begin("INSERT_OVERWRITE") as tx:
+            files = [put_file(tx, table.storage, partition, new) for partition in partitions]
+            instants.append(tx.commit(files, replaced={partition: [old] for partition in partitions}).instant)
+        table.runtime.advance(5)
+    table.write_many(5, "e")
+
+    table.coordinator().archive()
+    assert active(table)[0] == instants[0]
+
+    def listed() -> list[str]:
+        storage = CountingStorage(table.storage)
+        table.coordinator(storage).archive()
+        assert not [name for name in later if ("get", f"{layout.TIMELINE}/{name}") in storage.calls]
+        return [key for op, key in storage.calls if op == "list" and key.startswith("month=")]
+
+    later = [i.file_name for i in table.timeline().commits if i.requested in instants[1:]]
+    assert listed() == partitions[:2], "until a file of the first replacement is found; nothing is asked of the others"
+    for partition in partitions:
+        table.storage.delete([f"{partition}/a_0-1-0_{instant}.parquet" for instant in table.slices("a", partition)])
+    later = later[1:]
+    assert listed() == partitions + partitions[:2] and active(table)[0] == instants[1]
+
+
+def test_a_replacement_that_is_among_the_commits_that_stay_is_not_looked_at() -> None:
+    table = AgingTable()
+    table.write_many(6)
+    with table.coordinator().begin("INSERT_OVERWRITE") as tx:
+        tx.commit([put_file(tx, table.storage, PARTITION, "new")], replaced={PARTITION: ["a"]})
+    table.runtime.advance(5)
+    storage = CountingStorage(table.storage)
+    assert table.coordinator(storage).archive().instants == 4
+    assert PARTITION not in [key for op, key in storage.calls if op == "list"]
 
 
 def test_an_instant_that_left_something_holds_the_archive_until_that_is_removed() -> None:
