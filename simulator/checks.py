@@ -161,6 +161,10 @@ class Checker:
             if instant in self._owners and not self._owners[instant].dead and instant not in self._decided
         ]
 
+    def superfluous(self) -> list[str]:
+        """Old files that a clean should have removed by now."""
+        return self._deletions.superfluous(self.table.commits)
+
     def lost(self) -> list[str]:
         """Commits that are neither on the timeline nor in its history."""
         known = (parse_file_name(key[len(_TIMELINE) :]) for key in self._completed.values())

@@ -8,7 +8,7 @@ from lakelock.occ.upkeep.clean_policy import COMMITS, VERSIONS
 from lakelock.settings import CleanSettings
 from lakelock.simulator.scheduler import Hub
 from lakelock.simulator.storage import ObserversStorage, SimServer
-from lakelock.simulator.visible import Commits, slices_as_of
+from lakelock.simulator.visible import Commits, files_of, slices_as_of
 from lakelock.table import layout
 from lakelock.table.instants import Instant
 from lakelock.table.snapshot import DataFile
@@ -70,6 +70,20 @@ class Deletions:
             return ""
         made = sorted(requested for requested, metadata in commits if any(s.group == file.group for s in metadata.stats))
         return "it is one of the newest files of its group" if file.instant in made[-self._clean.keep_versions :] else ""
+
+    def superfluous(self, commits: Commits) -> list[str]:
+        """Files that the settings, or a savepoint, have no reason to keep, once nobody is at work and readers have finished."""
+        if self._clean.policy != COMMITS:
+            return []
+        promised = self.promised_from(commits)
+        saved = frozenset().union(*self._saved.values())
+        # A file stays as long as its successor is one of the commits that are kept, as in Hudi.
+        before = [commit for commit in commits if commit[0] < promised]
+        kept = {file.key for commit in commits for file in slices_as_of(commits, commit[0]).values() if commit[0] >= promised}
+        kept |= {file.key for file in slices_as_of(before, promised).values()}
+        named = {file.key for _, metadata in commits for file in files_of(metadata)}
+        there = (item.key for item in self._storage.list("") if item.key in named)
+        return [key for key in there if key not in kept | saved]
 
     def pending(self) -> list[str]:
         """The pending transactions on the timeline."""

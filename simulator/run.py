@@ -156,7 +156,7 @@ def _check_tidy(world: World) -> None:
     committed = frozenset(p.instant for p in checker.published)
     files = (DataFile.parse(key) for key in server.keys if key.endswith(".parquet"))
     left += [file.key for file in files if file and file.instant not in committed and not checker.excused(file)]
-    left += checker.strays
+    left += [*checker.strays, *checker.superfluous()]
     if left:
         checker.fail("nothing is left behind", ", ".join(left[:5]))
     lost = checker.lost()
