@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.engine.arrow import ArrowEngine, Batch, Place
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.engine.batch import Batch, Place
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
