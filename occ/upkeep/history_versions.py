@@ -52,16 +52,8 @@ def extend(storage: Storage, history: History, files: Mapping[HistoryFile, bytes
             return False
     number = str(version).encode()
     made = storage.put_if_match(VERSION, number, history.etag) if history.etag else storage.put_if_absent(VERSION, number)
-    if made is not None or _names(storage, number):
-        return True
-    storage.delete([manifest_key(version)])
-    return False
-
-
-def _names(storage: Storage, number: bytes) -> bool:
-    """Whether the version names this manifest of ours: a repeated request is refused because of what the first one did."""
-    stored = storage.get(VERSION)
-    return stored is not None and stored.data == number
+    # A manifest that no version names stays: a late request to remove it could hit the next one of its number.
+    return made is not None
 
 
 def put_once(storage: Storage, key: str, data: bytes) -> bool:

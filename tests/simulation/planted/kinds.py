@@ -44,5 +44,6 @@ SILENT_LOCK = Kind("with a silent lock", lambda scenario: scenario.lock is LockK
 WITHOUT_INDEX = Kind("without a file index", lambda scenario: checkpoints_every(scenario.seed) == 0)
 STRAGGLERS = Kind("with stragglers", lambda scenario: scenario.stragglers)
 OPTIMIZED = Kind("with optimizers", lambda scenario: any(actor.name.startswith("optimizer") for actor in scenario.actors))
+CLEANED = Kind("with cleaners", lambda scenario: any(actor.name.startswith("cleaner") for actor in scenario.actors))
 RESTORED = Kind("with restores", lambda scenario: any(actor.name == "undoer" for actor in scenario.actors))
 SKEWED = Kind("with a clock that is an hour fast", lambda scenario: any(a.skew_ms > 60_000 for a in scenario.actors))

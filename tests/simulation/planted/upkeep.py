@@ -1,9 +1,9 @@
-"""Planted bugs of upkeep: how services yield to writes, and what an optimize or restore may take for granted."""
+"""Planted bugs of upkeep: what services may take for granted, delete or archive, and how they yield to writes."""
 
 from __future__ import annotations
 
-from tests.simulation.planted.kinds import OPTIMIZED, RESTORED, STRAGGLERS, WITHOUT_INDEX
-from tests.simulation.planted.planting import Planted
+from tests.simulation.planted.kinds import CLEANED, OPTIMIZED, RESTORED, SKEWED, STRAGGLERS, WITHOUT_INDEX
+from tests.simulation.planted.planting import Edit, Planted
 
 BUGS_OF_UPKEEP = (
     Planted(
@@ -50,5 +50,70 @@ BUGS_OF_UPKEEP = (
         "pass",
         among=RESTORED,
         seed=651,
+    ),
+    Planted(
+        "a cleaner that forgets running transactions",
+        "files that a running transaction has in its baseline are deleted",
+        "occ.upkeep.clean_policy:_first_unsettled",
+        "min(began, key=lambda each: each[0], default=None)",
+        "None",
+        among=CLEANED,
+        seed=116,
+    ),
+    Planted(
+        "a cleaner that forgets readers",
+        "files are deleted although they were superseded less than `clean.readers_s` ago",
+        "occ.upkeep.clean_policy:_first_unsettled",
+        "if shown_ms > readers_since_ms:",
+        "if False:",
+        among=CLEANED,
+        seed=100,
+    ),
+    Planted(
+        "a cleaner that looks at the age of files",
+        "the last file from before the retained time goes, although the table as of that time has it",
+        "occ.upkeep.clean_policy:_superseded",
+        "if next_ < limit and one < kept",
+        "if one < limit and one < kept",
+        among=CLEANED,
+        seed=20,
+    ),
+    Planted(
+        "a cleaner that forgets savepoints",
+        "files that a savepoint keeps are deleted",
+        "occ.upkeep.clean:_draft",
+        "held=saved.keys, ",
+        "held=frozenset(), ",
+        among=CLEANED,
+        also=(Edit("occ.upkeep.clean:_carry_out", "if key not in saved.keys]", "]"),),
+        seed=20,
+    ),
+    Planted(
+        "a clean under way overlooked",
+        "a read as of an earlier time shows what is left of it while a cleaner is deleting",
+        "occ.upkeep.retained:newest_readable_from",
+        "for clean in timeline.cleanings]",
+        "for clean in timeline.cleanings if clean.is_completed]",
+        among=CLEANED,
+        seed=116,
+    ),
+    Planted(
+        "a manifest removed with its version refused",
+        "an archiver removes a manifest that the history names, because its own request was repeated",
+        "occ.upkeep.history_versions:extend",
+        "    return made is not None",
+        "    if made is None:\n        storage.delete([manifest_key(version)])\n    return made is not None",
+        among=CLEANED,
+        seed=1412,
+    ),
+    Planted(
+        "a checkpoint over pending instants",
+        "a commit that completes late counts as covered by a checkpoint that has nothing of it",
+        "table.file_index.coverage:lowest_open",
+        "return min(writes[0].requested, grace)",
+        "return grace",
+        among=SKEWED,
+        also=(Edit("table.file_index.coverage:Coverage.is_within", "self.low > next(writes, self.low) or ", ""),),
+        seed=10,
     ),
 )
