@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, console, plain, reporting, size
 from lakelock.occ.upkeep.archive import Archived
+from lakelock.occ.upkeep.asked_retention import asked_retention
 from lakelock.occ.upkeep.budget import Progress as Report
 from lakelock.occ.upkeep.clean import Cleaned
 from lakelock.occ.upkeep.run import Upkept
@@ -22,6 +23,10 @@ BudgetOption = Annotated[
     float | None,
     typer.Option("--budget", metavar="SECONDS", min=0.1, help="Start no new work after this long.", show_default=False),
 ]
+
+
+def _instead(name: str, kept: str) -> Any:
+    return typer.Option(name, help=f"Keep the table {kept}, instead of what clean.* says.", show_default=False)
 
 
 def upkeep(
@@ -46,16 +51,24 @@ def upkeep(
 
 def clean(
     path: TableArgument,
+    keep_hours: Annotated[float | None, _instead("--keep-hours", "as of the last so many hours")] = None,
+    keep_commits: Annotated[int | None, _instead("--keep-commits", "as of the newest so many commits")] = None,
+    keep_versions: Annotated[int | None, _instead("--keep-versions", "with so many files of each file group")] = None,
     dry_run: DryRunOption = False,
     budget_s: BudgetOption = None,
     config: ConfigOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the old data files that `clean.*` does not keep (elsewhere called vacuum)."""
+    """Delete the old data files that `clean.*` does not keep (elsewhere called vacuum).
+
+    With --keep-... it is an error, before any work, if somebody still needs a file that would go; otherwise such files stay.
+    """
     with reporting(as_json) as out, opened(path, config, _with_budget(settings, budget_s), lock=not dry_run) as coordinator:
+        configured = coordinator.table.settings.clean
+        asked = asked_retention(configured, keep_hours=keep_hours, keep_commits=keep_commits, keep_versions=keep_versions)
         with _shown_progress() as report:
-            done = coordinator.clean(dry_run=dry_run, progress=report)
+            done = coordinator.clean(dry_run=dry_run, progress=report, asked=asked)
         values = {"table": coordinator.table.storage.uri, "dry_run": dry_run, **plain(done)}
         out.show(values, lambda o: _print_cleaned(o, done, dry_run=dry_run))
 

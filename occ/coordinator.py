@@ -34,7 +34,7 @@ from lakelock.occ.upkeep.retained import ensure_readable
 from lakelock.occ.upkeep.run import Upkept, upkeep
 from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
-from lakelock.settings import Settings
+from lakelock.settings import CleanSettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
@@ -175,9 +175,13 @@ class Coordinator:
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
         timeline = self.table.timeline_of_one_moment()
-        if as_of is not None:
-            ensure_readable(self.table, timeline, as_of)
-        return self._read_snapshot(timeline, as_of)
+        if as_of is None:
+            return self._read_snapshot(timeline)
+        ensure_readable(self.table, timeline, as_of)
+        snapshot = self._read_snapshot(timeline, as_of)
+        # A clean announces itself on the timeline before it deletes anything, and may have done so since.
+        ensure_readable(self.table, self.table.timeline(), as_of)
+        return snapshot
 
     def _read_snapshot(self, timeline: Timeline, as_of: str | None = None) -> Snapshot:
         table = self.table
@@ -211,10 +215,13 @@ class Coordinator:
         self.ensure_same_provider(record=not dry_run)
         return upkeep(self.table, dry_run=dry_run, progress=progress)
 
-    def clean(self, *, dry_run: bool = False, progress: Progress | None = None) -> Cleaned:
-        """Delete the files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`."""
+    def clean(self, *, dry_run: bool = False, progress: Progress | None = None, asked: CleanSettings | None = None) -> Cleaned:
+        """Delete the files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`.
+
+        `asked` takes the place of the settings: `InputError` if somebody still needs a file that it would delete.
+        """
         self.ensure_same_provider(record=not dry_run)
-        return clean(self.table, self._budget(progress), dry_run=dry_run)
+        return clean(self.table, self._budget(progress), dry_run=dry_run, asked=asked)
 
     def archive(self, *, dry_run: bool = False, progress: Progress | None = None) -> Archived:
         """Move the oldest instants from the timeline to its history, for at most `upkeep.budget_s`."""

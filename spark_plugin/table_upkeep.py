@@ -17,6 +17,7 @@ from lakelock.occ.locking.targets import Targets, resources_of, within
 from lakelock.occ.services.optimize import Join, Optimized, optimize
 from lakelock.occ.services.restore import Copy, moment_of, restore
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.upkeep.asked_retention import asked_retention
 from lakelock.occ.upkeep.clean import Cleaned
 from lakelock.occ.upkeep.run import Upkept
 from lakelock.occ.upkeep.savepoints import Savepoint
@@ -50,12 +51,27 @@ class TableUpkeep:
         """
         return self._coordinator.upkeep(dry_run=dry_run)
 
-    def vacuum(self, *, dry_run: bool = False) -> Cleaned:
+    def vacuum(
+        self,
+        *,
+        keep_hours: float | None = None,
+        keep_commits: int | None = None,
+        keep_versions: int | None = None,
+        dry_run: bool = False,
+    ) -> Cleaned:
         """Delete the old files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`.
 
-        Files that running transactions, readers (`clean.readers_s`) or savepoints need stay, whatever the settings say.
+        Files that running transactions, readers (`clean.readers_s`) or savepoints need stay, whatever the settings say. One of
+        `keep_hours`, `keep_commits` and `keep_versions` is kept instead of what the settings say: `InputError` before any
+        work, which names who needs them, if not all the other files can go.
         """
-        return self._coordinator.clean(dry_run=dry_run)
+        asked = asked_retention(
+            self._coordinator.table.settings.clean,
+            keep_hours=keep_hours,
+            keep_commits=keep_commits,
+            keep_versions=keep_versions,
+        )
+        return self._coordinator.clean(dry_run=dry_run, asked=asked)
 
     def savepoint(self, name: str, *, as_of: str | datetime | None = None) -> Savepoint:
         """Keep the table as of its newest commit, or of the commit `as_of`, readable until the savepoint is deleted.

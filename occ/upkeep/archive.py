@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakelock.errors import CorruptTableError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.open_table import OpenTable
@@ -22,10 +21,12 @@ from lakelock.occ.upkeep.clean_policy import Shown
 from lakelock.occ.upkeep.history_versions import extend, merge_levels
 from lakelock.storage import Listed
 from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import Action, Instant, completes_as, is_instant_time, parse_file_name
+from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import read_properties
-from lakelock.table.snapshot import DataFile, read_replaced
+from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 from lakelock.table.upkeep.history import History, HistoryFile, HistoryRow, instants_in, read_history, rows_bytes
 
@@ -116,15 +117,28 @@ def _unfinished(table: OpenTable) -> set[str]:
 
 
 def _still_replaced(table: OpenTable, timeline: Timeline) -> set[str]:
-    """The replacements whose old files still exist. One listing of each partition concerned."""
-    replaced = read_replaced(table.storage, timeline, table.runtime, table.parallel_requests)
-    folders = sorted({group.partition for group in replaced})
-    looks = [partial(_groups_in, table, folder) for folder in folders]
-    there = set().union(*table.runtime.gather(looks, limit=table.parallel_requests))
-    return {instant for group, instant in replaced.items() if group in there}
+    """The oldest replacement of which old files still exist, where there is one: nothing after it may be archived anyway.
+
+    A read of each replacement up to it, and a listing of each partition concerned until an old file is found.
+    """
+    seen: dict[str, set[FileGroupId]] = {}
+    old = timeline.commits[: max(0, len(timeline.commits) - table.settings.archive.min_commits)]
+    for instant in (i for i in old if i.action == Action.REPLACE_COMMIT):
+        key = layout.timeline(instant.file_name)
+        stored = table.storage.get(key)
+        groups = CommitMetadata.from_bytes(stored.data, key).replaced_groups if stored is not None else frozenset()
+        folders = sorted({group.partition for group in groups})
+        for start in range(0, len(folders), table.parallel_requests):
+            part = folders[start : start + table.parallel_requests]
+            new = [folder for folder in part if folder not in seen]
+            looks = [partial(_groups_in, table, folder) for folder in new]
+            seen.update(zip(new, table.runtime.gather(looks, limit=table.parallel_requests), strict=True))
+            if any(group in seen[group.partition] for group in groups if group.partition in part):
+                return {instant.requested}
+    return set()
 
 
-def _groups_in(table: OpenTable, folder: str) -> set[object]:
+def _groups_in(table: OpenTable, folder: str) -> set[FileGroupId]:
     files = (DataFile.parse(item.key) for item in table.storage.list(folder))
     return {file.group for file in files if file is not None}
 
@@ -146,7 +160,10 @@ def _instants_in(table: OpenTable, file: HistoryFile) -> set[tuple[str, str]]:
 def _move(table: OpenTable, listed: list[Listed], chosen: tuple[Instant, ...], history: History, budget: Budget) -> bool:
     """Put the instants into the history, then remove them from the timeline; False when another archiver was faster."""
     reads = [partial(_row, table, instant) for instant in chosen]
-    rows = table.runtime.gather(reads, limit=table.parallel_requests)
+    found = table.runtime.gather(reads, limit=table.parallel_requests)
+    rows = [row for row in found if row is not None]
+    if len(rows) < len(chosen):
+        return False
     data = rows_bytes(rows)
     file = HistoryFile(chosen[0].requested, chosen[-1].requested, 0, len(data))
     with table.locked(operation="ARCHIVE"):
@@ -162,11 +179,11 @@ def _move(table: OpenTable, listed: list[Listed], chosen: tuple[Instant, ...], h
     return True
 
 
-def _row(table: OpenTable, instant: Instant) -> HistoryRow:
-    key = layout.timeline(instant.file_name)
-    stored = table.storage.get(key)
+def _row(table: OpenTable, instant: Instant) -> HistoryRow | None:
+    """What the history is to hold of a completed instant; None when it is not on the timeline any more."""
+    stored = table.storage.get(layout.timeline(instant.file_name))
     if stored is None:
-        raise CorruptTableError(f"{key} vanished while it was archived", hint="run again: lakelock archive", file=key)
+        return None
     plan = None
     if instant.action in _PLANNED:
         names = [f"{instant.requested}.{action}.requested" for action in (instant.action, Action.CLUSTERING.value)]

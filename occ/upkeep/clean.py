@@ -16,10 +16,13 @@ from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.steps import Step, reached
+from lakelock.occ.upkeep.asked_retention import ensure_not_needed
 from lakelock.occ.upkeep.budget import Budget
-from lakelock.occ.upkeep.clean_policy import VERSIONS, Dead, Retention, Shown, dead_files, retention
+from lakelock.occ.upkeep.clean_policy import NONE, VERSIONS, Dead, Retention, Shown, dead_files, retention
+from lakelock.occ.upkeep.clean_scope import everywhere, protecting, scope_of
 from lakelock.occ.upkeep.retained import newest_readable_from
 from lakelock.occ.upkeep.savepoints import saved_files
+from lakelock.settings import CleanSettings
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
@@ -29,6 +32,7 @@ from lakelock.table.properties import read_properties
 from lakelock.table.services import pending_clustering_groups
 from lakelock.table.snapshot import read_replaced
 from lakelock.table.timeline import Timeline
+from lakelock.table.upkeep.cleaned_until import CleanedUntil
 from lakelock.table.upkeep.cleaning import READABLE_FROM, SAVEPOINTS, CleanMetadata, CleanPlan
 
 DELETED_AT_ONCE = 200
@@ -59,17 +63,26 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A plan, and the timeline on which it was made; it may be stored as long as the savepoints are still the same."""
+    """A plan, and the timeline on which it was made; it may be stored as long as the savepoints are still the same.
+
+    `note` is true once the plan is carried out.
+    """
 
     plan: CleanPlan
     dead: Dead
     kept: Retention
     held: frozenset[Instant]
+    note: CleanedUntil | None
 
 
-def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Cleaned:
-    """Delete the files that nobody needs any longer, until the budget is spent at the latest; the next run does the rest."""
+def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False, asked: CleanSettings | None = None) -> Cleaned:
+    """Delete the files that nobody needs any longer, until the budget is spent at the latest; the next run does the rest.
+
+    With a retention that was `asked` for, instead of that of the settings: `InputError` if somebody needs one of the files.
+    """
     check_writable(read_properties(table.storage))
+    if asked is not None:
+        _draft(table, asked)
     finished: list[str] = []
     for pending in [i for i in table.timeline().cleanings if not i.is_completed]:
         if dry_run:
@@ -82,17 +95,22 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Cleaned
             return Cleaned(len(plan.keys) - left, 0, pending.requested, plan.retained, left=left, finished=tuple(finished))
         finished.append(pending.requested)
     for _ in range(table.settings.decisions.slot_attempts):
-        draft = _draft(table)
+        draft = _draft(table, asked)
         found = Cleaned(
             len(draft.dead.files), draft.dead.size_bytes, "", draft.kept.retained, draft.plan.extra.get(READABLE_FROM, ""),
             draft.kept.held_by, finished=tuple(finished),
         )  # fmt: skip
-        if dry_run or not draft.dead.files or budget.is_spent:
-            return replace(found, left=len(draft.dead.files)) if not dry_run else found
+        if dry_run:
+            return found
+        if not draft.dead.files:
+            _remember(table, draft.note)
+            return found
+        if budget.is_spent:
+            return replace(found, left=len(draft.dead.files))
         instant = _put(table, draft)
         if instant is None:
             continue
-        left = _carry_out(table, instant, draft.plan, budget)
+        left = _carry_out(table, instant, draft.plan, budget, draft.note)
         return replace(found, instant=instant, files=found.files - left, left=left)
     raise TransactionError(
         f"{table.storage.uri}: others planned cleans or took savepoints in each attempt to plan a clean",
@@ -100,23 +118,25 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Cleaned
     )
 
 
-def _draft(table: OpenTable) -> _Draft:
-    """The files that may go now. One listing of the timeline, one of the table, a read of each savepoint and replacement."""
+def _draft(table: OpenTable, asked: CleanSettings | None) -> _Draft:
+    """The files that may go now. One listing of the timeline, those of the scope, a read of each savepoint and replacement."""
+    settings = asked or table.settings.clean
     listed = list(table.storage.list(layout.TIMELINE))
     timeline = Timeline.from_listing(listed)
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
-    kept = retention(table.settings.clean, timeline, Shown.of(listed), now_ms, table.runtime.now_ms())
+    kept = retention(settings, timeline, Shown.of(listed), now_ms, table.runtime.now_ms())
+    scope = scope_of(table, timeline, kept, now_ms) if asked is None else everywhere(timeline, kept, now_ms)
+    files, note = scope.objects(table)
     saved = saved_files(table, timeline)
-    replaced = read_replaced(table.storage, timeline, table.runtime, table.parallel_requests)
-    dead = dead_files(
-        kept,
-        table.settings.clean.keep_versions,
-        timeline,
-        table.storage.list(""),
-        replaced,
-        saved.keys,
-        _planned_groups(table.storage, timeline),
-    )
+    dead = NONE
+    if files:
+        replaced = read_replaced(table.storage, timeline, table.runtime, table.parallel_requests)
+        planned = _planned_groups(table.storage, timeline)
+        found = partial(dead_files, keep_versions=settings.keep_versions, timeline=timeline, files=files, replaced=replaced)
+        dead = found(kept, held=saved.keys, held_groups=planned)
+        if asked is not None:
+            unheld = found(kept.by_policy_alone, held=frozenset(), held_groups=frozenset())
+            ensure_not_needed(table, timeline, kept, set(unheld.files) - set(dead.files))
     readable_from = max(dead.readable_from, newest_readable_from(table, timeline)) if dead.files else ""
     extra = {READABLE_FROM: readable_from, WRITER: str(table.writer)}
     if saved.instants:
@@ -124,13 +144,7 @@ def _draft(table: OpenTable) -> _Draft:
     newest = timeline.commits[-1].requested if timeline.commits else ""
     named = kept.retained if kept.policy != VERSIONS else ""
     plan = CleanPlan(kept.policy, named, kept.action if named else "", newest, dead.by_partition, extra, table.storage.uri)
-    return _Draft(plan, dead, kept, _holds(timeline))
-
-
-def _holds(timeline: Timeline) -> frozenset[Instant]:
-    """What protects files from a clean, and may appear meanwhile: savepoints in any state, and plans to cluster."""
-    savepoints = (i for i in timeline.instants if i.action == Action.SAVEPOINT)
-    return frozenset((*savepoints, *timeline.pending_clustering))
+    return _Draft(plan, dead, kept, frozenset(protecting(timeline)), note)
 
 
 def _planned_groups(storage: Storage, timeline: Timeline) -> frozenset[FileGroupId]:
@@ -146,7 +160,7 @@ def _put(table: OpenTable, draft: _Draft) -> str | None:
     """Put the plan on the timeline; its instant, or None if somebody was faster and it has to be made again."""
     with table.locked(operation="CLEAN"):
         timeline = table.timeline()
-        if _holds(timeline) != draft.held or any(not i.is_completed for i in timeline.cleanings):
+        if frozenset(protecting(timeline)) != draft.held or any(not i.is_completed for i in timeline.cleanings):
             return None
         instant = later_than(table.runtime.now_ms(), timeline.newest_time)
         requested = Instant(instant, Action.CLEAN.value, State.REQUESTED)
@@ -156,7 +170,7 @@ def _put(table: OpenTable, draft: _Draft) -> str | None:
         # Whoever takes an instant or a savepoint reads the timeline after publishing it there: one of us sees the other.
         now = table.timeline()
         others = [i for i in now.instants if i.requested == instant and i.action != Action.CLEAN]
-        if others or _holds(now) != draft.held:
+        if others or frozenset(protecting(now)) != draft.held:
             table.storage.delete([layout.timeline(requested.file_name)])
             return None
         inflight = replace(requested, state=State.INFLIGHT)
@@ -183,7 +197,7 @@ def _plan_to_finish(table: OpenTable, pending: Instant) -> CleanPlan | None:
     return plan
 
 
-def _carry_out(table: OpenTable, instant: str, plan: CleanPlan, budget: Budget) -> int:
+def _carry_out(table: OpenTable, instant: str, plan: CleanPlan, budget: Budget, note: CleanedUntil | None = None) -> int:
     """Delete what a plan on the timeline names, and complete it; how many files remain for the next run."""
     timeline = table.timeline()
     saved = saved_files(table, timeline)
@@ -204,7 +218,14 @@ def _carry_out(table: OpenTable, instant: str, plan: CleanPlan, budget: Budget) 
         reached(Step.CLEAN_DELETED)
     budget.progress("clean", len(keys), len(keys))
     _complete(table, instant, _without(plan, saved.keys), max(0, table.runtime.now_ms() - began_ms))
+    if len(keys) == len(plan.keys):
+        _remember(table, note)
     return 0
+
+
+def _remember(table: OpenTable, note: CleanedUntil | None) -> None:
+    if note is not None:
+        table.storage.put(layout.CLEANED_UNTIL, note.to_bytes())
 
 
 def _without(plan: CleanPlan, saved: frozenset[str]) -> CleanPlan:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Final
 
 from lakelock.markers.liveness import CLOCK_GRAIN_MS
 from lakelock.settings import CleanSettings
@@ -25,8 +26,12 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
-COMMITS, HOURS, VERSIONS = "KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"
+COMMITS: Final = "KEEP_LATEST_COMMITS"
+HOURS: Final = "KEEP_LATEST_BY_HOURS"
+VERSIONS: Final = "KEEP_LATEST_FILE_VERSIONS"
 HOUR_MS = 3_600_000
+_NEVER = "9" * 17
+"""Later than every instant."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Retention:
     """What has to stay: the table as of `retained` and later; `""` where nothing may be removed.
 
     `settled`: every commit requested before it is one that nobody still reads past; `""`: none is. `held_by` says what keeps
-    more than the policy asks for, if anything does.
+    more than the policy asks for, if anything does; `wanted` is what the policy alone would retain.
     """
 
     policy: str
@@ -64,6 +69,17 @@ class Retention:
     action: str
     settled: str
     held_by: str = ""
+    wanted: str = ""
+
+    @property
+    def by_policy_alone(self) -> Retention:
+        """What would have to stay if no transaction and no reader needed more."""
+        return replace(self, retained=self.wanted, settled=_NEVER, held_by="")
+
+    @property
+    def limit(self) -> str:
+        """Whatever was superseded before it is not needed by anybody but savepoints; `""`: nothing may be removed."""
+        return self.settled if self.policy == VERSIONS else min(self.retained, self.settled)
 
 
 def retention(settings: CleanSettings, timeline: Timeline, shown: Shown, now_ms: int, wall_ms: int) -> Retention:
@@ -71,12 +87,12 @@ def retention(settings: CleanSettings, timeline: Timeline, shown: Shown, now_ms:
     commits = timeline.commits
     wanted, action = _wanted(settings, timeline, wall_ms)
     unsettled, why = _first_unsettled(commits, timeline, shown, now_ms - round(settings.readers_s * 1000))
-    settled = unsettled.requested if unsettled is not None else "9" * 17
+    settled = unsettled.requested if unsettled is not None else _NEVER
     if unsettled is not None and (settings.policy == VERSIONS or (wanted and settled < wanted)):
-        return Retention(settings.policy, settled, unsettled.action, settled, why)
+        return Retention(settings.policy, settled, unsettled.action, settled, why, wanted)
     if settings.policy == VERSIONS:
         return Retention(settings.policy, "", "", settled)
-    return Retention(settings.policy, wanted, action, settled)
+    return Retention(settings.policy, wanted, action, settled, wanted=wanted)
 
 
 def _wanted(settings: CleanSettings, timeline: Timeline, wall_ms: int) -> tuple[str, str]:
@@ -129,6 +145,9 @@ class Dead:
         return {partition: tuple(found[partition]) for partition in sorted(found)}
 
 
+NONE = Dead((), "")
+
+
 def dead_files(
     retention: Retention,
     keep_versions: int,
@@ -167,7 +186,7 @@ def _superseded(
     """The files of one group that may go, each with the instant that replaced it."""
     times = sorted({file.instant for file in slices})
     by_versions = retention.policy == VERSIONS
-    limit = retention.settled if by_versions else min(retention.retained, retention.settled)
+    limit = retention.limit
     if replacement and timeline.is_visible(replacement):
         ends = {file.instant: replacement for file in slices} if replacement < limit else {}
     else:

@@ -25,6 +25,8 @@ VERSION = f"{layout.HISTORY}/_version_"
 _NAME = re.compile(r"([0-9]{14}|[0-9]{17})_([0-9]{14}|[0-9]{17})_([0-9]{1,4})\.parquet", re.ASCII).fullmatch
 _MANIFEST = re.compile(r"manifest_([0-9]{1,18})", re.ASCII).fullmatch
 _ROW_VERSION = 1
+_ROWS_AT_ONCE = 1_000
+"""Rows of a row group: whoever looks for a few instants does not read the whole of a merged file."""
 _HINT = "restore the file from a backup; until then the history is not extended"
 
 _TEXT = ["null", {"type": "string", "avro.java.string": "String"}]
@@ -197,7 +199,7 @@ def merged_bytes(tables: Iterable[pa.Table]) -> bytes:
 
 def _written(table: pa.Table) -> bytes:
     out = io.BytesIO()
-    pq.write_table(table, out, compression="gzip", store_schema=False)
+    pq.write_table(table, out, compression="gzip", store_schema=False, row_group_size=_ROWS_AT_ONCE)
     return out.getvalue()
 
 

@@ -119,3 +119,21 @@ def test_a_restore_undoes_what_came_after_and_can_be_undone(spark: SparkSession,
     assert stored(table) == wrong
     with pytest.raises(InputError, match="it had no commit then"):
         table.restore("2020-01-01")
+
+
+def test_vacuum_keeps_what_it_is_asked_to_keep_and_refuses_what_somebody_needs(spark: SparkSession, path: str) -> None:
+    LakeTable.create(spark, path, schema=rows(spark, 0), key="id", partition_by=["day", "n"])
+    table = LakeTable.for_path(spark, path, options={"clean.readers_s": "0", "upkeep.auto": "false"})
+    for _ in range(3):
+        table.upsert(rows(spark, 0))
+    before, saved = stored(table), table.savepoint("kept", as_of=table.history(2).collect()[1]["instant"])
+    assert table.vacuum().files == 0
+    with pytest.raises(InputError, match=f"the savepoint 'kept' of {saved.instant}") as refused:
+        table.vacuum(keep_commits=1)
+    assert "lakelock savepoint rm" in refused.value.hint
+    assert table.read(as_of=saved.instant).count() == 20
+    table.delete_savepoint("kept")
+    done = table.vacuum(keep_versions=1)
+    assert done.files == 8 and stored(table) == before
+    with pytest.raises(InputError, match="exclude each other"):
+        table.vacuum(keep_versions=1, keep_hours=1)
