@@ -184,7 +184,8 @@ def _written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Wr
 def unrouted_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch], shared: SharedHeartbeat) -> Iterator[WriteStat]:
     """Add the rows of one task, which come in any order, to their buckets. No other task may have rows of these buckets.
 
-    The rows wait in a temporary file: memory holds a chunk of them, then those of one bucket after the other.
+    The rows wait in a temporary file: memory holds a chunk of them, then those of one bucket after the other. Nothing is
+    claimed, so only the commit finds out whether another writer has rewritten one of these file groups.
     """
     yield from while_wanted(plan.context, _added(plan, batches), shared)
 
