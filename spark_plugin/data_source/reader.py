@@ -12,14 +12,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from lakelock.data_locks import Resource
+from lakelock.errors import SchemaError
+from lakelock.occ.locking.targets import resources_of, within
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.session_conf import OF_READS
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.instants import as_of_time
-from lakelock.table.schema import TableSchema, check_write
-from lakelock.table.snapshot import DataFile
+from lakelock.table.schema import TableSchema, check_write, did_you_mean
+from lakelock.table.snapshot import DataFile, Snapshot
 
 
 def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType:
@@ -38,15 +41,19 @@ class FilePartition(InputPartition):
 
 
 class LakelockReader(DataSourceReader):
-    """Reads the snapshot that was current when the query was planned, or the requested one."""
+    """Reads the snapshot that was current when the query was planned, or the requested one.
+
+    It has no `pushFilters`: Spark would keep the plan of a filtered read for the next query over the same frame.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, conf: Mapping[str, str]) -> None:
         self._parsed = parsed = SourceOptions.parse(options, conf)
         with parsed.open() as table:
             whole = table.schema().file_schema if parsed.include_meta else table.schema().arrow
             self._columns = arrow_schema(schema)
-            check_write(TableSchema(whole), self._columns)
-            self._files = table.snapshot(None if parsed.as_of is None else as_of_time(parsed.as_of)).files
+            _check_asked(whole, self._columns)
+            snapshot = table.snapshot(None if parsed.as_of is None else as_of_time(parsed.as_of))
+            self._files = _files_within(snapshot, resources_of(parsed.partition, table.properties))
         self._location = StorageLocation.of(parsed.path, parsed.settings.storage)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -60,3 +67,20 @@ class LakelockReader(DataSourceReader):
         with BaseFile(storage.open_input(partition.file.key), partition.file.key) as file:
             for table in file.batches(TableSchema(self._columns)):
                 yield from table.to_batches()
+
+
+def _check_asked(columns: pa.Schema, asked: pa.Schema) -> None:
+    """`SchemaError` for a column that the table lacks, or has in a type that does not fit. Any column may be left out."""
+    unknown = [name for name in asked.names if name not in columns.names]
+    if unknown:
+        hint = did_you_mean(unknown[0], columns.names)
+        raise SchemaError(f"the schema of the read asks for {', '.join(unknown)}, which the table does not have", hint=hint)
+    check_write(TableSchema(pa.schema([field.with_nullable(True) for field in columns])), asked)
+
+
+def _files_within(snapshot: Snapshot, targets: Sequence[Resource]) -> tuple[DataFile, ...]:
+    """The files of these partitions and prefixes, all files without one. Of other partitions nothing is read."""
+    if not targets:
+        return snapshot.files
+    partitions = [partition for partition in snapshot.partitions if within(partition, targets)]
+    return tuple(file for partition in partitions for file in snapshot.in_partition(partition))

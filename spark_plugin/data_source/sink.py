@@ -8,6 +8,7 @@ data locks, in PESSIMISTIC mode, are taken before it begins, held by a process o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -23,8 +24,7 @@ from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaEr
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.targets import resources_of
-from lakelock.occ.recorded_index import current_properties
+from lakelock.occ.locking.targets import resources_of, within
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.retrying import applied_instead
 from lakelock.occ.transaction import Detached, Transaction
@@ -33,8 +33,11 @@ from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sig
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.streaming import QUERY_ID
+from lakelock.spark_plugin.writing.bucketing import BucketPlan, unrouted_stage
 from lakelock.spark_plugin.writing.inserting import insert_stage
+from lakelock.table.buckets import bucket_of_group
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write
 
 
@@ -49,11 +52,21 @@ class TaskDone(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Begun:
-    """A transaction that travels between the processes of one write, with the data locks that are kept for it."""
+    """A transaction that travels between the processes of one write, with the data locks that are kept for it.
+
+    `buckets` says where rows go in a table whose rows lie in buckets.
+    """
 
     detached: Detached
     context: WriteContext
     locks: KeptLocks | None = None
+    buckets: BucketPlan | None = None
+
+    def stats_of(self, rows: Iterator[pa.RecordBatch], shared: SharedHeartbeat) -> Iterator[WriteStat]:
+        """In a task: write these rows."""
+        if self.buckets is not None:
+            return unrouted_stage(self.buckets, rows, shared)
+        return insert_stage(self.context, rows, in_order=False, shared=shared)
 
     def with_locks(self) -> AbstractContextManager[None]:
         """Gives the data locks back when the block, which ends the transaction, is left."""
@@ -74,7 +87,6 @@ class Sink:
         self.begun: Begun | None = None
         self.applied = False
         with self.parsed.open() as table:
-            _refuse_buckets(table)
             self.targets = resources_of(self.parsed.partition, table.properties)
             self.after = _schema_after(table, schema, self.parsed.settings.write.merge_schema)
 
@@ -96,11 +108,22 @@ class Sink:
     def _begin(self, table: Coordinator) -> Begun:
         with locked(table, self.operation, self.targets, tag=self.parsed.tag) as kept:
             # Only the tasks can tell whether these are the session's settings: the lock is recorded once they have checked.
-            tx = table.begin(self.operation, application=self.application, tag=self.parsed.tag, records_lock=False)
-            context = tx.write_context(self.after)
-            detached = tx.detach()
+            begin = table.begin(self.operation, application=self.application, tag=self.parsed.tag, records_lock=False)
+            with begin as tx:
+                context = tx.write_context(self.after)
+                buckets = self._buckets(tx, context)
+                detached = tx.detach()
             locks = kept.handed_over(sign_of_life(detached.heartbeat)) if kept is not None else None
-            return Begun(detached, context, locks)
+            return Begun(detached, context, locks, buckets)
+
+    def _buckets(self, tx: Transaction, context: WriteContext) -> BucketPlan | None:
+        index = context.properties.bucket_index
+        if index is None:
+            return None
+        # What an overwrite replaces is not joined.
+        found = () if self.overwrite else tx.snapshot().files
+        files = tuple(file for file in found if not self.targets or within(file.partition, self.targets))
+        return BucketPlan(context, context.schema, files, index, "add")
 
     @property
     def operation(self) -> str:
@@ -124,7 +147,7 @@ class Sink:
                 hint="run the write again; if tasks wait long for a free slot, raise heartbeat.interval_s",
             )
         try:
-            stats = tuple(insert_stage(begun.context, iterator, in_order=False, shared=heartbeat))
+            stats = tuple(begun.stats_of(iterator, heartbeat))
             heartbeat.ensure_alive()
         finally:
             heartbeat.stop(delete=False)
@@ -139,6 +162,8 @@ class Sink:
             try:
                 with table.adopt(detached) as tx:
                     tx.keep_within(self.targets)
+                    if begun.buckets is not None:
+                        _ensure_one_task_each(stats, begun.context.properties)
                     replaced = _replaced(tx, stats, self.parsed.overwrite) if self.overwrite else None
                     tx.commit(stats, schema=begun.context.schema, replaced=replaced)
             except ConflictError as error:
@@ -195,12 +220,19 @@ class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
                 return
 
 
-def _refuse_buckets(table: Coordinator) -> None:
-    if table.table.settings.write.index or current_properties(table.table).bucket_index is not None:
-        raise InputError(
-            f"{table.table.storage.uri} has its rows in buckets, and a data source cannot gather the rows of a bucket",
-            hint="use LakeTable.for_path(spark, path).insert(df), or stream with foreachBatch(table.insert_batch)",
-        )
+def _ensure_one_task_each(stats: Sequence[WriteStat], properties: TableProperties) -> None:
+    """`InputError` if two tasks had rows of one bucket: each has written a file, and there must be one."""
+    counts = Counter(bucket_of_group(stat.group) for stat in stats)
+    twice = next((group for group, count in counts.items() if count > 1), None)
+    if twice is None:
+        return
+    columns = ", ".join(repr(name) for name in properties.partition_fields)
+    where, gathered = (f" of the partition {twice.partition}", f"repartition({columns})") if columns else ("", "coalesce(1)")
+    raise InputError(
+        f"two tasks have rows for bucket {int(twice.file_id)}{where}, and a bucket is written by one task",
+        hint=f"gather them first, df.{gathered}.write; or let lakelock do it: LakeTable.for_path(spark, path).insert(df), and "
+        "for a stream foreachBatch(table.insert_batch)",
+    )
 
 
 def _stats(messages: Sequence[WriterCommitMessage | None]) -> list[WriteStat]:

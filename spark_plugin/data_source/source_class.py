@@ -22,11 +22,14 @@ class LakelockDataSource(DataSource):
 
     Name: `lakelock`. Options: `path` (required); `as_of` and `include_meta` for reads; `overwrite` (`table`, the default, or
     `partitions`) for mode overwrite, or Spark's own `partitionOverwriteMode` (`static` or `dynamic`), also as its conf;
-    `partition` (`month=1`), outside which no row is written; `txn_app_id` and `txn_version`, which make a batch write apply
-    once (Delta's `txnAppId` and `txnVersion` mean the same); `application`, `config` (a file), and every setting, such as
-    `lock.provider` or `concurrency.mode`.
+    `partition` (`month=1`), outside which no row is read or written; `txn_app_id` and `txn_version`, which make a batch write
+    apply once (Delta's `txnAppId` and `txnVersion` mean the same); `application`, `config` (a file), and every setting, such
+    as `lock.provider` or `concurrency.mode`.
     Spark confs (`spark.lakelock.*`) reach it by `lakelock.spark_plugin.register(spark)`. Where a session sets some and
     `register` was not called, or they have changed since, a write fails in its first task, before it writes anything.
+
+    A read opens every file and reads every column, whatever the query asks for, unless `partition` and `.schema(...)` say less.
+    In a table whose rows lie in buckets, the rows to write for one bucket must be in one task: `df.repartition("month")`.
 
     Upsert and delete need the driver: `LakeTable.for_path(spark, path).upsert(df)`.
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from tempfile import TemporaryFile
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing.attempt import Attempt
@@ -177,6 +179,38 @@ def _written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Wr
             yield rewrite_group(context, plan.files[target], task, upserts=upserts, added=added, delete_mask=doomed)
         elif keyed is not None:
             yield from write_new_files(context, target[0], [keyed.rows], task, bucket=target[1])
+
+
+def unrouted_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch], shared: SharedHeartbeat) -> Iterator[WriteStat]:
+    """Add the rows of one task, which come in any order, to their buckets. No other task may have rows of these buckets.
+
+    The rows wait in a temporary file: memory holds a chunk of them, then those of one bucket after the other. Nothing is
+    claimed, so only the commit finds out whether another writer has rewritten one of these file groups.
+    """
+    yield from while_wanted(plan.context, _added(plan, batches), shared)
+
+
+def _added(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    numbered, task = plan.numbered(), this_task()
+    places: dict[tuple[str, int], list[int]] = {}
+    with TemporaryFile() as waiting:
+        with pa.ipc.new_file(waiting, plan.columns.arrow) as sink:
+            count = 0
+            for rows in chunks(batches, CHUNK_ROWS):
+                keyed = plan.keyed(rows)
+                for partition, bucket, at in _by_bucket(plan, keyed):
+                    for batch in keyed.rows.take(pa.array(at)).combine_chunks().to_batches():
+                        sink.write_batch(batch)
+                        places.setdefault((partition, bucket), []).append(count)
+                        count += 1
+        stored = pa.ipc.open_file(waiting)
+        for (partition, bucket), numbers in places.items():
+            mine = plan.keyed(pa.Table.from_batches([stored.get_batch(number) for number in numbers]))
+            file = numbered.get((partition, bucket))
+            if file is None:
+                yield from write_new_files(plan.context, partition, [mine.rows], task, bucket=bucket)
+            else:
+                yield rewrite_group(plan.context, plan.files[file], task, added=mine)
 
 
 def _by_target(plan: BucketPlan, route: int, rows: pa.Table) -> Iterator[tuple[Target, pa.Table]]:

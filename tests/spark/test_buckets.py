@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.errors import InputError, SchemaError, TableError, TransactionStateError
-from lakelock.spark_plugin import LakeTable
+from lakelock.errors import ConflictError, InputError, SchemaError, TableError, TransactionStateError
+from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin.data_source.sink import BatchSink
+from lakelock.spark_plugin.writing import bucketing
 from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
 
@@ -108,12 +112,79 @@ def test_an_index_that_cannot_be_is_refused_before_anything_is_made(spark: Spark
         table_with(spark, path, "bucket:4:id", if_not_exists=True)
 
 
-def test_the_data_source_says_what_writes_buckets(spark: SparkSession, path: str) -> None:
-    from lakelock.spark_plugin import register
+@pytest.fixture
+def source(spark: SparkSession) -> None:
+    """`format("lakelock")` as it is without confs."""
+    spark.dataSource.register(LakelockDataSource)
 
-    register(spark)
+
+def write(df: DataFrame, path: str, mode: str = "append", **options: str) -> None:
+    df.write.format("lakelock").options(**options).mode(mode).save(path)
+
+
+@pytest.mark.usefixtures("source")
+def test_the_data_source_writes_buckets_whose_rows_are_in_one_task(spark: SparkSession, path: str) -> None:
     table = table_with(spark, path)
-    table.insert(rows(spark, 3, 0))
-    with pytest.raises(Exception, match="LakeTable.for_path"):
-        rows(spark, 3, 1).write.format("lakelock").mode("append").save(path)
-    assert spark.read.format("lakelock").load(path).count() == 3
+    write(rows(spark, 30, 0).union(rows(spark, 10, 0, "b")).repartition(2, "p"), path)
+    assert content(table) == {("a", 0): 30, ("b", 0): 10}
+    write(rows(spark, 5, 1).coalesce(1), path)
+    assert content(table) == {("a", 0): 30, ("a", 1): 5, ("b", 0): 10}
+    assert spark.read.format("lakelock").load(path).exceptAll(table.read()).count() == 0
+    assert spark.read.format("lakelock").option("partition", "p=a").load(path).count() == 35
+    write(rows(spark, 6, 2, "b").coalesce(1), path, "overwrite", partitionOverwriteMode="dynamic", partition="p=b")
+    assert content(table) == {("a", 0): 30, ("a", 1): 5, ("b", 2): 6}
+    assert table.upsert(rows(spark, 6, 3, "b")).rows_updated == 6
+    write(rows(spark, 7, 4, "c").coalesce(1), path, "overwrite")
+    assert content(table) == {("c", 4): 7}
+
+
+@pytest.mark.usefixtures("source")
+def test_the_data_source_refuses_rows_of_one_bucket_in_two_tasks(spark: SparkSession, path: str) -> None:
+    table = table_with(spark, path)
+    said = r"(?s)two tasks have rows for bucket \d of the partition p=a.*repartition\('p'\)"
+    for number in range(2):  # buckets that are to be made, then those that are there
+        with pytest.raises(PySparkException, match=said):
+            write(rows(spark, 30, 9).repartition(2), path)
+        assert content(table) == ({("a", 0): 30} if number else {})
+        if not number:
+            table.insert(rows(spark, 30, 0))
+    assert len(list(Path(path).glob("p=a/*.parquet"))) == 3
+    assert list(Path(path).glob(".hoodie/.heartbeat/[!.]*")) == []
+
+
+@pytest.mark.usefixtures("source")
+def test_the_data_source_streams_into_buckets(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    table = table_with(spark, path)
+    for number in range(2):
+        rows(spark, 10 + number, number).write.parquet(str(tmp_path / "in" / str(number)))
+    stream = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in" / "*"))
+    writer = stream.repartition("p").writeStream.format("lakelock").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start(path).awaitTermination(240)
+    assert content(table) == {("a", 0): 10, ("a", 1): 11}
+
+
+def begun(df: DataFrame, path: str) -> tuple[BatchSink, list[object]]:
+    """A batch write whose only task has written its rows."""
+    sink = pickle.loads(pickle.dumps(BatchSink({"path": path}, df.schema, False)))
+    return sink, [sink.write(iter(df.toArrow().to_batches(max_chunksize=3)))]
+
+
+def test_of_two_writes_of_the_data_source_to_a_bucket_one_is_refused(spark: SparkSession, path: str) -> None:
+    table = table_with(spark, path)
+    for expected in ({("a", 1): 30}, {("a", 1): 60}):  # buckets that are to be made, then those that are there
+        (first, done), (second, late) = begun(rows(spark, 30, 1), path), begun(rows(spark, 30, 2), path)
+        first.commit(done)
+        with pytest.raises(ConflictError):
+            second.commit(late)
+        assert content(table) == expected
+
+
+def test_a_task_of_the_data_source_holds_few_rows_at_once(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucketing, "CHUNK_ROWS", 7)
+    table = table_with(spark, path)
+    for _ in range(2):
+        sink, done = begun(rows(spark, 40, 1).union(rows(spark, 40, 2, "b")), path)
+        sink.commit(done)
+    assert content(table) == {("a", 1): 80, ("b", 2): 80}

@@ -7,8 +7,10 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +22,7 @@ from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.sink import BatchSink
 from lakelock.spark_plugin.session_conf import OVERWRITE_MODE
 from lakelock.table import layout
+from lakelock.table.partitions import escape
 
 COLUMNS = "id long, p string, v long"
 
@@ -226,6 +229,48 @@ def test_reads_need_the_confs_of_storage_only(session: SparkSession, table: Lake
     session.conf.set("spark.lakelock.storage.timeout", "30s")
     with pytest.raises(PySparkException, match=r"spark\.lakelock\.storage\.timeout"):
         session.read.format("lakelock").load(path).collect()
+
+
+@pytest.mark.parametrize("hive_style", [True, False])
+def test_a_read_of_a_partition_opens_only_its_files(spark: SparkSession, path: str, hive_style: bool) -> None:
+    spark.dataSource.register(LakelockDataSource)
+    columns = "id long, p string, q int"
+    frame = spark.createDataFrame([(n, p, q) for n, (p, q) in enumerate(product(["a", "a b/ü=%", None], [1, 2]))], columns)
+    table = LakeTable.create(spark, path, schema=frame, key="id", partition_by=["p", "q"], hive_style=hive_style)
+    first = table.insert(frame)
+    table.insert(spark.createDataFrame([(10, "a b/ü=%", 1), (11, "a", 1)], columns))
+    read = spark.read.format("lakelock")
+    null = "p=__HIVE_DEFAULT_PARTITION__"
+    for partition, ids in (("p=a/q=1", [0, 11]), (null, [4, 5]), (f"{null}/q=2", [5]), ("p=b", [])):
+        assert sorted(row.id for row in read.option("partition", partition).load(path).collect()) == ids
+    special = escape("a b/ü=%")
+    assert sorted(row.id for row in read.option("partition", f"p={special}").load(path).collect()) == [2, 3, 10]
+    then = read.option("partition", f"p={special}/q=1").option("as_of", first.instant).load(path)
+    assert [row.id for row in then.collect()] == [2]
+    plain = spark.read.format("lakelock").option("partition", "a/1")
+    if hive_style:
+        with pytest.raises(AnalysisException, match="'a/1' is not a partition of this table"):
+            plain.load(path).collect()
+    else:
+        assert sorted(row.id for row in plain.load(path).collect()) == [0, 11]
+    kept = {*Path(path).glob("*a/*2/*.parquet")}
+    for file in {*Path(path).glob("*/*/*.parquet")} - kept:
+        file.write_bytes(b"x")
+    assert [row.id for row in spark.read.format("lakelock").option("partition", "p=a/q=2").load(path).collect()] == [1]
+
+
+def test_a_read_with_a_schema_opens_only_its_columns(spark: SparkSession, table: LakeTable, path: str) -> None:
+    table.insert(rows(spark, (1, "a", 11), (2, "a", 12)))
+    [file] = Path(path).glob("p=a/*.parquet")
+    chunks = [pq.read_metadata(file).row_group(0).column(n) for n in range(8)]
+    [ids] = [chunk for chunk in chunks if chunk.path_in_schema == "id"]
+    data, begin = bytearray(file.read_bytes()), ids.dictionary_page_offset or ids.data_page_offset
+    data[begin : begin + ids.total_compressed_size] = bytes(ids.total_compressed_size)
+    file.write_bytes(data)
+    read = spark.read.format("lakelock").schema("v long, p string").load(path)
+    assert content(read) == [(11, "a"), (12, "a")]
+    with pytest.raises(PySparkException, match="cannot be read"):
+        spark.read.format("lakelock").load(path).collect()
 
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from lakelock.clock import SystemRuntime
 from lakelock.occ.create import create_table
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakelockDataSource, LakeTable
 from lakelock.storage.local import LocalStorage
 from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import read_snapshot
@@ -60,6 +62,15 @@ def test_a_table_with_columns_that_are_not_null_is_written_and_keeps_them(spark:
     for file in read_snapshot(storage, read_timeline(storage)).files:
         columns = pq.read_schema(Path(path) / file.key)
         assert pa.schema([columns.field(name) for name in STRICT.names]).equals(STRICT, check_metadata=False)
+
+
+def test_a_read_of_the_data_source_may_leave_out_columns_that_are_not_null(spark: SparkSession, path: str) -> None:
+    spark.dataSource.register(LakelockDataSource)
+    peer_table(path)
+    read = spark.read.format("lakelock")
+    assert sorted(row.id for row in read.schema("id long").load(path).collect()) == [1, 2]
+    with pytest.raises(AnalysisException, match=r"(?s)asks for ID, which the table does not have.*did you mean 'id'"):
+        read.schema("ID long").load(path).collect()
 
 
 def test_a_column_that_another_engine_adds_under_a_transaction_keeps_its_values(spark: SparkSession, path: str) -> None:
