@@ -10,10 +10,11 @@ from lakelock.cli.doctor_context import Check, DoctorContext
 from lakelock.errors import LakelockError
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.foreign.overlaps import overlaps
+from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
-from lakelock.table.timeline import read_instant, read_timeline
+from lakelock.table.timeline import read_timeline
 
 NEWEST_COMMITS = 1_000
 """How many commits are read: the timeline of a table that nobody archives can have any length."""
@@ -59,7 +60,7 @@ def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:
 
 def _read(context: DoctorContext, instant: Instant) -> CommitMetadata | LakelockError:
     try:
-        return CommitMetadata.from_bytes(read_instant(context.storage, instant), instant.file_name)
+        return read_commit(context.storage, instant)
     except LakelockError as error:
         return error
 

@@ -6,20 +6,17 @@ kernels the same engine runs in the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.clock import Runtime
 from lakelock.data_locks import Resource
-from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.engine.batch import Batch
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
-from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_expression, within
@@ -28,14 +25,8 @@ from lakelock.occ.retrying import with_retries
 from lakelock.occ.services.optimize import Optimized, optimize
 from lakelock.occ.services.restore import restore
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.write_context import WriteContext
 from lakelock.settings import MissingColumns, OptimizeSettings
-from lakelock.storage import Storage
-from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
-from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.layout import FileGroupId
-from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels, KeyedRows
-from lakelock.table.rewriting.merge import DeleteMask
+from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
@@ -225,117 +216,3 @@ class ArrowEngine:
 
     def _batch_of(self, tx: Transaction, schema: TableSchema, rows: pa.Table | None) -> Batch:
         return Batch(self._coordinator, self._kernels, tx, schema, rows)
-
-
-@dataclass
-class Place:
-    """Where the rows of a write go: file groups that are there, new ones by partition, and the first of a bucket."""
-
-    known: list[tuple[DataFile, KeyedRows]] = field(default_factory=list)
-    new: dict[str, KeyedRows] = field(default_factory=dict)
-    buckets: dict[tuple[str, int], KeyedRows] = field(default_factory=dict)
-
-    @property
-    def new_targets(self) -> list[tuple[str, int | None, KeyedRows]]:
-        """Partition, bucket if there are buckets, and rows of each new file group; without buckets of one or several."""
-        plain = [(partition, None, rows) for partition, rows in self.new.items()]
-        return [*plain, *((partition, bucket, rows) for (partition, bucket), rows in self.buckets.items())]
-
-    @property
-    def claims(self) -> list[FileGroupId]:
-        """The names under which the new buckets are claimed."""
-        return [bucket_group(partition, bucket) for partition, bucket in self.buckets]
-
-
-@dataclass
-class Batch:
-    """The rows of one write in one transaction, and the tasks that write them."""
-
-    coordinator: Coordinator
-    kernels: Kernels
-    tx: Transaction
-    schema: TableSchema
-    rows: pa.Table | None
-    tasks: int = 0
-    context: WriteContext = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.context = self.tx.write_context(self.schema)
-
-    @property
-    def storage(self) -> Storage:
-        return self.coordinator.table.storage
-
-    @property
-    def ordering(self) -> str | None:
-        return self.tx.baseline.properties.ordering_field
-
-    @property
-    def runtime(self) -> Runtime:
-        return self.coordinator.table.runtime
-
-    def task(self) -> TaskToken:
-        self.tasks += 1
-        return TaskToken(self.tasks - 1, 0, 0)
-
-    def by_partition(self) -> Mapping[str, KeyedRows]:
-        """The rows and their keys by partition path."""
-        return self.kernels.by_partition(self.rows, self.tx.baseline.properties)
-
-    @property
-    def index(self) -> BucketIndex | None:
-        return self.tx.baseline.properties.bucket_index
-
-    def tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
-        """For each file group the rows whose keys it holds, and by partition the rows whose keys nobody holds.
-
-        A key is looked up in all files of its partition, or in that of its bucket.
-        """
-        place = Place()
-        for partition, rows in keyed.items():
-            asked = [(rows, list(self.tx.snapshot().in_partition(partition)))]
-            if self.index is not None:
-                asked = [(mine, [file]) for file, mine in self.placed({partition: rows}).known]
-            for mine, files in asked:
-                found, rest = self.kernels.tag(mine, files, self.storage)
-                place.known += found
-                if len(rest):
-                    place.new[partition] = rest
-        return place
-
-    def placed(self, keyed: Mapping[str, KeyedRows], *, anew: bool = False) -> Place:
-        """Where rows go without a look at keys: into new file groups, or to their buckets; `anew`: as if there were no file."""
-        if self.index is None:
-            return Place(new=dict(keyed))
-        place, properties = Place(), self.tx.baseline.properties
-        for partition, rows in keyed.items():
-            files = () if anew else self.tx.snapshot().in_partition(partition)
-            there = {bucket_of(file.file_id): file for file in files}
-            for bucket, mine in self.kernels.by_bucket(rows, self.index, properties).items():
-                if bucket in there:
-                    place.known.append((there[bucket], mine))
-                else:
-                    place.buckets[partition, bucket] = mine
-        return place
-
-    def new_files(self, place: Place) -> list[WriteStat]:
-        stats: list[WriteStat] = []
-        for partition, bucket, keyed in place.new_targets:
-            stats += write_new_files(
-                self.context, partition, [keyed.rows], self.task(), bucket=bucket,
-                storage=self.storage, runtime=self.runtime, kernels=self.kernels,
-            )  # fmt: skip
-        return stats
-
-    def rewritten(
-        self,
-        file: DataFile,
-        *,
-        upserts: KeyedRows | None = None,
-        delete_mask: DeleteMask | None = None,
-        added: KeyedRows | None = None,
-    ) -> WriteStat:
-        return rewrite_group(
-            self.context, file, self.task(), upserts=upserts, delete_mask=delete_mask, added=added,
-            storage=self.storage, runtime=self.runtime, kernels=self.kernels,
-        )  # fmt: skip

@@ -175,9 +175,13 @@ class Coordinator:
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
         timeline = self.table.timeline_of_one_moment()
-        if as_of is not None:
-            ensure_readable(self.table, timeline, as_of)
-        return self._read_snapshot(timeline, as_of)
+        if as_of is None:
+            return self._read_snapshot(timeline)
+        ensure_readable(self.table, timeline, as_of)
+        snapshot = self._read_snapshot(timeline, as_of)
+        # A clean announces itself on the timeline before it deletes anything, and may have done so since.
+        ensure_readable(self.table, self.table.timeline(), as_of)
+        return snapshot
 
     def _read_snapshot(self, timeline: Timeline, as_of: str | None = None) -> Snapshot:
         table = self.table

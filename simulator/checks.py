@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from lakelock.markers.claims import Claim
 from lakelock.occ.records.commit_keys import RESTORED
 from lakelock.occ.records.decisions import Decision, Resolution, resolve
-from lakelock.simulator.operations import Operation, State, state_of
-from lakelock.simulator.rows import Row, rows_of
+from lakelock.settings import CleanSettings
+from lakelock.simulator.deletions import Deletions
+from lakelock.simulator.operations import Operation, State
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimServer
+from lakelock.simulator.visible import VisibleTable, difference
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.instants import parse_file_name
+from lakelock.table.instants import Action, Instant, parse_file_name
 from lakelock.table.layout import FileGroupId
 from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import DataFile
@@ -58,7 +60,9 @@ class Published:
 class Checker:
     """Watches one run; the first violation stops it."""
 
-    def __init__(self, hub: Hub, server: SimServer, operations: Mapping[int, Operation], *, serial: bool) -> None:
+    def __init__(
+        self, hub: Hub, server: SimServer, operations: Mapping[int, Operation], *, serial: bool, clean: CleanSettings
+    ) -> None:
         self._hub, self._server, self._operations, self._serial = hub, server, operations, serial
         self.violations: list[Violation] = []
         self.published: list[Published] = []
@@ -66,11 +70,10 @@ class Checker:
         self.boundary = 0
         self.foreign_rollbacks: set[str] = set()
         self._decided: dict[str, Decision] = {}
-        self._visible: dict[FileGroupId, str] = {}
+        self.table = VisibleTable(server)
         self._twins: dict[tuple[FileGroupId, str], set[str]] = {}
         self._completed: dict[str, str] = {}
         self._owners: dict[str, Process] = {}
-        self._commits: list[tuple[str, CommitMetadata]] = []
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
         self.claims_lost = False
@@ -80,6 +83,8 @@ class Checker:
         self.straggled = 0
         self._doubled_until_s = -1.0
         self._arrived_late: set[str] = set()
+        self._deletions = Deletions(hub, server, clean)
+        self._began_s: dict[str, float] = {}
 
     def fail(self, promise: str, detail: str) -> None:
         self.violations.append(Violation(promise, detail, self._hub.now_s))
@@ -100,7 +105,7 @@ class Checker:
         if key.endswith(".parquet") and process.straggles:
             file = DataFile.parse(key)
             self.straggled += 1
-            self.strays[key] = file is not None and file.group not in self._visible
+            self.strays[key] = file is not None and self.table.slice_of(file.group) is None
         elif key.endswith(".parquet"):
             self._data_file(key)
         elif key.startswith(_TIMELINE):
@@ -119,7 +124,7 @@ class Checker:
         elif key.startswith(_TIMELINE):
             instant = parse_file_name(key[len(_TIMELINE) :])
             if instant is not None and instant.is_completed:
-                self.fail("a commit is there for ever", f"{process} deletes {key}")
+                self._completed_deleted(key, instant, process)
         elif key.startswith(_DECISION):
             number = layout.decision_number(key)
             if number > self.boundary:
@@ -129,25 +134,10 @@ class Checker:
             owner = self._owners.get(claim.instant) if claim is not None and claim.instant not in self._ended else None
             self.claims_lost = self.claims_lost or owner not in (None, process)
 
-    def rows(self, key: str) -> tuple[Row, ...]:
-        """The rows of a data file."""
-        return rows_of(key, self._server.objects[key].data)
-
-    def state_as_of(self, moment: str) -> State:
-        """As `visible_state`, but only for instants requested up to a point in time, as far as they are visible now."""
-        newest: dict[FileGroupId, DataFile] = {}
-        gone: set[FileGroupId] = set()
-        for requested, metadata in self._commits:
-            if requested <= moment:
-                gone |= metadata.replaced_groups
-                for file in filter(None, (DataFile.parse(stat.path or "") for stat in metadata.stats)):
-                    if file.group not in newest or newest[file.group].instant < file.instant:
-                        newest[file.group] = file
-        return state_of(row for group, file in newest.items() if group not in gone for row in self.rows(file.key))
-
-    def visible_state(self) -> State:
-        """The table by Hudi's rule: of each file group the newest file of a completed instant, unless it was replaced."""
-        return state_of(row for key in self._visible.values() for row in self.rows(key))
+    @property
+    def promised_from(self) -> str:
+        """The instant as of which, and as of everything later, the table must be readable."""
+        return self._deletions.promised_from(self.table.commits)
 
     def is_decided(self, instant: str) -> bool:
         """Whether the instant is committed, visible or not."""
@@ -160,6 +150,25 @@ class Checker:
 
     def owns(self, instant: str, process: Process) -> None:
         self._owners[instant] = process
+        self._began_s[instant] = self._hub.now_s
+
+    @property
+    def _running(self) -> list[tuple[str, float]]:
+        """Pending transactions of live owners, and when they began."""
+        return [
+            (instant, self._began_s[instant])
+            for instant in self._deletions.pending()
+            if instant in self._owners and not self._owners[instant].dead and instant not in self._decided
+        ]
+
+    def superfluous(self) -> list[str]:
+        """Old files that a clean should have removed by now."""
+        return self._deletions.superfluous(self.table.commits)
+
+    def lost(self) -> list[str]:
+        """Commits that are neither on the timeline nor in its history."""
+        known = (parse_file_name(key[len(_TIMELINE) :]) for key in self._completed.values())
+        return self._deletions.lost(instant for instant in known if instant is not None)
 
     def ended(self, instant: str) -> None:
         """The owner has learnt the fate of its instant, or has given it up."""
@@ -214,6 +223,8 @@ class Checker:
 
     def _timeline_file(self, key: str, data: bytes, process: Process) -> None:
         instant = parse_file_name(key[len(_TIMELINE) :])
+        if instant is not None and instant.action == Action.SAVEPOINT and instant.is_completed:
+            self._deletions.saved(key, data)
         if instant is None or not instant.is_write:
             if instant is not None and process.foreign and data and instant.file_name.endswith("rollback.requested"):
                 self._foreign_rollback(RollbackPlan.from_bytes(data, key).target_instant)
@@ -264,35 +275,30 @@ class Checker:
             if len(twins) > 1:
                 self.fail("one base file per file group and instant", f"{sorted(twins)} at the commit of {requested}")
             self._check_based_on(file, stat, requested)
-            known = DataFile.parse(self._visible.get(file.group, ""))
-            if known is None or known.instant < file.instant:
-                self._visible[file.group] = key
-        for group in metadata.replaced_groups:
-            self._visible.pop(group, None)
+        self._deletions.superseded(self.table.show(requested, metadata))
         tag = metadata.extra.get(TAG, "") or metadata.extra.get(FOREIGN_TAG, "")
         number = int(tag.removeprefix("op-")) if tag else None
         if number is not None and any(p.operation == number for p in self.published):
             self.fail(
                 "an operation is applied once", f"{self._operations[number]} becomes visible a second time as {requested}"
             )
-        self._commits.append((requested, metadata))
         state = dict(self.published[-1].state) if self.published else {}
         if number is not None and self._serial and self._operations[number].serial:
             moment = metadata.extra.get(RESTORED)
             if moment is None:
                 self._operations[number].apply(state)
             else:
-                state = self.state_as_of(moment)
-            seen = self.visible_state()
+                state = self.table.as_of(moment)
+            seen = self.table.now()
             if seen != state:
                 self.fail("serial in decision order", f"{self._operations[number]} as {requested}: {difference(state, seen)}")
         else:
-            state = self.visible_state()
+            state = self.table.now()
         published = Published(requested, completion, decision.number if decision else None, number, self._hub.now_s, state)
         self.published.append(published)
 
     def _check_based_on(self, file: DataFile, stat: WriteStat, requested: str) -> None:
-        known = DataFile.parse(self._visible.get(file.group, ""))
+        known = self.table.slice_of(file.group)
         if known is not None and known.instant > requested:
             self.fail("newer slices hide older ones", f"{file.key} is hidden by {known.key}, which was visible before")
         elif not stat.is_new_group and (known is None or known.instant != stat.prev_commit):
@@ -311,29 +317,31 @@ class Checker:
         if file.instant in self._completed and len(twins) > 1:
             self.fail("one base file per file group and instant", f"{key} arrives after its instant became visible")
 
+    def _completed_deleted(self, key: str, instant: Instant, process: Process) -> None:
+        if instant.action == Action.SAVEPOINT:
+            self._deletions.released(key)
+        elif (instant.requested, instant.action) not in self._deletions.archived():
+            self.fail("a commit is there for ever", f"{process} deletes {key}, and the history lacks it")
+
     def _data_file_deleted(self, key: str, process: Process) -> None:
         file = DataFile.parse(key)
         if file is None:
             return
         self._twins.get((file.group, file.instant), set()).discard(key)
         decision = self._decided.get(file.instant)
-        named = key in self._visible.values() or (
+        named = self.table.slice_of(file.group) == file or (
             decision is not None
             and resolve(decision) is Resolution.COMMITTED
             and file.instant not in self.foreign_rollbacks
             and key in {stat.path for stat in CommitMetadata.from_bytes(decision.payload, "").stats}
         )
         if named:
-            self.fail("files of a commit stay", f"{process} deletes {key}")
+            why = self._deletions.still_needed(file, self.table.commits, self._running)
+            if why:
+                self.fail("files that are needed stay", f"{process} deletes {key}: {why}")
+            self.table.clean(file)
         owner = self._owners.get(file.instant)
         if owner is None or owner is process or owner.dead or file.instant in self._ended:
             return
         if decision is None and file.instant not in self.foreign_rollbacks:
             self.fail("no file of a live transaction is removed", f"{process} deletes {key} of {owner}")
-
-
-def difference(expected: State, seen: State) -> str:
-    """The rows in which two states differ, at most four."""
-    places = [place for place in sorted(expected.keys() | seen.keys()) if expected.get(place) != seen.get(place)]
-    shown = [f"{part}/{key} should be {expected.get((part, key))} and is {seen.get((part, key))}" for part, key in places[:4]]
-    return "; ".join(shown)

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.engine.arrow import ArrowEngine, Batch, Place
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.engine.batch import Batch, Place
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
@@ -93,8 +94,8 @@ class Engine:
         commits = self.coordinator.table.timeline().commits
         return self._engine.restore(commits[-1 - back].requested, tag=tag) if len(commits) > back else None
 
-    def read(self) -> list[Row]:
-        return self._format.rows(self._engine.read())
+    def read(self, as_of: str | None = None) -> list[Row]:
+        return self._format.rows(self._engine.read(as_of))
 
     def read_in(self, tx: Transaction, part: str | None, keys: frozenset[str] | None) -> list[Row]:
         """Rows of one partition, or with one of these keys, read as part of the transaction."""

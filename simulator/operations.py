@@ -240,6 +240,13 @@ class Look(Operation):
 
 
 @dataclass(frozen=True)
+class LookBack(Look):
+    """Read the whole table as of a few commits ago."""
+
+    back: int = 1
+
+
+@dataclass(frozen=True)
 class Reap(Operation):
     """Finish or remove what dead writers left behind."""
 

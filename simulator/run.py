@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
 from lakelock.occ.history import Outcome
-from lakelock.simulator.checks import Published, Violation, difference
+from lakelock.simulator.checks import Published, Violation
 from lakelock.simulator.cycles import Seen, anomalies
 from lakelock.simulator.faults import Fault
 from lakelock.simulator.operations import State, Transfer, state_of
 from lakelock.simulator.rows import Row
 from lakelock.simulator.scenarios.scenario import ACCOUNTS, HOT, Scenario
 from lakelock.simulator.scheduler import Process
+from lakelock.simulator.visible import difference
 from lakelock.simulator.world import LONGEST_RUN_S, Actor, Answer, Trace, World
 from lakelock.table import layout
 from lakelock.table.snapshot import DataFile
@@ -109,8 +110,7 @@ def _close(world: World, actors: list[Actor], process: Process) -> None:
         engine.insert((Row("2", "last", 50, (LAST,)),), "")
         engine.upsert([Row(*place, 50, (LAST,)) for place in (*ACCOUNTS, *HOT)], "")
         hub.wait(QUIET_S)
-        engine.coordinator.reap()
-        engine.coordinator.collect()
+        engine.coordinator.upkeep()
         seen = state_of(engine.read())
         _check_answers(world, engine.coordinator.outcome)
     except LakelockError as error:
@@ -151,13 +151,17 @@ def _check_tidy(world: World) -> None:
     server, checker = world.server, world.checker
     timeline = Timeline.from_listing(server.page(layout.TIMELINE, "", 10**9)[0])
     left = [key for folder in (layout.TEMP, layout.HEARTBEATS, layout.CLAIMS, layout.PROBES) for key in server.folder(folder)]
-    left += [instant.file_name for instant in timeline.pending]
-    committed = timeline.completed_instants
+    left += [instant.file_name for instant in (*timeline.pending, *timeline.pending_services)]
+    left += [i.file_name for i in (*timeline.cleanings, *timeline.savepoints) if not i.is_completed]
+    committed = frozenset(p.instant for p in checker.published)
     files = (DataFile.parse(key) for key in server.keys if key.endswith(".parquet"))
     left += [file.key for file in files if file and file.instant not in committed and not checker.excused(file)]
-    left += checker.strays
+    left += [*checker.strays, *checker.superfluous()]
     if left:
         checker.fail("nothing is left behind", ", ".join(left[:5]))
+    lost = checker.lost()
+    if lost:
+        checker.fail("a commit is there for ever", f"neither the timeline nor the history has {lost}")
     unfinished = [d.instant for d in checker.decisions.values() if d.payload and d.instant not in committed]
     if set(unfinished) - checker.foreign_rollbacks:
         checker.fail("a decided commit becomes visible", str(unfinished))

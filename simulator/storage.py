@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, Protocol, TypeVar
 
 from lakelock.errors import StorageError, StorageUnavailable
-from lakelock.simulator.faults import FaultKind, Faults
+from lakelock.simulator.faults import FaultKind, Faults, Weather
 from lakelock.simulator.runtime import START_MS
 from lakelock.simulator.scheduler import Dead, Hub, Process
 from lakelock.storage import Listed, Stored
@@ -222,6 +222,17 @@ class SimStorage:
         if kind is FaultKind.PAUSE_AFTER:
             self._hub.pause(self._process, amount_s)
             self._hub.wait(0.0)
+
+
+class ObserversStorage(SimStorage):
+    """How an observer reads: requests take no time and never fail."""
+
+    def __init__(self, server: SimServer) -> None:
+        observer = Process("observer", 0)
+        super().__init__(server, observer, Faults(Weather({})), observer, page_keys=1_000_000)
+
+    def _read(self, op: str, key: str, effect: Callable[[], T]) -> T:
+        return effect()
 
 
 class _Upload(BytesIO):

@@ -32,10 +32,11 @@ from lakelock.simulator.checks import Checker
 from lakelock.simulator.engine import LIGHT, PARQUET, Engine
 from lakelock.simulator.faults import Faults
 from lakelock.simulator.locks import LockRoom, open_lock
-from lakelock.simulator.operations import Insert, Look, Operation, Relay, State, Upsert, state_of
+from lakelock.simulator.looking import look
+from lakelock.simulator.operations import Insert, Look, Operation, Relay, State, Upsert
 from lakelock.simulator.rows import SCHEMA
 from lakelock.simulator.runtime import SimRuntime
-from lakelock.simulator.scenarios.scenario import ActorPlan, Scenario
+from lakelock.simulator.scenarios.scenario import ActorPlan, Scenario, Tending
 from lakelock.simulator.scenarios.stragglers import Stragglers
 from lakelock.simulator.scenarios.upkeep import keeps_every_claim
 from lakelock.simulator.scheduler import Hub, Process
@@ -101,7 +102,8 @@ class World:
         self.hub = Hub(scenario.seed, most_steps=MOST_STEPS)
         self.server = SimServer(self.hub)
         self.faults = Faults(scenario.weather, only)
-        self.checker = Checker(self.hub, self.server, scenario.operations, serial=scenario.profile == "strict")
+        serial, clean = scenario.profile == "strict", scenario.tending.clean
+        self.checker = Checker(self.hub, self.server, scenario.operations, serial=serial, clean=clean)
         if scenario.foreign != "none":
             # A foreign writer does not know decisions: a commit published after its own was judged before it. That is
             # the one gap that no lock closes once its holder is dead (docs/robustness.md).
@@ -116,6 +118,7 @@ class World:
             scenario.collect_above,
             scenario.page_keys,
             checkpoints_every(scenario.seed),
+            scenario.tending,
         )
         self.location = StorageLocation(self.server.uri)
         self.properties = _PROPERTIES
@@ -259,23 +262,15 @@ class Actor:
             self.world.checker.fail("what is acknowledged is visible", f"{operation} was told {committed.instant}")
         return False
 
-    def _look(self, engine: Engine, operation: Operation) -> None:
-        checker = self.world.checker
-        before = len(checker.published)
+    def _look(self, engine: Engine, operation: Look) -> None:
         try:
-            seen = state_of(engine.read())
+            seen = look(self.world.checker, engine, operation, self._began_s)
         except LakelockError as error:
             self._tell(operation, Answer.REJECTED, detail=f"{type(error).__name__}: {error.message}")
-            if isinstance(error, CorruptTableError):
-                checker.fail("readers see one committed prefix", f"{operation} failed: {error.message}")
             return
         self._tell(operation, Answer.DONE)
-        prefixes = [p.state for p in checker.published[max(0, before - 1) :]]
-        if before == 0:
-            prefixes.append({})
-        self.world.trace.reads[operation.id] = seen
-        if seen not in prefixes and not checker.may_see_double(self._began_s):
-            checker.fail("readers see one committed prefix", f"{operation} saw {seen}")
+        if seen is not None:
+            self.world.trace.reads[operation.id] = seen
 
     def _tell(self, operation: Operation, answer: Answer, instant: str = "", detail: str = "") -> None:
         now_s = self.world.hub.now_s
@@ -302,7 +297,13 @@ def checkpoints_every(seed: int) -> int:
 
 @lru_cache(maxsize=256)
 def _settings(
-    profile: Literal["strict", "hudi"], early: bool, lease_s: float, collect_above: int, page_keys: int, every_commits: int
+    profile: Literal["strict", "hudi"],
+    early: bool,
+    lease_s: float,
+    collect_above: int,
+    page_keys: int,
+    every_commits: int,
+    tending: Tending,
 ) -> Settings:
     return Settings(
         concurrency=ConcurrencySettings(profile=profile, early_conflict_detection=early),
@@ -310,6 +311,9 @@ def _settings(
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
         retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
         decisions=DecisionSettings(slot_attempts=20, collect_above=collect_above),
+        clean=tending.clean,
+        archive=tending.archive,
+        upkeep=tending.upkeep,
         checkpoint=CheckpointSettings(every_commits=every_commits),
         listing=ListingSettings(at_once=page_keys),
         write=WriteSettings(bloom_entries=1, compression="none", missing_columns="keep"),

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
 from lakelock.storage import Storage
 from lakelock.table import layout
-from lakelock.table.instants import WRITES
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import WRITES, Instant
 from lakelock.table.timeline import Timeline
 
 LOOKS = 3
@@ -44,6 +45,23 @@ def completed_write(storage: Storage, timeline: Timeline, instant: str) -> Compl
     if active is not None and stored is not None:
         return CompletedWrite(instant, active.completion or "", active.action, stored.data)
     return archived_write(storage, instant)
+
+
+def read_commit(storage: Storage, instant: Instant) -> CommitMetadata:
+    """What a completed instant did, from the timeline, or from the archive if it was moved there since it was listed.
+
+    `CorruptTableError` if neither has it.
+    """
+    stored = storage.get(layout.timeline(instant.file_name))
+    found = archived_write(storage, instant.requested) if stored is None else None
+    data = stored.data if stored is not None else found.data if found is not None else None
+    if data is None:
+        raise CorruptTableError(
+            f"{instant.file_name} was on the timeline and is neither there nor in the archive",
+            hint="somebody may have removed it just now; run the command again",
+            file=layout.timeline(instant.file_name),
+        )
+    return CommitMetadata.from_bytes(data, instant.file_name)
 
 
 def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:

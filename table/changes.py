@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lakelock.storage import Storage
-from lakelock.table import layout
-from lakelock.table.archive import archived_write, archived_writes
+from lakelock.table.archive import archived_writes, read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
-from lakelock.table.timeline import Timeline, read_instant
+from lakelock.table.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def read_changes(storage: Storage, timeline: Timeline, since: str, until: str | 
     may be archived although it is among the latest, so the archive is always asked.
     """
     active = timeline.completed_after(since, until)
-    found = {i.requested: (i, _metadata(storage, i)) for i in active}
+    found = {i.requested: (i, read_commit(storage, i)) for i in active}
     if timeline.has_archive:
         for _, writes in archived_writes(storage, after=since):
             for write in writes:
@@ -53,10 +52,3 @@ def read_changes(storage: Storage, timeline: Timeline, since: str, until: str | 
                     instant = Instant(write.requested, write.action, State.COMPLETED, write.completion)
                     found[write.requested] = instant, CommitMetadata.from_bytes(write.data, write.requested)
     return changed_files(sorted(found.values(), key=lambda each: (each[0].completion or "", each[0].requested)))
-
-
-def _metadata(storage: Storage, instant: Instant) -> CommitMetadata:
-    stored = storage.get(layout.timeline(instant.file_name))
-    archived = archived_write(storage, instant.requested) if stored is None else None
-    data = archived.data if archived is not None else stored.data if stored is not None else read_instant(storage, instant)
-    return CommitMetadata.from_bytes(data, instant.file_name)

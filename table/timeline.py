@@ -13,6 +13,7 @@ from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.instants import WRITES, Action, Instant, State, completes_as, parse_file_name
+from lakelock.table.upkeep.history import HistoryFile
 
 _HISTORY = layout.HISTORY + "/"
 
@@ -33,8 +34,11 @@ class Timeline:
     archive: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, instants: Iterable[Instant], *, archived: bool = True) -> Timeline:
-        """The timeline of some instants, given in any order and any number of states; `archived`: there may be older ones."""
+    def of(cls, instants: Iterable[Instant], *, archived: bool = True, archived_to: str = "") -> Timeline:
+        """The timeline of some instants, given in any order and any number of states.
+
+        `archived`: there may be older ones. `archived_to`: the last instant of the archive, as far as it is known.
+        """
         best: dict[tuple[str, str], Instant] = {}
         for instant in instants:
             key = (instant.requested, instant.action)
@@ -48,7 +52,9 @@ class Timeline:
         ordered = tuple(best[key] for key in sorted(best))
         saved = {i.requested for i in ordered if i.action == Action.SAVEPOINT and i.is_completed}
         # A savepoint pins its commit while later ones are archived, so such a commit says nothing about where the rest starts.
-        first = next((i.requested for i in ordered if i.is_write and i.requested not in saved), "")
+        # Nor does the instant of a writer with a slow clock, which is older than the last that was archived and withdraws it.
+        starts = (i.requested for i in ordered if i.is_write and i.requested not in saved and i.requested > archived_to)
+        first = next(starts, "")
         # An archive always leaves completed commits. Where nothing was archived, a file older than all instants is that of a
         # writer with a slow clock that has only just begun, or that was rolled back while it was paused and wrote on.
         archivable = archived and any(i.is_completed and i.is_write and i.requested not in saved for i in ordered)
@@ -175,7 +181,8 @@ def _shown(files: tuple[tuple[str, bool], ...]) -> Timeline:
                 file=key,
             )
         instants.append(instant)
-    return replace(Timeline.of(instants, archived=archived), archive=tuple(archive))
+    archived_to = max((file.last for name in archive if (file := HistoryFile.parse(name)) is not None), default="")
+    return replace(Timeline.of(instants, archived=archived, archived_to=archived_to), archive=tuple(archive))
 
 
 @lru_cache(maxsize=16_384)
@@ -193,13 +200,3 @@ def _completed_earlier(instant: Instant, known: Instant) -> bool:
 def read_timeline(storage: Storage) -> Timeline:
     """The timeline as it is now. One listing."""
     return Timeline.from_listing(storage.list(layout.TIMELINE))
-
-
-def read_instant(storage: Storage, instant: Instant) -> bytes:
-    """The content of the instant's timeline file, in the state that the instant is in."""
-    key = layout.timeline(instant.file_name)
-    stored = storage.get(key)
-    if stored is None:
-        hint = "somebody has just archived or removed it; run the command again"
-        raise CorruptTableError(f"{key} is in the timeline but cannot be read", hint=hint, file=key)
-    return stored.data

@@ -71,6 +71,15 @@ class Wrapped:
         return self.carry("open_output", key, lambda: self.inner.open_output(key))
 
 
+class RepeatingStorage(Wrapped):
+    """Sends each conditional request twice, as a client does that got no answer to the first, and returns the second answer."""
+
+    def carry(self, op: str, key: str, request: Callable[[], T], *, weight: int = 1) -> T:
+        if op in ("put_if_absent", "put_if_match"):
+            request()
+        return request()
+
+
 class CountingStorage(Wrapped):
     """Counts requests by operation; `total` leaves out the opening of data files, `calls` is what was asked, in order."""
 

@@ -23,13 +23,13 @@ from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.occ.recovery.ending import rolled_back
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import OptimizeSettings
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.archive import read_commit
+from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import look_like_buckets
 from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema, did_you_mean
 from lakelock.table.snapshot import DataFile, Snapshot
-from lakelock.table.timeline import read_instant
 
 MOST_FILES = 5_000
 """How many files one commit joins at most, whatever their size."""
@@ -184,8 +184,7 @@ def _named(table: OpenTable, tx: Transaction, files: Sequence[DataFile]) -> list
 
 
 def _paths(table: OpenTable, instant: Instant) -> frozenset[str]:
-    metadata = CommitMetadata.from_bytes(read_instant(table.storage, instant), instant.file_name)
-    return frozenset(stat.path for stat in metadata.stats if stat.path)
+    return frozenset(stat.path for stat in read_commit(table.storage, instant).stats if stat.path)
 
 
 def _one_commit(coordinator: Coordinator, tx: Transaction, joins: Sequence[Join], write: Writing, result: Optimized) -> None:

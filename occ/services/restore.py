@@ -21,13 +21,14 @@ from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.savepoints import saved_at
+from lakelock.table.archive import read_commit
 from lakelock.table.buckets import bucket_of, bucket_of_group
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
-from lakelock.table.timeline import Timeline, read_instant
+from lakelock.table.timeline import Timeline
 
 RESTORE = "RESTORE"
 """The name for people; Hudi has no such commit operation, so the commit carries the other name."""
@@ -187,8 +188,7 @@ def _commits(table: OpenTable, timeline: Timeline) -> Mapping[str, CommitMetadat
     """What each commit of the active timeline did. One read for each."""
 
     def read(number: int) -> CommitMetadata:
-        instant = timeline.commits[number]
-        return CommitMetadata.from_bytes(read_instant(table.storage, instant), instant.file_name)
+        return read_commit(table.storage, timeline.commits[number])
 
     reads = [partial(read, number) for number in range(len(timeline.commits))]
     found = table.runtime.gather(reads, limit=table.parallel_requests)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakelock.errors import CorruptTableError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.open_table import OpenTable
@@ -161,7 +160,10 @@ def _instants_in(table: OpenTable, file: HistoryFile) -> set[tuple[str, str]]:
 def _move(table: OpenTable, listed: list[Listed], chosen: tuple[Instant, ...], history: History, budget: Budget) -> bool:
     """Put the instants into the history, then remove them from the timeline; False when another archiver was faster."""
     reads = [partial(_row, table, instant) for instant in chosen]
-    rows = table.runtime.gather(reads, limit=table.parallel_requests)
+    found = table.runtime.gather(reads, limit=table.parallel_requests)
+    rows = [row for row in found if row is not None]
+    if len(rows) < len(chosen):
+        return False
     data = rows_bytes(rows)
     file = HistoryFile(chosen[0].requested, chosen[-1].requested, 0, len(data))
     with table.locked(operation="ARCHIVE"):
@@ -177,11 +179,11 @@ def _move(table: OpenTable, listed: list[Listed], chosen: tuple[Instant, ...], h
     return True
 
 
-def _row(table: OpenTable, instant: Instant) -> HistoryRow:
-    key = layout.timeline(instant.file_name)
-    stored = table.storage.get(key)
+def _row(table: OpenTable, instant: Instant) -> HistoryRow | None:
+    """What the history is to hold of a completed instant; None when it is not on the timeline any more."""
+    stored = table.storage.get(layout.timeline(instant.file_name))
     if stored is None:
-        raise CorruptTableError(f"{key} vanished while it was archived", hint="run again: lakelock archive", file=key)
+        return None
     plan = None
     if instant.action in _PLANNED:
         names = [f"{instant.requested}.{action}.requested" for action in (instant.action, Action.CLUSTERING.value)]

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Final
 
 from lakelock.markers.liveness import CLOCK_GRAIN_MS
 from lakelock.settings import CleanSettings
@@ -25,7 +26,9 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
-COMMITS, HOURS, VERSIONS = "KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"
+COMMITS: Final = "KEEP_LATEST_COMMITS"
+HOURS: Final = "KEEP_LATEST_BY_HOURS"
+VERSIONS: Final = "KEEP_LATEST_FILE_VERSIONS"
 HOUR_MS = 3_600_000
 _NEVER = "9" * 17
 """Later than every instant."""

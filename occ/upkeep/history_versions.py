@@ -39,25 +39,32 @@ def extend(storage: Storage, history: History, files: Mapping[HistoryFile, bytes
     """
     known = {file.name for file in history.files}
     for file, data in files.items():
-        if file.name in known or not _put_once(storage, file.key, data):
+        if file.name in known or not put_once(storage, file.key, data):
             return False
     reached(Step.HISTORY_WRITTEN)
     gone = {file.name for file in without}
     listed = manifest_bytes(sorted([file for file in history.files if file.name not in gone] + list(files)))
     version = history.version + 1
-    while storage.put_if_absent(manifest_key(version), listed) is None:
+    while not put_once(storage, manifest_key(version), listed):
         # Left by somebody who died before the version named it, or is about to name it: numbers may be skipped.
         version += 1
         if version > history.version + 100:
             return False
     number = str(version).encode()
     made = storage.put_if_match(VERSION, number, history.etag) if history.etag else storage.put_if_absent(VERSION, number)
-    if made is None:
-        storage.delete([manifest_key(version)])
-    return made is not None
+    if made is not None or _names(storage, number):
+        return True
+    storage.delete([manifest_key(version)])
+    return False
 
 
-def _put_once(storage: Storage, key: str, data: bytes) -> bool:
+def _names(storage: Storage, number: bytes) -> bool:
+    """Whether the version names this manifest of ours: a repeated request is refused because of what the first one did."""
+    stored = storage.get(VERSION)
+    return stored is not None and stored.data == number
+
+
+def put_once(storage: Storage, key: str, data: bytes) -> bool:
     """Whether the object is there with these bytes, created by this call or by somebody who stored the same."""
     if storage.put_if_absent(key, data) is not None:
         return True

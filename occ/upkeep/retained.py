@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
 from lakelock.table import layout
-from lakelock.table.instants import Instant
+from lakelock.table.instants import Instant, State
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.cleaning import CleanMetadata
+from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
 
 
 def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
     """The first instant as of which nothing is missing, `""` if no clean says. One read for each clean on the timeline.
 
-    The archiver leaves the newest clean there, and each clean of ours repeats what the ones before it said.
+    A pending clean counts: it may be deleting. The archiver leaves the newest clean there, and each clean of ours repeats what
+    the ones before it said.
     """
-    done = [i for i in timeline.cleanings if i.is_completed]
-    return max(table.runtime.gather([partial(_told_by, table, i) for i in done], limit=table.parallel_requests), default="")
+    looks = [partial(_told_by, table, clean) for clean in timeline.cleanings]
+    return max(table.runtime.gather(looks, limit=table.parallel_requests), default="")
 
 
 def _told_by(table: OpenTable, clean: Instant) -> str:
-    key = layout.timeline(clean.file_name)
+    key = layout.timeline((clean if clean.is_completed else replace(clean, state=State.REQUESTED)).file_name)
     stored = table.storage.get(key)
-    # Empty, or archived meanwhile: it says nothing.
-    return CleanMetadata.from_bytes(stored.data, key).readable_from if stored is not None and stored.data else ""
+    if stored is None or not stored.data:
+        return ""  # Half-written, completed or archived meanwhile: it says nothing.
+    return (CleanMetadata if clean.is_completed else CleanPlan).from_bytes(stored.data, key).readable_from
 
 
 def ensure_readable(table: OpenTable, timeline: Timeline, as_of: str) -> None:

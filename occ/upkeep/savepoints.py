@@ -12,6 +12,7 @@ from functools import partial
 from lakelock.errors import InputError, TransactionError
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.steps import Step, reached
+from lakelock.occ.upkeep.history_versions import put_once
 from lakelock.occ.upkeep.retained import ensure_readable
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
@@ -144,7 +145,7 @@ def _complete(table: OpenTable, name: str, commit: Instant) -> Savepoint:
                 hint="take the savepoint of a later commit",
             )
     done = Instant(commit.requested, Action.SAVEPOINT.value, State.COMPLETED, later_than(at_ms, timeline.newest_time))
-    if table.storage.put_if_absent(layout.timeline(done.file_name), metadata.to_bytes()) is None:
+    if not put_once(table.storage, layout.timeline(done.file_name), metadata.to_bytes()):
         raise TransactionError(f"somebody else is taking a savepoint of {commit.requested}", hint="run again")
     reached(Step.SAVEPOINT_TAKEN)
     table.observed.time_seen(done.completion or "")

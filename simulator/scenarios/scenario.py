@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
+from lakelock.settings import ArchiveSettings, CleanSettings, UpkeepSettings
 from lakelock.simulator.faults import Weather
 from lakelock.simulator.locks import LockKind
 from lakelock.simulator.operations import Operation
@@ -30,6 +31,15 @@ class ActorPlan:
 
 
 @dataclass(frozen=True)
+class Tending:
+    """What upkeep keeps in a scenario, and when it runs."""
+
+    clean: CleanSettings = field(default_factory=CleanSettings)
+    archive: ArchiveSettings = field(default_factory=ArchiveSettings)
+    upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
+
+
+@dataclass(frozen=True)
 class Scenario:
     """Everything that a run depends on besides the code."""
 
@@ -46,6 +56,7 @@ class Scenario:
     lease_s: float = 3.0
     stragglers: bool = False
     """Whether tasks have attempts that write after the commit has looked for their files, and are then killed."""
+    tending: Tending = field(default_factory=Tending)
     silent_from_s: float = inf
     """When a lock service that falls silent stops answering for the rest of the actors' work."""
 

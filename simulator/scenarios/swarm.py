@@ -34,12 +34,14 @@ from lakelock.simulator.scenarios.families import has_family, in_family, paged, 
 from lakelock.simulator.scenarios.late_families import by_column
 from lakelock.simulator.scenarios.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario
 from lakelock.simulator.scenarios.stragglers import straggling
-from lakelock.simulator.scenarios.upkeep import kept_up
+from lakelock.simulator.scenarios.upkeep import kept_up, tended
 
 BY_COLUMN_ONE_IN, BY_COLUMN = 16, 9
 """One seed in this many has writers of single columns, in addition to what chance or a family gave it."""
 KEPT_UP_ONE_IN, KEPT_UP = 16, 11
 """The same for actors that join small files."""
+TENDED_ONE_IN, TENDED = 16, 4
+"""The same for cleaners and archivers."""
 
 
 def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
@@ -49,6 +51,8 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = by_column(scenario, Random(f"columns/{seed}"))
     if seed % KEPT_UP_ONE_IN == KEPT_UP and scenario.foreign == "none":
         scenario = kept_up(scenario, Random(f"upkeep/{seed}"))
+    if seed % TENDED_ONE_IN == TENDED and scenario.foreign == "none":
+        scenario = tended(scenario, Random(f"tended/{seed}"))
     return replace(scenario, files="parquet") if parquet else scenario
 
 

@@ -65,6 +65,11 @@ class CleanPlan:
         }
         return encode(CLEANER_PLAN, record)
 
+    @property
+    def readable_from(self) -> str:
+        """The first instant as of which the table is complete once the plan is being carried out."""
+        return _readable_from(self.extra, self.retained, self.files)
+
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "a cleaner's plan") -> CleanPlan:
         """The plan in a `.clean.requested` file, with the names of the files only; those of older releases, too."""
@@ -107,13 +112,8 @@ class CleanMetadata:
 
     @property
     def readable_from(self) -> str:
-        """The first instant as of which the table is complete: the one that the clean names, otherwise the one its policy kept.
-
-        A clean of another engine that kept a number of versions names no instant: the newest file that it deleted then shows
-        that the table is not complete as of that file's time.
-        """
-        deleted = (name.rpartition("_")[2].removesuffix(".parquet") for names in self.files.values() for name in names)
-        return self.extra.get(READABLE_FROM) or self.retained or max(deleted, default="")
+        """The first instant as of which the table is complete."""
+        return _readable_from(self.extra, self.retained, self.files)
 
     def to_bytes(self) -> bytes:
         """The content of the completed `.clean`."""
@@ -163,6 +163,16 @@ class CleanMetadata:
 def _absolute(root: str, partition: str, name: str) -> str:
     path = in_partition(partition, name)
     return f"{root}/{path}" if root else path
+
+
+def _readable_from(extra: Mapping[str, str], retained: str, files: Files) -> str:
+    """The instant that the clean names, otherwise the one that its policy kept.
+
+    A clean of another engine that kept a number of versions names no instant: the newest file that it deleted then shows
+    that the table is not complete as of that file's time.
+    """
+    deleted = (name.rpartition("_")[2].removesuffix(".parquet") for names in files.values() for name in names)
+    return extra.get(READABLE_FROM) or retained or max(deleted, default="")
 
 
 def _name(path: str, source: str) -> str:

@@ -9,12 +9,16 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
+import pytest
+
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LockTimeout
 from lakelock.testing.lock_processes import Worker
 from lakelock.testing.lock_suite.arena import SLACK_S, Arena, Promises, column, not_for_this, taken
 
 _CHILD_WITHIN_S = 20.0
+_MEETINGS = 5
+"""How often all begin at once, until they meet: beside busy cores some may be done before others have begun."""
 
 
 def _hammer_together(arena: Arena, workers: list[Worker], rounds: int) -> None:
@@ -42,13 +46,16 @@ class ProcessPromises(Promises):
     @column("exclusion")
     def test_processes_never_hold_the_lock_at_once_and_tokens_grow(self, arena: Arena) -> None:
         workers, rounds = [arena.worker(lease_s=15) for _ in range(3)], 40
-        _hammer_together(arena, workers, rounds)
-        assert [worker.answer() for worker in workers] == [{"overlaps": 0}] * 3
-        assert (arena.folder / "count").read_text() == str(3 * rounds)
-        tokens = [token for token, _ in arena.grants()]
-        assert tokens == sorted(set(tokens)) and len(tokens) == 3 * rounds
-        switches = sum(before[1] != after[1] for before, after in pairwise(arena.grants()))
-        assert switches >= 4, "the processes ran one after the other: nothing was shown"
+        for meeting in range(1, _MEETINGS + 1):
+            _hammer_together(arena, workers, rounds)
+            assert [worker.answer() for worker in workers] == [{"overlaps": 0}] * 3
+            assert (arena.folder / "count").read_text() == str(3 * rounds * meeting)
+            tokens = [token for token, _ in arena.grants()]
+            assert tokens == sorted(set(tokens)) and len(tokens) == 3 * rounds * meeting
+            met = arena.grants()[-3 * rounds :]
+            if sum(before[1] != after[1] for before, after in pairwise(met)) >= 4:
+                return
+        pytest.fail("the processes ran one after the other: nothing was shown")
 
     @column("crash")
     def test_a_killed_holder_is_replaced_after_its_lease(self, arena: Arena) -> None:

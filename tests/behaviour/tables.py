@@ -110,14 +110,13 @@ def leftovers(storage: Storage) -> list[str]:
     snapshot = writer(storage).snapshot()
     timeline = writer(storage).table.timeline()
     seen = {f.key for f in snapshot.files}
-    known = {i.requested for i in timeline.commits}
     found = [
         i.key for folder in (".hoodie/.temp", ".hoodie/.heartbeat", ".hoodie/.lakelock/claims") for i in storage.list(folder)
     ]
     found += [i.file_name for i in (*timeline.pending, *timeline.rollbacks) if not i.is_completed]
     for item in storage.list(""):
         data = DataFile.parse(item.key, item.size_bytes)
-        if data is not None and item.key not in seen and data.instant not in known:
+        if data is not None and item.key not in seen and not timeline.is_visible(data.instant):
             found.append(item.key)
     return found
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.storage.local import LocalStorage
+from lakelock.table.snapshot import DataFile
 from tests.behaviour.tables import leftovers, new_table
 from tests.faults.soak_load import Model, Operation, first_rows, replay
 from tests.faults.soak_usage import Usage, growth
@@ -31,7 +32,11 @@ OPTIONS: dict[str, object] = {
     "heartbeat.interval_s": HEARTBEAT_LIMIT_S / 2, "heartbeat.tolerable_misses": 2, "lock.lease_s": 5, "lock.renew_s": 1,
     "lock.poll_s": 0.05, "retry.attempts": 30, "retry.first_wait_s": 0.05, "retry.longest_wait_s": 1,
     "retry.holder_wait_s": 30, "decisions.collect_above": 32,
+    "clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 5, "clean.readers_s": 5,
+    "archive.min_commits": 10, "archive.max_commits": 15, "archive.min_age_s": 30,
 }  # fmt: skip
+MOST_METADATA = 300
+"""Objects under `.hoodie` after upkeep, however long the soak was."""
 END_WAIT_S = 180
 
 
@@ -127,6 +132,7 @@ class Soak:
     def _judge(self, writers: list[Writer]) -> str:
         engine = self._engine()
         engine.coordinator.reap()
+        objects = self._kept_up(engine)
         done, outcomes = self._journals()
         model: Model = {(where, key): value for key, value, where in first_rows()}
         commits = sorted(engine.coordinator.history(limit=1_000_000), key=lambda entry: entry.decision or 0)
@@ -155,9 +161,26 @@ class Soak:
         return (
             f"soak: {self.seconds:.0f} s, {self.writers} writers, {len(tags)} commits, {told['rejected']} rejected, "
             f"{told['unknown']} unknown, {told['killed']} killed, {told['paused']} paused; {table.num_rows} rows {same} the "
-            f"serial replay in decision order, {len(left)} leftovers, {most_mb:.0f} MB and {most_files} open files at most; "
+            f"serial replay in decision order, {objects}, {len(left)} leftovers, "
+            f"{most_mb:.0f} MB and {most_files} open files at most; "
             f"{'; '.join(self.problems) or 'all flat, all true'}"
         )
+
+    def _kept_up(self, engine: ArrowEngine) -> str:
+        """Run upkeep once more; how many objects there are, which must be what is live and retained."""
+        time.sleep(float(str(OPTIONS["clean.readers_s"])))
+        for problem in engine.coordinator.upkeep().problems:
+            self.problems.append(f"upkeep: {problem}")
+        storage, snapshot = LocalStorage(self.path), engine.coordinator.snapshot()
+        files = sum(DataFile.parse(item.key) is not None for item in storage.list(""))
+        metadata = sum(1 for _ in storage.list(".hoodie"))
+        kept = engine.coordinator.history(limit=int(str(OPTIONS["clean.keep_commits"])))
+        most = len(snapshot.files) + sum(entry.files for entry in kept)
+        if files > most:
+            self.problems.append(f"{files} data files, although {len(snapshot.files)} are live and {most} live or retained")
+        if metadata > MOST_METADATA:
+            self.problems.append(f"{metadata} objects under .hoodie")
+        return f"{files} data files, {len(snapshot.files)} of them live, and {metadata} other objects"
 
     def _journals(self) -> tuple[dict[str, Operation], dict[str, tuple[str, str]]]:
         done: dict[str, Operation] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 SUITE = "testing/lock_suite"
 IN = "tests/integration"
-STORAGE = "tests/behaviour/test_storage_lock"
+STORAGE = "tests/behaviour/locks/test_storage_lock"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
         (*CRASH, *EXPIRY, f"{STORAGE}.py::test_a_holder_that_died_long_ago_is_replaced_after_a_third_of_its_lease")
     ),
     ("storage", "failover"): Shown(
-        ("tests/behaviour/test_storage.py::test_one_of_many_racing_creates_wins_and_one_of_many_racing_replacements",),
+        ("tests/behaviour/storage/test_storage.py::test_one_of_many_racing_creates_wins_and_one_of_many_racing_replacements",),
         "what a store does when a part of it fails is the store's own promise",
     ),
     ("storage", "clock_assumption"): Shown(
@@ -64,7 +64,7 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ("memory", "exclusion"): Shown(
         (
             f"{SUITE}/one_process.py::test_one_holds_the_lock_and_the_other_is_told_who",
-            "tests/behaviour/test_lock_suite.py::test_the_overlap_detectors_notice_a_lock_that_keeps_nobody_out",
+            "tests/behaviour/locks/test_lock_suite.py::test_the_overlap_detectors_notice_a_lock_that_keeps_nobody_out",
         )
     ),
     ("memory", "token"): Shown(TOKEN),
@@ -74,14 +74,14 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ("memory", "fairness"): Shown(THREADS),
     ("memory", "cost"): Shown((), "it sends nothing"),
     ("dynamodb", "exclusion"): Shown(
-        (*EXCLUSION, f"{IN}/test_java_providers.py::test_java_and_python_never_hold_the_lock_at_once")
+        (*EXCLUSION, f"{IN}/java/test_java_providers.py::test_java_and_python_never_hold_the_lock_at_once")
     ),
     ("dynamodb", "token"): Shown(
         (
             *TOKEN,
             *CRASH,
-            f"{IN}/test_dynamodb.py::test_the_token_grows_although_java_deletes_the_item_that_carries_it",
-            f"{IN}/test_dynamodb.py::test_a_block_of_tokens_that_is_used_up_is_followed_by_a_higher_one",
+            f"{IN}/dynamodb/test_dynamodb.py::test_the_token_grows_although_java_deletes_the_item_that_carries_it",
+            f"{IN}/dynamodb/test_dynamodb.py::test_a_block_of_tokens_that_is_used_up_is_followed_by_a_higher_one",
         )
     ),
     ("dynamodb", "crash_release"): Shown((*CRASH, *EXPIRY)),
@@ -91,21 +91,21 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ("dynamodb", "cost"): Shown(
         (
             *COST,
-            f"{IN}/test_dynamodb.py::test_taking_and_giving_back_costs_two_requests_alone_and_in_turns",
-            f"{IN}/test_dynamodb.py::test_a_waiter_only_reads_while_the_lock_is_held",
+            f"{IN}/dynamodb/test_dynamodb.py::test_taking_and_giving_back_costs_two_requests_alone_and_in_turns",
+            f"{IN}/dynamodb/test_dynamodb.py::test_a_waiter_only_reads_while_the_lock_is_held",
         )
     ),
     ("redis", "exclusion"): Shown(EXCLUSION),
     ("redis", "token"): Shown(
-        (*TOKEN, *CRASH, f"{IN}/test_redis.py::test_tokens_grow_over_a_lost_counter"),
+        (*TOKEN, *CRASH, f"{IN}/redis/test_redis.py::test_tokens_grow_over_a_lost_counter"),
         "servers whose clocks differ: this machine has one clock",
     ),
     ("redis", "crash_release"): Shown((*CRASH, *EXPIRY)),
     ("redis", "failover"): Shown(
         (
-            f"{IN}/test_redis_failover.py::test_a_replica_that_never_got_the_grant_lets_two_hold_the_lock",
-            f"{IN}/test_redis_failover.py::test_two_holders_commit_and_no_update_is_lost",
-            f"{IN}/test_redis_failover.py::test_with_wait_a_grant_counts_only_when_the_replica_has_it",
+            f"{IN}/redis/test_failover.py::test_a_replica_that_never_got_the_grant_lets_two_hold_the_lock",
+            f"{IN}/redis/test_failover.py::test_two_holders_commit_and_no_update_is_lost",
+            f"{IN}/redis/test_failover.py::test_with_wait_a_grant_counts_only_when_the_replica_has_it",
         )
     ),
     ("redis", "clock_assumption"): Shown(CLOCK, f"{RATES}, and tests must not set it, so Redis sees no jump"),
@@ -114,34 +114,34 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
             *THREADS,
             *PROCESSES,
             *CROWD,
-            f"{IN}/test_redis_waiting.py::test_a_waiter_that_died_or_froze_does_not_stop_the_others",
+            f"{IN}/redis/test_waiting.py::test_a_waiter_that_died_or_froze_does_not_stop_the_others",
         )
     ),
     ("redis", "cost"): Shown((*COST, *CROWD)),
     ("zookeeper", "exclusion"): Shown(
         (
             *EXCLUSION,
-            f"{IN}/test_zookeeper_faults.py::test_a_holder_that_is_cut_off_stops_before_the_next_one_starts",
-            f"{IN}/test_zookeeper_curator.py::test_java_and_python_never_hold_the_lock_at_once",
+            f"{IN}/zookeeper/test_faults.py::test_a_holder_that_is_cut_off_stops_before_the_next_one_starts",
+            f"{IN}/zookeeper/test_curator.py::test_java_and_python_never_hold_the_lock_at_once",
         )
     ),
     ("zookeeper", "token"): Shown((*TOKEN, *CRASH)),
     ("zookeeper", "crash_release"): Shown(CRASH),
-    ("zookeeper", "failover"): Shown((f"{IN}/test_zookeeper_faults.py::test_a_held_lock_survives_the_loss_of_the_leader",)),
+    ("zookeeper", "failover"): Shown((f"{IN}/zookeeper/test_faults.py::test_a_held_lock_survives_the_loss_of_the_leader",)),
     ("zookeeper", "clock_assumption"): Shown(CLOCK, RATES),
     ("zookeeper", "fairness"): Shown(
         (
             *THREADS,
             *PROCESSES,
             *CROWD,
-            f"{IN}/test_zookeeper_curator.py::test_each_waits_for_the_other_and_is_woken_by_its_release",
+            f"{IN}/zookeeper/test_curator.py::test_each_waits_for_the_other_and_is_woken_by_its_release",
         )
     ),
     ("zookeeper", "cost"): Shown(
         (
             *COST,
             *CROWD,
-            f"{IN}/test_zookeeper.py::test_a_lone_writer_sends_three_requests_for_a_lock_and_its_release",
+            f"{IN}/zookeeper/test_zookeeper.py::test_a_lone_writer_sends_three_requests_for_a_lock_and_its_release",
         )
     ),
     ("hive_metastore", "exclusion"): Shown(
@@ -158,15 +158,15 @@ GUARANTEES: dict[tuple[str, str], Shown] = {
     ),
     ("hive_metastore", "failover"): Shown(
         (
-            f"{IN}/metastore/test_metastore_client.py::test_another_metastore_is_used_when_the_first_is_away",
-            f"{IN}/metastore/test_metastore_client.py::test_a_restart_in_the_middle_is_survived",
+            f"{IN}/metastore/test_client.py::test_another_metastore_is_used_when_the_first_is_away",
+            f"{IN}/metastore/test_client.py::test_a_restart_in_the_middle_is_survived",
         ),
         "two metastores on one database: Derby of the tests admits one",
     ),
     ("hive_metastore", "clock_assumption"): Shown(
         (
             *CLOCK,
-            "tests/unit/test_metastore_lock.py::test_a_holder_that_renews_is_never_dead_whatever_the_databases_clock_does",
+            "tests/unit/locks/test_metastore_lock.py::test_a_holder_that_renews_is_never_dead_whatever_the_databases_clock_does",
         ),
         RATES,
     ),

@@ -14,7 +14,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.storage.location import open_storage
 from lakelock.testing.servers import SERVICES, Service
-from tests.behaviour.hive_model_suite import HiveModelSuite, Warehouse
+from tests.behaviour.data_locks.hive_model_suite import HiveModelSuite, Warehouse
 from tests.integration.matrix import Services
 
 RUNTIME = SystemRuntime()

@@ -17,7 +17,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import SERVICES, Service
-from tests.behaviour.command_line import Ended, run
+from tests.behaviour.cli.command_line import Ended, run
 from tests.behaviour.tables import groups, insert, new_table, writer
 from tests.integration.matrix import Services
 from tests.waiting import eventually

@@ -15,7 +15,7 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import TableError
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
-from tests.behaviour.command_line import run
+from tests.behaviour.cli.command_line import run
 from tests.interop.shared import ASKED, QUICK, Layout, Shared
 
 Share = Callable[..., Shared]

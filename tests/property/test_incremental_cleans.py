@@ -18,7 +18,7 @@ from lakelock.table.layout import FileGroupId
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import put_file
 from tests.behaviour.test_every_fault import Dying, Killed
-from tests.behaviour.upkeep_tables import KEEPING_TWO, AgingTable
+from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, AgingTable
 from tests.faulty_storage import CountingStorage
 
 PARTITIONS = 6

@@ -8,7 +8,7 @@ import pytest
 
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
-from tests.integration.metastore_world import World, new_world, proxied
+from tests.integration.metastore.metastore_world import World, new_world, proxied
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from lakelock.testing.servers.hive_metastore import (
 )
 from lakelock.testing.servers.service import Service
 from tests.integration.given import Start, check_given
-from tests.integration.metastore_world import LEASE_S, World, take
+from tests.integration.metastore.metastore_world import LEASE_S, World, take
 from tests.waiting import Stopwatch, eventually
 
 

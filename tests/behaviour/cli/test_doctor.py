@@ -1,0 +1,230 @@
+"""`lakelock doctor`, on real tables on local disk: what it looks at, what it finds, and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lakelock.cli.checks import examine
+from lakelock.cli.doctor_context import Check, DoctorContext
+from lakelock.cli.output import Exit
+from lakelock.cli.spark_checks import broken_neighbours, check_spark, judge_connector, judge_pandas, judge_pyspark
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
+from lakelock.testing import ManualRuntime
+from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
+from tests.behaviour.tables import insert, new_table
+from tests.faulty_storage import Fault, FaultyStorage, Rule, Wrapped
+
+
+class TestDoctor:
+    def test_all_is_well(self, storage: LocalStorage, path: str) -> None:
+        insert(writer(storage), storage, "month=1", "a")
+        ended = run("doctor", path)
+        assert ended.code == Exit.OK
+        assert "refuses a second create" in ended.out
+        assert "1 commits in the timeline" in ended.out
+        names = dict.fromkeys(check["name"] for check in run("doctor", path, "--json").json["checks"])
+        assert [*names] == [
+            "settings", "table", "storage", "clock", "lock", "writers", "decisions", "contents", "index", "packages", "spark",
+        ]  # fmt: skip
+
+    def test_it_leaves_nothing_behind(self, storage: LocalStorage, path: str) -> None:
+        insert(writer(storage), storage, "month=1", "a")
+        before = files(path)
+        assert run("doctor", path).code == Exit.OK
+        assert files(path) == before
+        assert not [file for file in before if "probe" in file]
+
+    def test_of_a_table_that_nobody_has_written_only_the_locks_own_file_stays(self, storage: LocalStorage, path: str) -> None:
+        before = files(path)
+        assert run("doctor", path).code == Exit.OK
+        left = {Path(file).name for file in files(path) - before if Path(file).is_file()}
+        assert left == {"table_lock.json", ".table_lock.json.lock", "lock.token"}
+
+    def test_a_path_without_a_table_is_refused_and_stays_as_it_was(self, tmp_path: Path) -> None:
+        ended = run("doctor", str(tmp_path / "nothing"))
+        assert (ended.code, ended.out) == (Exit.ERROR, "")
+        assert "is not a table" in ended.err
+        assert "next: check the path" in ended.err
+        assert list(tmp_path.iterdir()) == []
+
+    def test_another_lock_than_the_recorded_one_fails(self, storage: LocalStorage, path: str) -> None:
+        storage.put(layout.LOCK_IDENTITY, json.dumps({"provider": "redis://elsewhere"}).encode())
+        ended = run("doctor", path, "--json")
+        assert ended.code == Exit.ERROR
+        assert ended.json["ok"] is False
+        (lock,) = [check for check in ended.json["checks"] if check["name"] == "lock"]
+        assert lock["status"] == "failed"
+        assert "redis://elsewhere" in lock["found"]
+        assert "redis://elsewhere" in lock["hint"]
+
+    def test_a_held_lock_is_a_warning_that_names_the_holder(self, storage: LocalStorage, path: str) -> None:
+        holder = writer(storage, name="backfill").table.provider
+        assert holder is not None
+        lease = holder.acquire(wait_s=1)
+        ended = run("doctor", path, "--set", "lock.wait_s=0.1")
+        holder.release(lease)
+        assert ended.code == Exit.OK
+        assert "backfill" in ended.out
+        assert "lakelock locks ls" in ended.out
+
+    def test_a_dead_writer_is_a_warning_with_the_command_to_run(self, storage: LocalStorage, path: str) -> None:
+        left_by_a_dead_writer(storage)
+        ended = run("doctor", path)
+        assert ended.code == Exit.OK
+        assert "1 dead" in ended.out
+        assert f"lakelock markers reap {path}" in ended.out
+
+    def test_a_torn_decision_fails_and_is_named(self, storage: LocalStorage, path: str) -> None:
+        insert(writer(storage), storage, "month=1", "a")
+        storage.put(layout.decision(1), b"{")
+        ended = run("doctor", path)
+        assert ended.code == Exit.ERROR
+        assert layout.decision(1) in ended.out
+
+    def test_a_torn_commit_a_lost_file_and_a_short_one_fail_and_are_named(self, storage: LocalStorage, path: str) -> None:
+        torn, lost, short = (insert(writer(storage), storage, "month=1", name) for name in ("torn", "lost", "short"))
+        assert "3 commits can be read, and their 3 files are there" in run("doctor", path).out
+        commit = layout.timeline(f"{torn.instant}_{torn.completion}.commit")
+        metadata = storage.get(commit)
+        assert metadata is not None
+        storage.put(commit, metadata.data[:-20])
+        files = {entry.key for entry in storage.list("month=1")}
+        (gone,) = (key for key in files if lost.instant in key)
+        (cut,) = (key for key in files if short.instant in key)
+        storage.delete([gone])
+        storage.put(cut, b"P")
+        ended = run("doctor", path)
+        assert ended.code == Exit.ERROR
+        assert f"{torn.instant}_{torn.completion}.commit is cut off" in ended.out
+        assert f"{gone} is missing" in ended.out
+        assert f"{cut} has 1 bytes, but its commit wrote" in ended.out
+
+    def test_a_decided_commit_that_is_not_visible_is_a_warning(self, storage: LocalStorage, path: str) -> None:
+        done = insert(writer(storage), storage, "month=1", "a")
+        storage.delete([layout.timeline(f"{done.instant}_{done.completion}.commit")])
+        ended = run("doctor", path)
+        assert f"decision 1 commits {done.instant}, which is not visible yet" in ended.out
+
+    def test_a_table_that_cannot_be_written_fails_with_every_reason_at_once(self, storage: LocalStorage, path: str) -> None:
+        insert(writer(storage), storage, "month=1", "00000001-1347-4187-8af3-1c83a1831000-0")
+        found = storage.get(layout.PROPERTIES)
+        assert found is not None
+        changes = b"hoodie.table.metadata.partitions=files\nhoodie.table.timeline.timezone=LOCAL\n"
+        storage.put(layout.PROPERTIES, found.data + changes)
+        ended = run("doctor", path, "--json")
+        assert (ended.code, ended.json["ok"]) == (Exit.ERROR, False)
+        table = [check for check in ended.json["checks"] if check["name"] == "table"]
+        assert {check["status"] for check in table} == {"failed"}
+        for reason, check in zip(
+            ("can be read, but not written", "metadata table", "zone LOCAL", "buckets"), table, strict=True
+        ):
+            assert reason in check["found"]
+        assert [bool(check["hint"]) for check in table] == [False, False, False, True]
+        assert table[-1]["hint"].endswith("it can be read meanwhile")
+        assert "lock" in {check["name"] for check in ended.json["checks"]}
+
+    def test_storage_that_ignores_conditions_fails(self) -> None:
+        (found,) = [check for check in self._examined(_Careless(self._table())) if check.name == "storage"]
+        assert found.status == "failed"
+        assert "ignores create-if-absent" in found.found
+
+    def test_one_broken_thing_does_not_hide_the_others(self) -> None:
+        broken = FaultyStorage(self._table(), [Rule(op="list", nth=None, fault=Fault.FAIL)])
+        checks = self._examined(broken)
+        assert {check.name for check in checks if check.status == "failed"} == {
+            "clock", "writers", "decisions", "contents", "index",
+        }  # fmt: skip
+        assert {check.name for check in checks} >= {"settings", "table", "storage", "lock", "packages"}
+
+    @pytest.mark.parametrize(("skew_ms", "word"), [(3_600_000, "ahead of"), (-3_600_000, "behind")])
+    def test_a_wrong_clock_is_a_warning(self, skew_ms: int, word: str) -> None:
+        runtime = ManualRuntime()
+        storage = MemoryStorage(lambda: runtime.now_ms() - skew_ms)
+        new_table(storage)
+        (found, *_) = [check for check in self._examined(storage, runtime) if check.name == "clock"]
+        assert (found.status, found.found) == ("warning", f"this machine's clock is 3600.0 s {word} the storage's")
+
+    def test_a_timeline_from_the_future_is_a_warning(self, storage: LocalStorage, path: str) -> None:
+        storage.put(layout.timeline("29990101000000000.commit.requested"), b"")
+        ended = run("doctor", path)
+        assert "the timeline has reached 29990101000000000" in ended.out
+
+    def test_a_neighbour_that_switches_off_spark_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "pyspark_broken_neighbour.py").write_text("import nothing_of_that_name")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        assert [name for name, _ in broken_neighbours()] == ["pyspark_broken_neighbour"]
+
+    def _table(self) -> MemoryStorage:
+        storage = MemoryStorage()
+        new_table(storage)
+        return storage
+
+    def _examined(self, storage: Storage, runtime: ManualRuntime | None = None) -> list[Check]:
+        return list(examine(DoctorContext("t", Settings.resolve(), storage, runtime or ManualRuntime())))
+
+
+class TestSpark:
+    """What the doctor says of Spark; it starts none."""
+
+    def test_what_is_installed_here_is_fine(self, storage: LocalStorage, path: str) -> None:
+        checks = [check for check in run("doctor", path, "--json").json["checks"] if check["name"] == "spark"]
+        assert {check["status"] for check in checks} == {"ok"}, checks
+
+    @pytest.mark.parametrize(("version", "status"), [("3.5.9", "failed"), ("4.0.0", "ok"), ("4.3.0.dev1", "ok")])
+    def test_pyspark_before_4_fails(self, version: str, status: str) -> None:
+        assert judge_pyspark(version).status == status
+
+    @pytest.mark.parametrize(
+        ("version", "status"), [(None, "failed"), ("2.1.4", "failed"), ("2.2.0", "ok"), ("2.3.3", "ok"), ("3.0.1", "warning")]
+    )
+    def test_pandas_must_be_there_and_in_the_range_of_pyspark(self, version: str | None, status: str) -> None:
+        found = judge_pandas(version)
+        assert found.status == status
+        assert (found.hint == "pip install 'lakelock[spark]'") == (status != "ok")
+
+    def test_a_connector_that_spark_lacks_is_a_warning_with_the_artifact_of_its_hadoop(self) -> None:
+        (found,) = judge_connector("s3", ["hadoop-client-api-3.5.0.jar", "zstd-jni-1.5.jar"])
+        assert found.status == "warning"
+        assert '"org.apache.hadoop:hadoop-aws:3.5.0"' in found.hint
+        (found,) = judge_connector("gs", ["hadoop-client-api-3.5.0.jar"])
+        assert "gcs-connector:VERSION" in found.hint
+
+    def test_a_connector_that_is_there_is_fine_and_a_disk_needs_none(self) -> None:
+        (found,) = judge_connector("s3", ["hadoop-aws-3.5.0.jar", "hadoop-client-api-3.5.0.jar"])
+        assert found.status == "ok"
+        assert list(judge_connector("file", [])) == []
+
+    def test_a_spark_that_is_not_found_is_said(self) -> None:
+        (found,) = judge_connector("abfs", None)
+        assert (found.status, "hadoop-azure" in found.found) == ("warning", True)
+
+    def test_a_table_on_s3_asks_for_the_jar_of_the_spark_that_is_installed(self) -> None:
+        class OnS3(MemoryStorage):
+            uri = "s3://lake/t"  # type: ignore[assignment]
+
+        (found,) = [
+            c for c in check_spark(DoctorContext("t", Settings.resolve(), OnS3(), ManualRuntime())) if "jars" in c.found
+        ]
+        assert re.search(r"hadoop-aws:3\.\d+\.\d+", found.hint)
+
+
+def files(path: str) -> set[str]:
+    """Every file of a table, also those that no listing shows."""
+    return {str(file) for file in Path(path).rglob("*")}
+
+
+class _Careless(Wrapped):
+    """Storage as some S3-compatible services are: conditions are accepted and ignored."""
+
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
+        self.inner.put(key, data)
+        found = self.inner.get(key)
+        return found.etag if found else None

@@ -1,0 +1,268 @@
+"""The commands around locks, on real tables on local disk: SHOW LOCKS, EXPLAIN LOCKS, break, audit, migrate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakelock.admin.audit import audited, read_audit
+from lakelock.cli.output import Exit
+from lakelock.data_locks import Resource, lock_request
+from lakelock.errors import LeaseLost
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.records.lock import recorded_provider
+from lakelock.settings import Settings
+from lakelock.storage.local import LocalStorage
+from lakelock.table import layout
+from tests.behaviour.cli.command_line import run
+from tests.behaviour.data_locks.data_lock_suite import Later
+from tests.behaviour.tables import insert, new_table, writer
+
+MONTH = Resource.of("month=1")
+QUICK = Settings.resolve({"data_locks.lease_s": 1, "data_locks.renew_s": 0.3, "data_locks.sleep_s": 0.05}).settings
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    made = LocalStorage(tmp_path / "t")
+    new_table(made)
+    insert(writer(made), made, "month=1", "a")
+    return made
+
+
+@pytest.fixture
+def backfill(storage: LocalStorage) -> Iterator[Coordinator]:
+    with writer(storage, Settings(), "backfill") as made:
+        yield made
+
+
+class TestTheCommitLock:
+    @pytest.fixture
+    def held(self, storage: LocalStorage) -> Iterator[int]:
+        provider = writer(storage, Settings(), "backfill").table.provider
+        assert provider is not None
+        lease = provider.acquire(wait_s=1)
+        yield lease.token
+        provider.release(lease)
+
+    def test_a_free_lock_says_so(self, path: str) -> None:
+        ended = run("locks", "ls", path)
+        assert ended.code == Exit.OK
+        assert "free" in ended.out
+        assert run("locks", "ls", path, "--json").json["state"] == "free"
+
+    def test_a_held_lock_shows_its_holder_and_how_to_break_it(self, path: str, held: int) -> None:
+        ended = run("locks", "ls", path)
+        assert "backfill" in ended.out
+        assert f"lakelock locks break {path} --token {held}" in ended.out
+        found = run("locks", "ls", path, "--json").json
+        assert (found["state"], found["token"], found["holder"]["writer"]["application"]) == ("held", held, "backfill")
+        assert found["holder"]["renewed"].endswith("Z") and found["holder"]["since"].endswith("Z")
+        assert 0 <= found["holder"]["left_s"] <= found["holder"]["lease_s"]
+        (row,) = found["locks"]
+        assert row["acquired"] == found["holder"]["since"] and 0 <= row["left_s"] <= row["lease_s"]
+        assert "s more unless it is renewed" in ended.out
+        assert "left s" in run("locks", "ls", path, "--extended").out
+
+    def test_a_live_holder_is_not_robbed_by_mistake(self, path: str, held: int) -> None:
+        ended = run("locks", "break", path, "--token", str(held), "--yes")
+        assert ended.code == Exit.LOCK_HELD
+        assert "backfill" in ended.err
+        assert run("locks", "ls", path, "--json").json["state"] == "held"
+
+    def test_another_grant_is_not_broken(self, path: str, held: int) -> None:
+        ended = run("locks", "break", path, "--token", str(held - 1), "--yes", "--force")
+        assert ended.code == Exit.LOCK_HELD
+        assert "another grant has followed" in ended.err
+
+    def test_it_asks_first_and_no_means_no(self, path: str, held: int) -> None:
+        ended = run("locks", "break", path, "--token", str(held), "--force", stdin="n\n")
+        assert ended.code == Exit.ERROR
+        assert "Break the lock that backfill" in ended.err
+        assert run("locks", "ls", path, "--json").json["state"] == "held"
+
+    def test_yes_with_force_breaks_it(self, path: str, held: int) -> None:
+        ended = run("locks", "break", path, "--token", str(held), "--force", "--json", "--yes")
+        assert (ended.code, ended.json["broken"]) == (Exit.OK, True)
+        assert run("locks", "ls", path, "--json").json["state"] == "free"
+
+    def test_a_lock_that_cannot_be_read_is_broken_by_force_only(self, storage: LocalStorage, path: str, held: int) -> None:
+        storage.put(layout.LOCK, b"torn")
+        assert run("locks", "break", path, "--token", str(held), "--yes").code == Exit.ERROR
+        ended = run("locks", "break", path, "--token", str(held), "--force", "--yes")
+        assert (ended.code, ended.out.strip()) == (Exit.OK, "broken: somebody unknown no longer holds the lock")
+        assert run("locks", "ls", path, "--json").json["state"] == "free"
+
+    def test_programs_must_say_yes(self, path: str, held: int) -> None:
+        ended = run("locks", "break", path, "--token", str(held), "--force", "--json")
+        assert ended.code == Exit.USAGE
+        assert json.loads(ended.err)["error"]["code"] == "settings"
+
+    def test_without_a_lock_there_is_nothing_to_show(self, path: str) -> None:
+        ended = run("locks", "ls", path, "--set", "concurrency.mode=SINGLE_WRITER")
+        assert ended.code == Exit.USAGE
+        assert "there is no lock" in ended.err
+
+
+class TestShowLocks:
+    def test_holders_waiters_and_who_blocks_whom_are_in_hives_columns(self, path: str, backfill: Coordinator) -> None:
+        held = backfill.data.locks.acquire(lock_request(exclusive=[MONTH], about="INSERT"))
+        tx = backfill.begin("INSERT")
+        waiting = Later(backfill.data.locks, lock_request(shared=[MONTH], about="SELECT"))
+        ended = run("locks", "ls", path)
+        assert ended.code == Exit.OK
+        for column in (
+            "lock id",
+            "partition",
+            "state",
+            "type",
+            "blocked by",
+            "instant",
+            "last heartbeat",
+            "acquired at",
+            "host",
+        ):
+            assert column in ended.out
+        assert f"{held.token}.2" in ended.out and "backfill: INSERT" in ended.out
+        assert f"{held.token + 1} (backfill: SELECT) waits for {held.token}" in ended.out
+        first, second = run("locks", "ls", path, "--json").json["locks"]
+        assert (first["state"], first["type"], first["partition"]) == ("ACQUIRED", "EXCLUSIVE", "month=1")
+        assert (second["state"], second["type"], second["blocked_by"]) == ("WAITING", "SHARED", str(held.token))
+        assert (first["kind"], first["instant"], first["table"]) == ("data", tx.instant, "t")
+        assert first["acquired"].endswith("Z") and second["acquired"] is None
+        tx.abort()
+        backfill.data.locks.release(held)
+        backfill.data.locks.release(waiting.lease())
+        assert run("locks", "ls", path, "--json").json["locks"] == []
+
+    def test_the_commit_lock_is_shown_with_the_data_locks(self, path: str, backfill: Coordinator) -> None:
+        assert backfill.table.provider is not None
+        lease = backfill.table.provider.acquire(wait_s=1)
+        (row,) = run("locks", "ls", path, "--json").json["locks"]
+        assert (row["kind"], row["lock_id"], row["type"], row["state"]) == ("commit", str(lease.token), "EXCLUSIVE", "ACQUIRED")
+        backfill.table.provider.release(lease)
+
+    def test_a_partition_narrows_and_extended_widens_what_is_shown(self, path: str, backfill: Coordinator) -> None:
+        held = backfill.data.locks.acquire(lock_request([Resource.of("month=2")], [MONTH]))
+        assert [row["partition"] for row in run("locks", "ls", path, "--json").json["locks"]] == ["month=1", "month=2"]
+        (row,) = run("locks", "ls", path, "--partition", "month=2", "--json").json["locks"]
+        assert (row["partition"], row["type"]) == ("month=2", "SHARED")
+        rows = run("locks", "ls", path, "--extended", "--json").json["locks"]
+        assert [row["lock_id"] for row in rows] == [f"{held.token}.{n}" for n in (1, 2, 3)]
+        assert "writer" in run("locks", "ls", path, "--extended").out
+        assert run("locks", "ls", path, "--partition", "mnth=2").code == Exit.USAGE
+        backfill.data.locks.release(held)
+
+
+class TestExplainLocks:
+    @pytest.mark.parametrize(
+        ("arguments", "locks"),
+        [
+            (["INSERT"], [("", "EXCLUSIVE")]),
+            (["insert overwrite partition (month=7)"], [("", "SHARED"), ("month=7", "EXCLUSIVE")]),
+            (["insert", "--partition", "month=1", "-p", "month=2"],
+             [("", "SHARED"), ("month=1", "EXCLUSIVE"), ("month=2", "EXCLUSIVE")]),
+            (["SELECT"], [("", "SHARED"), ("month=1", "SHARED")]),
+            (["ALTER TABLE ADD COLUMNS"], [("", "EXCLUSIVE")]),
+        ],
+    )  # fmt: skip
+    def test_it_prints_the_locks_and_takes_none(
+        self, path: str, storage: LocalStorage, arguments: list[str], locks: list[tuple[str, str]]
+    ) -> None:
+        operation, *options = arguments
+        found = run("locks", "explain", operation, path, *options, "--json").json["locks"]
+        assert [(lock["partition"], lock["type"]) for lock in found] == locks
+        assert run("locks", "explain", operation, path, *options).code == Exit.OK
+        assert storage.get(layout.DATA_LOCKS) is None
+
+    def test_an_unknown_operation_is_a_usage_error_that_lists_them(self, path: str) -> None:
+        ended = run("locks", "explain", "OVRWRITE", path)
+        assert ended.code == Exit.USAGE
+        assert "did you mean OVERWRITE?" in ended.err and "DROP PARTITION" in ended.err
+
+
+class TestBreak:
+    def test_breaking_the_commit_lock_leaves_an_audit_record(self, path: str, backfill: Coordinator) -> None:
+        assert backfill.table.provider is not None
+        lease = backfill.table.provider.acquire(wait_s=1)
+        ended = run("locks", "break", path, "--token", str(lease.token), "--yes", "--reason", "too early")
+        assert ended.code == Exit.LOCK_HELD
+        run("locks", "break", path, "--token", str(lease.token), "--force", "--yes", "--reason", "host is gone")
+        done, refused = run("locks", "audit", path, "--json").json["records"]
+        assert (done["action"], done["token"], done["forced"], done["outcome"]) == (
+            "break commit lock",
+            lease.token,
+            True,
+            "done",
+        )
+        assert "backfill" in done["holder"] and done["reason"] == "host is gone" and done["lock"].startswith("storage:")
+        assert refused["outcome"].startswith("failed: ") and refused["reason"] == "too early"
+        assert done["by"]["application"] == "lakelock command line"
+        assert "host is gone" in run("locks", "audit", path).out
+        assert "host is gone" in run("locks", "ls", path, "--extended").out
+
+    def test_data_locks_are_broken_once_their_lease_is_over_and_by_force_before(
+        self, path: str, storage: LocalStorage, backfill: Coordinator
+    ) -> None:
+        silent = writer(storage, QUICK, "silent")
+        gone = silent.data.locks.acquire(lock_request(exclusive=[MONTH]))
+        ended = run("locks", "break", path, "--data", "--token", str(gone.token), "--yes", "--json")
+        assert (ended.code, ended.json["broken"]) == (Exit.OK, True)
+        held = backfill.data.locks.acquire(lock_request(exclusive=[MONTH]))
+        assert run("locks", "break", path, "--data", "--token", str(held.token), "--force", stdin="n\n").code == Exit.ERROR
+        held.ensure_active()
+        assert run("locks", "break", path, "--data", "--token", str(held.token), "--force", "--yes").code == Exit.OK
+        with pytest.raises(LeaseLost):
+            backfill.data.locks.renew(held)
+        actions = [record.action for record in read_audit(storage)]
+        assert actions == ["break data locks"] * 2, "an answer of no is no act"
+        assert "no data locks" in run("locks", "break", path, "--data", "--token", "999", "--yes").out
+
+    def test_data_locks_that_cannot_be_read_are_cleared_by_all_and_force_only(self, path: str, storage: LocalStorage) -> None:
+        storage.put(layout.DATA_LOCKS, b"{")
+        ended = run("locks", "ls", path)
+        assert ended.code == Exit.ERROR and "locks break PATH --data --all --force" in " ".join(ended.err.split())
+        assert run("locks", "break", path, "--data", "--all", "--yes").code == Exit.USAGE
+        assert run("locks", "break", path, "--data", "--all", "--force", "--yes").code == Exit.OK
+        assert run("locks", "ls", path).code == Exit.OK
+
+    def test_an_act_whose_end_was_not_recorded_says_so_and_a_torn_record_hides_no_other(
+        self, path: str, storage: LocalStorage, backfill: Coordinator
+    ) -> None:
+        table = backfill.table
+        with audited(storage, table.runtime, table.writer, "break commit lock", "storage:"):
+            assert "unknown: its end" in run("locks", "audit", path).out
+        storage.put(f"{layout.AUDIT}/20990101000000000-abc.ended", b"{")
+        torn, whole = read_audit(storage)
+        assert torn.action == "unreadable record" and whole.outcome == "done"
+        assert {entry.key.split("/")[1] for entry in storage.list(layout.AUDIT)} == {".lakelock"}
+
+
+class TestMigrate:
+    def test_a_dry_run_changes_nothing_and_a_live_writer_is_in_the_way(
+        self, path: str, storage: LocalStorage, backfill: Coordinator
+    ) -> None:
+        before = recorded_provider(storage)
+        dry = run("locks", "migrate", path, "--to", "memory:", "--dry-run", "--json")
+        assert (dry.code, dry.json["done"], dry.json["live"]) == (Exit.OK, False, [])
+        tx = backfill.begin("INSERT")
+        dry = run("locks", "migrate", path, "--to", "memory:", "--dry-run")
+        assert dry.code == Exit.LOCK_HELD and "in the way: INSERT" in dry.out
+        ended = run("locks", "migrate", path, "--to", "memory:", "--yes")
+        assert ended.code == Exit.LOCK_HELD and "backfill" in ended.err
+        tx.abort()
+        assert run("locks", "migrate", path, "--to", "memory:", stdin="n\n").code == Exit.ERROR
+        assert recorded_provider(storage) == before and read_audit(storage) == []
+
+    def test_a_quiet_table_moves_and_the_old_setting_is_refused_with_the_way_on(self, path: str, storage: LocalStorage) -> None:
+        ended = run("locks", "migrate", path, "--to", "memory:", "--yes", "--reason", "new service")
+        assert ended.code == Exit.OK and "set lock.provider in every writer" in ended.out
+        assert json.loads((Path(path) / layout.LOCK_IDENTITY).read_text())["provider"] == "memory:"
+        again = run("locks", "migrate", path, "--to", "memory:", "--set", "lock.provider=memory:", "--yes")
+        assert "nothing to do" in again.out
+        wrong = run("locks", "migrate", path, "--to", "redis://127.0.0.1:1/0", "--yes")
+        assert wrong.code == Exit.ERROR and "settings that the writers have had" in " ".join(wrong.err.split())
+        assert "new service" in run("locks", "audit", path).out

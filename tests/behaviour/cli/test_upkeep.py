@@ -1,0 +1,86 @@
+"""`lakelock upkeep`, `clean`, `archive` and `savepoint` on real tables on local disk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lakelock.cli.output import Exit
+from lakelock.storage.local import LocalStorage
+from tests.behaviour.cli.command_line import run, writer
+from tests.behaviour.tables import put_file
+
+NOW = ["--set", "clean.policy=KEEP_LATEST_COMMITS", "--set", "clean.keep_commits=1", "--set", "clean.readers_s=0"]
+SHORT = ["--set", "archive.min_commits=2", "--set", "archive.max_commits=2", "--set", "archive.min_age_s=0"]
+
+
+@pytest.fixture
+def aged(storage: LocalStorage, path: str) -> str:
+    """Six commits, each of which rewrites the only file."""
+    for _ in range(6):
+        with writer(storage).begin("UPSERT") as tx:
+            tx.commit([put_file(tx, storage, "month=1", "a")])
+    return path
+
+
+def files(path: str) -> int:
+    return len(list(Path(path).glob("month=1/*.parquet")))
+
+
+def test_a_dry_run_tells_and_the_run_does_it(aged: str) -> None:
+    would = run("upkeep", aged, *NOW, *SHORT, "--dry-run")
+    assert (would.code, files(aged)) == (Exit.OK, 6)
+    assert "would delete 4 old file(s)" in would.out and "would archive 4 instant(s)" in would.out
+    done = run("upkeep", aged, *NOW, *SHORT)
+    assert done.code == Exit.OK and "deleted 4 old file(s), 16 B" in done.out and "archived 4 instant(s)" in done.out
+    assert re.search(r"the table is readable as of \d{17} and later", done.out) and files(aged) == 2
+    listed = run("commits", "ls", aged, "--json")
+    assert len(listed.json["commits"]) == 6
+    as_json = run("upkeep", aged, *NOW, *SHORT, "--json").json
+    assert as_json["cleaned"]["files"] == 0 and as_json["problems"] == [] and as_json["dry_run"] is False
+
+
+def test_each_step_alone(aged: str) -> None:
+    assert "deleted 4 old file(s)" in run("clean", aged, *NOW).out
+    archived = run("archive", aged, *NOW, *SHORT, "--json").json
+    assert archived["instants"] == 4 and archived["first"] < archived["last"]
+    assert "deleted 0 old file(s)" in run("clean", aged, *NOW, "--budget", "5").out
+
+
+def test_what_keeps_more_is_named(aged: str, storage: LocalStorage) -> None:
+    ended = run("clean", aged, *NOW[:4])
+    assert "deleted 0 old file(s)" in ended.out and "more is kept for clean.readers_s" in ended.out
+    tx = writer(storage).begin("INSERT")
+    assert tx.instant in run("archive", aged, *NOW, *SHORT).out + run("clean", aged, *NOW).out
+    tx.abort()
+
+
+def test_a_retention_in_the_call_is_refused_if_it_would_take_what_somebody_needs(aged: str, storage: LocalStorage) -> None:
+    at_once = ["--set", "clean.readers_s=0"]
+    saved = run("savepoint", "create", aged, "release 7", "--json").json["instant"]
+    for _ in range(2):
+        with writer(storage).begin("UPSERT") as tx:
+            tx.commit([put_file(tx, storage, "month=1", "a")])
+    refused = run("clean", aged, "--keep-versions", "1", *at_once)
+    assert refused.code == Exit.USAGE and files(aged) == 8
+    assert f"'release 7' of {saved}" in refused.err and f"lakelock savepoint rm {storage.uri} {saved}" in refused.err
+    assert run("savepoint", "rm", aged, saved).code == Exit.OK
+    refused = run("clean", aged, "--keep-hours", "0", "--dry-run")
+    assert refused.code == Exit.USAGE and "clean.readers_s" in refused.err
+    assert run("clean", aged, "--keep-hours", "1", "--keep-commits", "1").code == Exit.USAGE
+    assert "deleted 6 old file(s)" in run("clean", aged, "--keep-commits", "1", *at_once).out
+    assert "deleted 1 old file(s)" in run("clean", aged, "--keep-versions", "1", *at_once).out and files(aged) == 1
+
+
+def test_savepoints_are_taken_listed_and_removed(aged: str) -> None:
+    assert run("savepoint", "ls", aged).out.strip() == "there is no savepoint"
+    made = run("savepoint", "create", aged, "release 7", "--json")
+    assert made.code == Exit.OK and made.json["name"] == "release 7" and made.json["files"] == 1
+    twice = run("savepoint", "create", aged, "release 7")
+    assert twice.code == Exit.USAGE and "there is already a savepoint 'release 7'" in twice.err
+    assert "release 7" in run("savepoint", "ls", aged).out
+    assert run("savepoint", "rm", aged, "release 7").code == Exit.OK
+    assert run("savepoint", "ls", aged, "--json").json["savepoints"] == []
+    assert run("savepoint", "rm", aged, "release 7").code == Exit.USAGE

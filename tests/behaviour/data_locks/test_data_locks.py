@@ -1,0 +1,174 @@
+"""Data locks without a server: next to the table, on disk and in memory, and in a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.data_locks import DataLocks, open_data_locks
+from lakelock.data_locks.document.locks import DocumentDataLocks
+from lakelock.data_locks.document.register import StorageRegister
+from lakelock.data_locks.several import Wanted, holding_several
+from lakelock.errors import CorruptTableError, LockTimeout, ProviderUnavailable, StorageUnavailable
+from lakelock.events import Events
+from lakelock.identity import WriterIdentity
+from lakelock.providers.base import Opening
+from lakelock.settings import Settings
+from lakelock.settings.data_locks import DataLockSettings
+from lakelock.storage import Storage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
+from lakelock.testing import ManualRuntime
+from tests.behaviour.data_locks.data_lock_suite import P1, DataLockSuite, Writers, granted, own
+from tests.integration.matrix import mark
+
+RUNTIME = SystemRuntime()
+
+
+def settings(provider: str, lease_s: float) -> Settings:
+    options = {"lock.provider": provider, "data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3}
+    return Settings.resolve({**options, "data_locks.sleep_s": 0.05}).settings
+
+
+def opener(provider: str, storage: Storage) -> Callable[[str, float], DataLocks]:
+    def open_one(name: str, lease_s: float) -> DataLocks:
+        writer = WriterIdentity.of_this_process(RUNTIME, name)
+        return open_data_locks(settings(provider, lease_s), storage, RUNTIME, writer)
+
+    return open_one
+
+
+@pytest.mark.parametrize("provider", ["storage:", "memory:"])
+class TestDocuments(DataLockSuite):
+    @pytest.fixture(autouse=True)
+    def cell(self, request: pytest.FixtureRequest, provider: str) -> None:
+        """Says in the reports which cell of the lock matrix this is."""
+        mark(request.node, provider.removesuffix(":"), "S/X suite")
+
+    @pytest.fixture
+    def writers(self, provider: str, tmp_path: Path) -> Iterator[Writers]:
+        made = Writers(opener(provider, LocalStorage(tmp_path / "table")))
+        yield made
+        for locks in made.opened:
+            locks.close()
+
+
+class Unreliable:
+    """A register whose next replies get lost after the write was done, or before."""
+
+    def __init__(self, inner: object) -> None:
+        self._inner = inner
+        self.lose_reply = self.lose_request = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def swap(self, data: bytes, before: object) -> object:
+        if self.lose_request:
+            self.lose_request -= 1
+            raise StorageUnavailable("no answer")
+        done = self._inner.swap(data, before)  # type: ignore[attr-defined]
+        if self.lose_reply:
+            self.lose_reply -= 1
+            raise StorageUnavailable("no answer")
+        return done
+
+
+def unreliable() -> tuple[DocumentDataLocks, Unreliable, DocumentDataLocks]:
+    storage = MemoryStorage(RUNTIME.now_ms)
+    register = Unreliable(StorageRegister(storage))
+    writers = [WriterIdentity.of_this_process(RUNTIME, name) for name in ("one", "two")]
+    openings = [Opening("storage:", settings("storage:", 30.0), storage, RUNTIME, writer, Events()) for writer in writers]
+    return DocumentDataLocks(openings[0], register), register, DocumentDataLocks(openings[1], StorageRegister(storage))  # type: ignore[arg-type]
+
+
+def test_a_grant_whose_reply_got_lost_is_found_again() -> None:
+    one, register, two = unreliable()
+    register.lose_reply = 1
+    lease = one.acquire(own(P1), wait_s=5)
+    assert [locked.token for locked in two.inspect()] == [lease.token]
+    assert granted(two, own(P1)) is None
+    register.lose_reply = 1
+    one.release(lease)
+    assert two.inspect() == ()
+
+
+def test_a_writer_without_an_answer_gives_up_at_its_bound_and_leaves_nothing_behind() -> None:
+    one, register, two = unreliable()
+    register.lose_reply = 2
+    with pytest.raises(ProviderUnavailable):
+        one.acquire(own(P1), wait_s=0)
+    assert two.inspect() == ()
+    register.lose_request = 10**6
+    with pytest.raises(ProviderUnavailable, match=r"within 0\.2 s"):
+        one.acquire(own(P1), wait_s=0.2)
+
+
+def test_an_unreadable_document_is_not_taken_for_free_and_is_cleared_by_force_only(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "table")
+    locks = opener("storage:", storage)("one", 30.0)
+    before = locks.acquire(own(P1), wait_s=5)
+    storage.put(layout.DATA_LOCKS, b"{")
+    with pytest.raises(CorruptTableError):
+        locks.acquire(own(P1), wait_s=0)
+    locks.break_lock(0, force=True)
+    after = locks.acquire(own(P1), wait_s=5)
+    assert after.token > before.token
+
+
+def by_hand(runtime: ManualRuntime, storage: MemoryStorage, name: str, attempts: int = 4, sleep_s: float = 10) -> DataLocks:
+    options = {"data_locks.attempts": attempts, "data_locks.sleep_s": sleep_s, "data_locks.lease_s": 60}
+    chosen = Settings.resolve({"lock.provider": "storage:", **options}).settings
+    return open_data_locks(chosen, storage, runtime, WriterIdentity.of_this_process(runtime, name))
+
+
+@pytest.mark.parametrize(("attempts", "sleep_s", "wait_s"), [(1, 10, 0), (2, 10, 10), (4, 10, 30), (4, 0.5, 1.5)])
+def test_a_request_waits_for_one_pause_less_than_its_attempts(attempts: int, sleep_s: float, wait_s: float) -> None:
+    runtime, storage = ManualRuntime(), MemoryStorage()
+    holder, waiter = by_hand(runtime, storage, "holder"), by_hand(runtime, storage, "waiter", attempts, sleep_s)
+    holder.acquire(own(P1))
+    began_s = runtime.monotonic_s()
+    with pytest.raises(LockTimeout, match=f"blocked by holder .* gave up after {wait_s:g} s"):
+        waiter.acquire(own(P1))
+    assert runtime.monotonic_s() - began_s == pytest.approx(wait_s)
+    assert max(runtime.slept_s, default=0) <= sleep_s, "no pause is longer than data_locks.sleep_s"
+    assert len(holder.inspect()) == 1
+
+
+def test_a_request_is_granted_at_an_attempt_after_the_first() -> None:
+    runtime, storage = ManualRuntime(), MemoryStorage()
+    holder, waiter = by_hand(runtime, storage, "holder"), by_hand(runtime, storage, "waiter")
+    lease = holder.acquire(own(P1))
+    runtime.every(15, lambda: holder.release(lease), name="the holder ends")
+    began_s = runtime.monotonic_s()
+    waiter.release(waiter.acquire(own(P1)))
+    assert 15 <= runtime.monotonic_s() - began_s <= 25
+
+
+def test_a_writer_that_retries_without_waiting_gets_past_a_dead_holder_after_its_lease() -> None:
+    runtime, storage = ManualRuntime(), MemoryStorage()
+    killed, one, other = (by_hand(runtime, storage, name, attempts=1) for name in ("killed", "one", "other"))
+    lease = killed.acquire(own(P1))
+    assert granted(one, own(P1)) is None
+    runtime.advance(40)
+    killed.renew(lease)
+    assert granted(one, own(P1)) is None
+    runtime.advance(60)
+    assert granted(one, own(P1)) is None, "a whole lease and a margin since it was seen to live"
+    assert granted(other, own(P1)) is None, "a writer that looks for the first time has not watched anybody"
+    runtime.advance(0.5)
+    assert granted(one, own(P1)) is not None
+
+
+def test_a_statement_over_several_tables_gets_past_a_writer_that_was_killed() -> None:
+    runtime = ManualRuntime()
+    storages = [MemoryStorage(name=name) for name in ("t1", "t2")]
+    by_hand(runtime, storages[1], "killed").acquire(own(P1))
+    wanted = [Wanted(by_hand(runtime, storage, "mine"), own(P1)) for storage in storages]
+    with holding_several(wanted, DataLockSettings(attempts=600, sleep_s=1), runtime) as leases:
+        assert [lease.lost for lease in leases] == [None, None]
+    assert 60 <= runtime.monotonic_s() <= 63

@@ -1,0 +1,146 @@
+"""Savepoints: the table as of one commit, kept until somebody deletes the savepoint."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakelock.errors import InputError
+from lakelock.table import layout
+from lakelock.table.instants import Action, Instant, State
+from lakelock.table.upkeep.cleaning import SAVEPOINTS, CleanMetadata, CleanPlan
+from lakelock.table.upkeep.savepoints import SavepointMetadata
+from tests.behaviour.tables import put_file
+from tests.behaviour.upkeep.upkeep_tables import PARTITION, AgingTable
+from tests.faulty_storage import FaultyStorage, RepeatingStorage, Rule
+
+
+def test_a_savepoint_keeps_its_files_until_it_is_deleted() -> None:
+    table = AgingTable()
+    saved = table.write("a", "b")
+    coordinator = table.coordinator()
+    taken = coordinator.savepoint("before the migration")
+    assert (taken.instant, taken.files, taken.name) == (saved, 2, "before the migration")
+    table.write_many(6, "a", "b")
+    coordinator.clean()
+    assert table.shown(saved) == {"a": saved, "b": saved} and len(table.slices()) == 4
+    assert coordinator.snapshot(saved).files
+    assert [s.name for s in coordinator.savepoints()] == ["before the migration"]
+    assert coordinator.delete_savepoint("before the migration").instant == saved
+    assert coordinator.savepoints() == [] and table.timeline().savepoints == ()
+    coordinator.clean()
+    assert saved not in table.slices()
+    with pytest.raises(InputError, match="were cleaned"):
+        coordinator.snapshot(saved)
+
+
+def test_a_savepoint_of_an_earlier_commit_keeps_the_table_as_of_that() -> None:
+    table = AgingTable()
+    first, second, *_ = table.write_many(5)
+    table.coordinator().savepoint("second", as_of=second)
+    table.coordinator().clean()
+    assert first not in table.slices() and table.shown(second) == {"a": second}
+    clean = table.timeline().cleanings[0]
+    stored = table.storage.get(layout.timeline(clean.file_name))
+    assert stored is not None and CleanMetadata.from_bytes(stored.data).extra[SAVEPOINTS] == second
+    # Java carries out what a plan says without looking at savepoints.
+    planned = table.storage.get(layout.timeline(f"{clean.requested}.clean.requested"))
+    assert planned is not None and not any(second in key for key in CleanPlan.from_bytes(planned.data).keys)
+
+
+def test_a_savepoint_is_on_the_timeline_as_javas_are() -> None:
+    table = AgingTable()
+    saved = table.write("a")
+    table.coordinator().savepoint("s")
+    (instant,) = table.timeline().savepoints
+    assert instant.requested == saved and instant.is_completed
+    assert f"{saved}.savepoint.inflight" in table.names()
+    stored = table.storage.get(layout.timeline(instant.file_name))
+    assert stored is not None
+    metadata = SavepointMetadata.from_bytes(stored.data)
+    assert metadata.comments == "s" and metadata.files == {PARTITION: (f"a_0-1-0_{saved}.parquet",)}
+    assert metadata.at_ms == table.runtime.now_ms()
+
+
+def test_what_cannot_be_saved_is_refused_and_leaves_nothing() -> None:
+    table = AgingTable()
+    coordinator = table.coordinator()
+    with pytest.raises(InputError, match="no commit to save"):
+        coordinator.savepoint("s")
+    first, second, *_ = table.write_many(5)
+    coordinator.savepoint("kept", as_of=second)
+    with pytest.raises(InputError, match="a savepoint 'kept' of"):
+        coordinator.savepoint("kept")
+    with pytest.raises(InputError, match="a savepoint 'kept' of"):
+        coordinator.savepoint("other", as_of=second)
+    with pytest.raises(InputError, match="is not a commit"):
+        coordinator.savepoint("other", as_of="20200101000000000")
+    with pytest.raises(InputError, match="is not a valid savepoint name"):
+        coordinator.savepoint(" ")
+    coordinator.clean()
+    with pytest.raises(InputError, match="were cleaned"):
+        coordinator.savepoint("too late", as_of=first)
+    with pytest.raises(InputError, match="no savepoint 'nobody'") as caught:
+        coordinator.delete_savepoint("nobody")
+    assert "'kept'" in caught.value.hint
+    assert [s.instant for s in coordinator.savepoints()] == [second] == [i.requested for i in table.timeline().savepoints]
+
+
+def test_files_that_a_pending_clean_names_cannot_be_saved() -> None:
+    """Another engine's clean that keeps a number of versions does not say as of when the table stays readable."""
+    table = AgingTable()
+    written = table.write_many(5)
+    coordinator = table.coordinator()
+    name = f"a_0-1-0_{written[1]}.parquet"
+    plan = CleanPlan("KEEP_LATEST_FILE_VERSIONS", "", "", written[-1], {PARTITION: (name,)})
+    clean = Instant("20990101000000000", Action.CLEAN.value, State.REQUESTED)
+    table.storage.put(layout.timeline(clean.file_name), plan.to_bytes())
+    with pytest.raises(InputError, match=f"are being cleaned by {clean.requested}"):
+        coordinator.savepoint("s", as_of=written[1])
+    with pytest.raises(InputError, match="files of that time were cleaned"):
+        coordinator.savepoint("s", as_of=written[0])
+    assert table.timeline().savepoints == ()
+    coordinator.savepoint("s", as_of=written[3])
+
+
+def test_a_clean_whose_plan_met_a_savepoint_on_its_way_is_planned_again() -> None:
+    """The savepoint is taken when the plan is made and not shown yet."""
+    table = AgingTable()
+    _, second, *_ = table.write_many(5)
+
+    def save() -> None:
+        table.coordinator().savepoint("meanwhile", as_of=second)
+
+    faulty = FaultyStorage(table.storage, [Rule("list", "", fault=None, meanwhile=save)])
+    table.coordinator(faulty).clean()
+    assert second in table.slices() and table.shown(second) == {"a": second}
+
+
+def test_a_clean_deletes_nothing_of_a_savepoint_that_was_taken_without_the_lock_after_its_plan() -> None:
+    """What the lock should have kept apart: the savepoint shows itself between the plan and the deletions."""
+    table = AgingTable()
+    _, second, *_ = table.write_many(5)
+
+    def save() -> None:
+        inflight = Instant(second, Action.SAVEPOINT.value, State.INFLIGHT)
+        table.storage.put(layout.timeline(inflight.file_name), b"")
+
+    faulty = FaultyStorage(table.storage, [Rule("put_if_absent", "*.clean.inflight", fault=None, meanwhile=save)])
+    left = table.coordinator(faulty).clean()
+    assert left.left and second in table.slices()
+
+
+def test_a_savepoint_whose_request_was_sent_twice_is_taken() -> None:
+    table = AgingTable()
+    saved = table.write("a")
+    assert table.coordinator(RepeatingStorage(table.storage)).savepoint("s").instant == saved
+    assert [s.instant for s in table.coordinator().savepoints()] == [saved]
+
+
+def test_java_commits_and_pending_writers_do_not_stop_a_savepoint() -> None:
+    table = AgingTable()
+    table.write("a")
+    tx = table.coordinator().begin("INSERT")
+    put_file(tx, table.storage, PARTITION, "x")
+    taken = table.coordinator().savepoint("s")
+    assert taken.files == 1
+    tx.abort()

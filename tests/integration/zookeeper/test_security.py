@@ -1,0 +1,207 @@
+"""Who may take a ZooKeeper lock: digest, SASL, ACLs and TLS on a real server, and secrets that stay secret."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lakelock.errors import LakelockError, LockError, ProviderUnavailable, SettingsError
+from lakelock.settings import Settings
+from lakelock.settings.zookeeper import ZooKeeperSettings
+from lakelock.testing.servers.process import free_port
+from lakelock.testing.servers.service import Service
+from lakelock.testing.servers.zookeeper import zookeeper_server
+from tests.integration.certificates import Certificate, new_certificate
+from tests.integration.zookeeper.zookeeper_world import World
+
+SECRET = "s3same-open"
+
+
+@pytest.fixture
+def world(zookeeper: Service) -> Iterator[World]:
+    world = World(zookeeper)
+    yield world
+    world.close()
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A server with SASL users and a TLS port, and the certificate to trust."""
+
+    service: Service
+    tls_port: int
+    ca: str
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    certificate = new_certificate(folder, "zookeeper")
+    jaas = folder / "jaas.conf"
+    jaas.write_text(
+        f'Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required user_spark="{SECRET}" user_other="other"; }};\n'
+    )
+    tls_port = free_port()
+    extra = speaking_tls(tls_port, certificate, trusted=certificate.public, asks_clients="none")
+    extra["authProvider.1"] = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+    with zookeeper_server(folder / "server", extra, [f"-Djava.security.auth.login.config={jaas}"], own=True) as service:
+        yield Secured(service, tls_port, certificate.public)
+
+
+def speaking_tls(port: int, certificate: Certificate, *, trusted: str, asks_clients: str) -> dict[str, str]:
+    """What a server needs for a secure port beside its plain one."""
+    return {
+        "secureClientPort": str(port),
+        "secureClientPortAddress": "127.0.0.1",
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": certificate.both,
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": trusted,
+        "ssl.trustStore.type": "PEM",
+        "ssl.clientAuth": asks_clients,
+    }
+
+
+def test_a_lock_of_a_digest_user_is_closed_to_everybody_else(world: World) -> None:
+    owner = world.writer("owner", digest=f"spark:{SECRET}", acl="creator")
+    owner.probe()
+    lease = owner.acquire(wait_s=12)
+    stranger = world.writer("stranger", digest="other:other")
+    with pytest.raises(LockError, match=world.path) as refused:
+        stranger.acquire(wait_s=5)
+    assert "zookeeper.acl" in refused.value.hint and not isinstance(refused.value, ProviderUnavailable)
+    with pytest.raises(LockError):
+        stranger.probe()
+    with pytest.raises(LockError):
+        stranger.inspect()
+    owner.release(lease)
+
+
+def test_a_list_of_permissions_lets_others_look(world: World) -> None:
+    from kazoo.security import make_digest_acl_credential
+
+    user = make_digest_acl_credential("spark", SECRET)
+    owner = world.writer("owner", digest=f"spark:{SECRET}", acl=f"digest:{user}:cdrwa,world:anyone:r")
+    lease = owner.acquire(wait_s=12)
+    stranger = world.writer("stranger")
+    holder = stranger.inspect().holder
+    assert holder is not None and holder.token == lease.token
+    with pytest.raises(LockError):
+        stranger.acquire(wait_s=0)
+    with pytest.raises(LockError):
+        stranger.break_lock(lease.token, force=True)
+    owner.renew(lease)
+
+
+@pytest.mark.parametrize("acl", ["closed", "digest:spark", "world:anyone:x", ","])
+def test_an_acl_that_cannot_be_read_is_refused(world: World, acl: str) -> None:
+    with pytest.raises(LakelockError, match=r"zookeeper\.acl"):
+        world.writer("one", acl=acl).acquire(wait_s=1)
+
+
+def test_sasl_authenticates_and_a_wrong_password_is_said_at_once(secured: Secured) -> None:
+    world = World(secured.service)
+    spark = {"sasl_mechanism": "DIGEST-MD5", "sasl_username": "spark"}
+    owner = world.writer("owner", lease_s=6.0, **spark, sasl_password=SECRET, acl="sasl:spark:cdrwa")
+    lease = owner.acquire(wait_s=10)
+    lease.ensure_active()
+    other = world.writer("other", lease_s=6.0, sasl_mechanism="DIGEST-MD5", sasl_username="other", sasl_password="other")
+    with pytest.raises(LockError, match=world.path):
+        other.acquire(wait_s=5)
+    wrong = world.writer("wrong", lease_s=6.0, **spark, sasl_password="guess")
+    began_s = world.runtime.monotonic_s()
+    with pytest.raises(LockError, match="credentials"):
+        wrong.acquire(wait_s=20)
+    assert world.runtime.monotonic_s() - began_s < 10
+    owner.release(lease)
+    world.close()
+
+
+def test_tls_is_spoken_and_the_server_must_prove_its_identity(secured: Secured) -> None:
+    world = World(secured.service)
+    uri = f"zookeeper://127.0.0.1:{secured.tls_port}/tls/{world.name}"
+    trusting = world.writer("trusting", lease_s=6.0, uri=uri, tls=True, tls_ca=secured.ca)
+    lease = trusting.acquire(wait_s=10)
+    lease.ensure_active()
+    trusting.release(lease)
+    with pytest.raises(ProviderUnavailable):
+        world.writer("doubting", uri=uri, tls=True).acquire(wait_s=1)
+    with pytest.raises(ProviderUnavailable, match=str(secured.tls_port)):
+        world.writer("plain", uri=uri).acquire(wait_s=1)
+    named = uri.replace("127.0.0.1", "localhost")
+    with pytest.raises(ProviderUnavailable):
+        world.writer("strict", uri=named, tls=True, tls_ca=secured.ca).acquire(wait_s=1)
+    world.writer("careless", lease_s=6.0, uri=uri, tls=True, tls_verify=False).acquire(wait_s=10).ensure_active()
+    world.close()
+
+
+def test_a_server_that_demands_a_certificate_lets_only_its_owner_to_the_lock(tmp_path: Path) -> None:
+    server, mine, unknown = (new_certificate(tmp_path, name, key) for name, key in [("zk", ""), ("me", SECRET), ("you", "")])
+    tls_port = free_port()
+    extra = speaking_tls(tls_port, server, trusted=mine.public, asks_clients="need")
+    extra["authProvider.1"] = "org.apache.zookeeper.server.auth.X509AuthenticationProvider"
+    with zookeeper_server(tmp_path / "server", extra, own=True) as service:
+        world = World(service)
+        uri = f"zookeeper://127.0.0.1:{tls_port}/mutual/{world.name}"
+        secure = {"uri": uri, "tls": True, "tls_ca": server.public}
+        shown = {"tls_certificate": mine.public, "tls_key": mine.key, "tls_key_password": SECRET}
+        owner = world.writer("owner", lease_s=6.0, **secure, **shown, acl="creator")
+        owner.probe()
+        lease = owner.acquire(wait_s=10)
+        lease.ensure_active()
+        with pytest.raises(ProviderUnavailable, match=str(tls_port)):
+            world.writer("nameless", **secure).acquire(wait_s=1)
+        with pytest.raises(ProviderUnavailable, match=str(tls_port)):
+            world.writer("unknown", **secure, tls_certificate=unknown.public, tls_key=unknown.key).acquire(wait_s=1)
+        with pytest.raises(LockError, match="may not use the node"):
+            world.writer("plain", uri=uri.replace(str(tls_port), str(service.port))).acquire(wait_s=5)
+        world.writer("again", lease_s=6.0, **secure, **shown).inspect()
+        owner.release(lease)
+        world.close()
+
+
+def test_an_unusable_certificate_is_refused_at_once(world: World, tmp_path: Path) -> None:
+    mine, other = new_certificate(tmp_path, "me", SECRET), new_certificate(tmp_path, "other")
+    (tmp_path / "junk.pem").write_text("junk")
+    for wrong in (
+        {"tls_ca": str(tmp_path / "junk.pem")},
+        {"tls_ca": str(tmp_path / "nowhere.pem")},
+        {"tls_certificate": mine.public, "tls_key": other.key},
+        {"tls_certificate": mine.public, "tls_key": mine.key},
+        {"tls_certificate": mine.public, "tls_key": mine.key, "tls_key_password": f"not {SECRET}"},
+    ):
+        with pytest.raises(SettingsError, match="certificates for TLS to ZooKeeper cannot be used") as refused:
+            world.writer("one", tls=True, **wrong)
+        assert SECRET not in f"{refused.value} {refused.value.as_dict()}"
+
+
+def test_secrets_are_in_no_text_and_in_no_log(
+    secured: Secured, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(1)
+    logging.getLogger("lakelock.zookeeper").setLevel(1)
+    world = World(secured.service)
+    options = {"sasl_mechanism": "DIGEST-MD5", "sasl_username": "spark", "sasl_password": SECRET, "digest": f"spark:{SECRET}"}
+    provider = world.writer("one", lease_s=6.0, uri=f"zookeeper://127.0.0.1:{secured.service.port}/secrets", **options)
+    lease = provider.acquire(wait_s=10)
+    provider.renew(lease)
+    state = provider.inspect()
+    texts = [repr(provider), str(vars(lease)), str(state), provider.identity, str(provider.strength), str(vars(provider))]
+    provider.release(lease)
+    world.close()
+    texts += [repr(Settings(zookeeper=ZooKeeperSettings(**options)))]  # type: ignore[arg-type]
+    texts += [record.getMessage() for record in caplog.records] + list(capfd.readouterr())
+    assert any("Create2" in text for text in texts), "kazoo's own log was not even read"
+    assert not [text for text in texts if SECRET in text]
+    resolved = Settings.resolve({"zookeeper.digest": f"spark:{SECRET}", "zookeeper.tls_key_password": SECRET})
+    assert SECRET not in str(resolved.explain())
+
+
+def test_a_uri_with_credentials_is_refused_without_showing_them(world: World) -> None:
+    with pytest.raises(LakelockError, match=r"zookeeper\.digest") as refused:
+        world.writer("one", uri=f"zookeeper://spark:{SECRET}@127.0.0.1:2181/lock")
+    assert SECRET not in str(refused.value)
