@@ -1,9 +1,9 @@
 """Cleaning: a plan on the timeline, then the deletions, then the completed clean, each as Java Hudi has it.
 
 The order makes a clean safe to kill at every request, and safe alongside others. A pending plan is finished before a new one is
-made, by whoever comes next: its files were dead when it was made, and dead files do not come back. The plan is stored under the
-table's lock, and checked once more before anything is deleted: a savepoint that was taken meanwhile keeps its files.
-Deletions need no lock and may be done twice.
+made, by whoever comes next: its files were dead when it was made, and dead files do not come back. Whoever carries it out looks
+for savepoints once it is stored, and leaves out what they keep; a savepoint looks for plans once it is shown. Deletions need no
+lock and may be done twice. `tests/simulation/clean_model.py` searches all of this.
 """
 
 from __future__ import annotations
@@ -167,10 +167,9 @@ def _put(table: OpenTable, draft: _Draft) -> str | None:
         if table.storage.put_if_absent(layout.timeline(requested.file_name), draft.plan.to_bytes()) is None:
             return None
         reached(Step.CLEAN_PLANNED)
-        # Whoever takes an instant or a savepoint reads the timeline after publishing it there: one of us sees the other.
-        now = table.timeline()
-        others = [i for i in now.instants if i.requested == instant and i.action != Action.CLEAN]
-        if others or frozenset(protecting(now)) != draft.held:
+        # Whoever takes an instant reads the timeline after publishing it there: one of us sees the other. A plan that met a
+        # savepoint is not withdrawn, because another cleaner may have it: whoever carries it out leaves out what is saved.
+        if any(i.requested == instant and i.action != Action.CLEAN for i in table.timeline().instants):
             table.storage.delete([layout.timeline(requested.file_name)])
             return None
         inflight = replace(requested, state=State.INFLIGHT)

@@ -27,7 +27,8 @@ def _told_by(table: OpenTable, clean: Instant) -> str:
     key = layout.timeline((clean if clean.is_completed else replace(clean, state=State.REQUESTED)).file_name)
     stored = table.storage.get(key)
     if stored is None or not stored.data:
-        return ""  # Half-written, completed or archived meanwhile: it says nothing.
+        # Archived, or of another engine that records nothing. What a pending clean deletes is not known without its plan.
+        return "" if clean.is_completed else clean.requested
     return (CleanMetadata if clean.is_completed else CleanPlan).from_bytes(stored.data, key).readable_from
 
 

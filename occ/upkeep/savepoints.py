@@ -1,6 +1,6 @@
 """Savepoints: the table as of one commit, kept from cleaning until somebody deletes the savepoint.
 
-A savepoint is first shown (inflight), then looked for among the plans of cleans, and only then completed: a clean looks at
+A savepoint is first shown (inflight), then looked for among cleans and their plans, and only then completed: a clean looks at
 the timeline after it has published its plan. So one of the two always sees the other, and saved files are never deleted.
 """
 
@@ -131,6 +131,8 @@ def _commit_to_save(table: OpenTable, timeline: Timeline, name: str, as_of: str 
 
 def _complete(table: OpenTable, name: str, commit: Instant) -> Savepoint:
     timeline = table.timeline()
+    # A clean may have been planned, carried out and completed since the first look.
+    ensure_readable(table, timeline, commit.requested)
     snapshot = read_snapshot(table.storage, timeline, commit.requested, runtime=table.runtime, parallel=table.parallel_requests)
     files: dict[str, list[str]] = {}
     for file in snapshot.files:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
-from lakelock.errors import InputError
+from lakelock.errors import InputError, LeaseLost
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.upkeep.cleaning import SAVEPOINTS, CleanMetadata, CleanPlan
@@ -113,6 +115,43 @@ def test_a_clean_whose_plan_met_a_savepoint_on_its_way_is_planned_again() -> Non
     faulty = FaultyStorage(table.storage, [Rule("list", "", fault=None, meanwhile=save)])
     table.coordinator(faulty).clean()
     assert second in table.slices() and table.shown(second) == {"a": second}
+
+
+def test_a_commit_that_was_cleaned_while_its_savepoint_was_on_its_way_is_not_saved() -> None:
+    table = AgingTable()
+    _, second, *_ = table.write_many(5)
+
+    def clean() -> None:
+        other = table.coordinator()
+        provider = other.table.provider
+        assert provider is not None
+        provider.break_lock(provider.inspect().token, force=True)
+        assert other.clean().files == 2
+
+    faulty = FaultyStorage(table.storage, [Rule("put_if_absent", "*.savepoint.inflight", fault=None, meanwhile=clean)])
+    with pytest.raises(InputError, match="files of that time were cleaned"):
+        table.coordinator(faulty).savepoint("late", as_of=second)
+    assert table.timeline().savepoints == ()
+
+
+def test_a_plan_that_met_a_savepoint_is_carried_out_without_what_that_keeps() -> None:
+    """The savepoint looked for plans before this one was stored. Another cleaner may have the plan, so it is not withdrawn."""
+    table = AgingTable()
+    first, second, *_ = table.write_many(5)
+
+    def save() -> None:
+        other = table.coordinator()
+        provider = other.table.provider
+        assert provider is not None
+        provider.break_lock(provider.inspect().token, force=True)
+        other.savepoint("meanwhile", as_of=second)
+
+    faulty = FaultyStorage(table.storage, [Rule("put_if_absent", "*.clean.requested", fault=None, meanwhile=save)])
+    with contextlib.suppress(LeaseLost):
+        table.coordinator(faulty).clean()
+    table.coordinator().clean()
+    assert second in table.slices() and first not in table.slices()
+    assert [clean.is_completed for clean in table.timeline().cleanings] == [True]
 
 
 def test_a_clean_deletes_nothing_of_a_savepoint_that_was_taken_without_the_lock_after_its_plan() -> None:
