@@ -107,7 +107,7 @@ def _superseded_in(table: OpenTable, timeline: Timeline, since: str, until: str)
     """
     active = [i for i in timeline.commits if since <= i.requested < until]
     try:
-        archived = _archived(table, timeline, since, until) if since < timeline.first_active else {}
+        archived = _archived(table, timeline, since, until)
         if len(active) + sum(map(len, archived.values())) > MOST_COMMITS:
             return None
         reads = [partial(_superseded_by, table, timeline, instant.requested) for instant in active]
@@ -131,7 +131,7 @@ def _superseded_by(table: OpenTable, timeline: Timeline, instant: str) -> frozen
 
 
 def _archived(table: OpenTable, timeline: Timeline, since: str, until: str) -> dict[str, frozenset[str]]:
-    """The instants of that time in each file of the history. One read for each file that has some."""
+    """The instants of that time in each file of the history that may have some. One read for each such file."""
     files = (HistoryFile.parse(name) for name in timeline.archive)
     names = [file.name for file in files if file is not None and file.last >= since and file.first < until]
     found = table.runtime.gather([partial(instants_in, table.storage, name) for name in names], limit=table.parallel_requests)

@@ -12,9 +12,11 @@ import pytest
 from lakelock.occ.coordinator import Coordinator
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
+from lakelock.table import layout
 from lakelock.table.timeline import read_timeline
 from lakelock.table.upkeep.cleaning import CleanMetadata
 from tests.behaviour.test_every_fault import Dying, Killed
+from tests.faulty_storage import CountingStorage
 from tests.interop.shared import Shared
 
 Share = Callable[..., Shared]
@@ -73,6 +75,29 @@ def test_all_readers_agree_after_a_clean_of_lakelock_and_javas_cleaner_goes_on_f
     assert coordinator.clean().files == 0
     table.engine().upsert(table.rows(("b", 1, "us")))
     table.put(("b", 1, "us"))
+    table.agree()
+
+
+def test_a_clean_after_javas_commits_and_cleans_lists_only_where_files_were_rewritten(share: Share) -> None:
+    table = share()
+    table.engine().insert(table.rows(("a", 0, "eu"), ("b", 0, "us"), ("c", 0, "ap")))
+    table.put(("a", 0, "eu"), ("b", 0, "us"), ("c", 0, "ap"))
+    rewrite(table, 5)
+    assert table.coordinator(**SOON).clean().files == 3
+    table.java_write("upsert", ("b", 1, "us"), **NEVER)
+    table.java_write("insert", ("d", 1, "sa"), **NEVER)
+    table.put(("b", 1, "us"), ("d", 1, "sa"))
+    for number in range(6, 9):
+        table.java_write("upsert", ("a", number, "eu"), **(EAGERLY if number == 6 else NEVER))
+        table.put(("a", number, "eu"))
+    assert len(read_timeline(table.storage).cleanings) == 2
+    counting = CountingStorage(table.storage)
+    over(table, counting, **SOON).clean()
+    listed = {key for op, key in counting.calls if op == "list" and not key.startswith(layout.HOODIE)}
+    assert "" not in listed and "region=us" in listed <= {"region=us", "region=eu"}
+    assert len([file for file in data_files(table) if "region=us" in file]) == 1
+    table.storage.delete([layout.CLEANED_UNTIL])
+    assert table.coordinator(**SOON).clean().files == 0
     table.agree()
 
 

@@ -50,6 +50,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups
 from lakelock.table.snapshot import DataFile
+from lakelock.table.upkeep.cleaned_until import CleanedUntil
 from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
 from lakelock.table.upkeep.savepoints import SavepointMetadata
 from tests.property import base_files
@@ -251,6 +252,8 @@ PARSERS: dict[str, Parser] = {
             CleanPlan("P", AT, "commit", AT, {"p=1": ("a.parquet",)}, {"k": "v"}, "", ("p=1",)).to_bytes(),)),
         Parser("clean", lambda data: _files(CleanMetadata.from_bytes(data).files), _TORN, (
             CleanMetadata(AT, 5, "P", AT, AT, {"p=1": ("a.parquet",)}).to_bytes(),)),
+        Parser("cleaned-until", CleanedUntil.from_bytes, (), (
+            CleanedUntil(AT, frozenset({f"{AT}.savepoint"}), 5, 7).to_bytes(),)),
         Parser("savepoint", lambda data: _files(SavepointMetadata.from_bytes(data).files), _TORN, (
             SavepointMetadata("me", 5, "name", {"p=1": ("a.parquet",)}).to_bytes(),)),
         Parser("timeline-name", _timeline_name, (), (f"{AT}_{AT}.commit".encode(), f"{AT}.clustering.inflight".encode())),

@@ -129,7 +129,7 @@ def test_vacuum_keeps_what_it_is_asked_to_keep_and_refuses_what_somebody_needs(s
     before, saved = stored(table), table.savepoint("kept", as_of=table.history(2).collect()[1]["instant"])
     assert table.vacuum().files == 0
     with pytest.raises(InputError, match=f"the savepoint 'kept' of {saved.instant}") as refused:
-        table.vacuum(keep_commits=1)
+        table.vacuum(keep_versions=1)
     assert "lakelock savepoint rm" in refused.value.hint
     assert table.read(as_of=saved.instant).count() == 20
     table.delete_savepoint("kept")
