@@ -27,6 +27,13 @@ class MemoryStorage:
     def uri(self) -> str:
         return f"memory://{self._name}"
 
+    def copy(self) -> MemoryStorage:
+        """Another storage with the same objects, their versions and times; each then goes its own way."""
+        made = MemoryStorage(self._now_ms, name=self._name)
+        with self._mutex:
+            made._objects, made._versions = dict(self._objects), self._versions
+        return made
+
     def get(self, key: str) -> Stored | None:
         return self._objects.get(checked(key))
 

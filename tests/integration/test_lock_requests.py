@@ -31,6 +31,8 @@ ROUNDS, FEW = 40, 4
 CROWD = 40
 MOST_EACH = 7
 TURN_S = 0.15
+LOOK_AGAIN_S = 2.0
+"""A waiter that nobody wakes looks again no sooner than this: beside busy cores even a short queue may take that long."""
 FEW_LOOK, MANY_LOOK = 5, 30
 
 tables = count()
@@ -122,10 +124,12 @@ def test_a_crowd_asks_no_more_for_each_waiter_than_a_few_do_and_each_release_wak
     writer: Callable[[Proxy | None], LockProvider], proxy: Proxy, opened: ExitStack
 ) -> None:
     for waiters in (FEW, CROWD):
+        began_s = monotonic()
         asked, took_s = asked_by_a_crowd(writer, proxy, opened, waiters)
+        looks = (monotonic() - began_s) // LOOK_AGAIN_S
         # Ask, queue up, see that it is one's turn, give back; and a connection that listens, which takes some to make.
         # Were all of them woken by each release, it would be half of the crowd for each.
-        assert asked <= MOST_EACH * waiters
+        assert asked <= (MOST_EACH + looks) * waiters
         assert took_s <= TURN_S * waiters, "they were not woken but looked again"
 
 

@@ -147,8 +147,7 @@ class Life:
 
 def twin_of(table: AgingTable) -> MemoryStorage:
     """The same table, of which nobody knows how far it was cleaned."""
-    twin = MemoryStorage(table.runtime.now_ms)
-    twin._objects = dict(table.storage._objects)
+    twin = table.storage.copy()
     twin.delete([layout.CLEANED_UNTIL])
     return twin
 
