@@ -171,16 +171,18 @@ class Soak:
         time.sleep(float(str(OPTIONS["clean.readers_s"])))
         for problem in engine.coordinator.upkeep().problems:
             self.problems.append(f"upkeep: {problem}")
-        storage, snapshot = LocalStorage(self.path), engine.coordinator.snapshot()
-        files = sum(DataFile.parse(item.key) is not None for item in storage.list(""))
+        storage, coordinator = LocalStorage(self.path), engine.coordinator
+        files = {file.key for item in storage.list("") if (file := DataFile.parse(item.key)) is not None}
         metadata = sum(1 for _ in storage.list(".hoodie"))
-        kept = engine.coordinator.history(limit=int(str(OPTIONS["clean.keep_commits"])))
-        most = len(snapshot.files) + sum(entry.files for entry in kept)
-        if files > most:
-            self.problems.append(f"{files} data files, although {len(snapshot.files)} are live and {most} live or retained")
+        kept = coordinator.table.timeline().commits[-1 - int(str(OPTIONS["clean.keep_commits"])) :]
+        needed = {file.key for commit in kept for file in coordinator.snapshot(commit.requested).files}
+        if not files <= needed:
+            self.problems.append(
+                f"{len(files - needed)} data files are neither live nor retained, such as {min(files - needed)}"
+            )
         if metadata > MOST_METADATA:
             self.problems.append(f"{metadata} objects under .hoodie")
-        return f"{files} data files, {len(snapshot.files)} of them live, and {metadata} other objects"
+        return f"{len(files)} data files, {len(coordinator.snapshot().files)} of them live, and {metadata} other objects"
 
     def _journals(self) -> tuple[dict[str, Operation], dict[str, tuple[str, str]]]:
         done: dict[str, Operation] = {}

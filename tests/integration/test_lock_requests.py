@@ -29,10 +29,10 @@ LEASE_S = 60.0
 
 ROUNDS, FEW = 40, 4
 CROWD = 40
-MOST_EACH = 7
+MOST_EACH = 9
+"""Four, and up to five for a connection that listens: beside busy cores two requests of one trip part, and no writer has
+already made that connection while it met another."""
 TURN_S = 0.15
-LOOK_AGAIN_S = 2.0
-"""A waiter that nobody wakes looks again no sooner than this: beside busy cores even a short queue may take that long."""
 FEW_LOOK, MANY_LOOK = 5, 30
 
 tables = count()
@@ -124,12 +124,10 @@ def test_a_crowd_asks_no_more_for_each_waiter_than_a_few_do_and_each_release_wak
     writer: Callable[[Proxy | None], LockProvider], proxy: Proxy, opened: ExitStack
 ) -> None:
     for waiters in (FEW, CROWD):
-        began_s = monotonic()
         asked, took_s = asked_by_a_crowd(writer, proxy, opened, waiters)
-        looks = (monotonic() - began_s) // LOOK_AGAIN_S
-        # Ask, queue up, see that it is one's turn, give back; and a connection that listens, which takes some to make.
+        # Ask, queue up, see that it is one's turn, give back; and a connection that listens.
         # Were all of them woken by each release, it would be half of the crowd for each.
-        assert asked <= (MOST_EACH + looks) * waiters
+        assert asked <= MOST_EACH * waiters
         assert took_s <= TURN_S * waiters, "they were not woken but looked again"
 
 
