@@ -158,7 +158,7 @@ class Checker:
         return [
             (instant, self._began_s[instant])
             for instant in self._deletions.pending()
-            if instant in self._owners and not self._owners[instant].dead and instant not in self._decided
+            if instant in self._owners and not self._owners[instant].dead and instant not in self._ended | self._decided.keys()
         ]
 
     def superfluous(self) -> list[str]:

@@ -76,14 +76,15 @@ class Deletions:
         if self._clean.policy != COMMITS:
             return []
         promised = self.promised_from(commits)
-        saved = frozenset().union(*self._saved.values())
-        # A file stays as long as its successor is one of the commits that are kept, as in Hudi.
+        # A file stays as long as its successor, or the replacement of its group, is among the commits that are kept.
         before = [commit for commit in commits if commit[0] < promised]
-        kept = {file.key for commit in commits for file in slices_as_of(commits, commit[0]).values() if commit[0] >= promised}
-        kept |= {file.key for file in slices_as_of(before, promised).values()}
-        named = {file.key for _, metadata in commits for file in files_of(metadata)}
-        there = (item.key for item in self._storage.list("") if item.key in named)
-        return [key for key in there if key not in kept | saved]
+        moments = [(commits, requested) for requested, _ in commits if requested >= promised] + [(before, promised)]
+        kept = {file.key for some, moment in moments for file in slices_as_of(some, moment).values()}.union(
+            *self._saved.values()
+        )
+        replaced = {group for requested, metadata in commits if requested >= promised for group in metadata.replaced_groups}
+        named = {file.key for _, metadata in commits for file in files_of(metadata) if file.group not in replaced}
+        return [item.key for item in self._storage.list("") if item.key in named - kept]
 
     def pending(self) -> list[str]:
         """The pending transactions on the timeline."""

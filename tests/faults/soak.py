@@ -35,8 +35,8 @@ OPTIONS: dict[str, object] = {
     "clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 5, "clean.readers_s": 5,
     "archive.min_commits": 10, "archive.max_commits": 15, "archive.min_age_s": 30,
 }  # fmt: skip
-MOST_METADATA = 300
-"""Objects under `.hoodie` after upkeep, however long the soak was."""
+OLD_S, MOST_OLD = 60, 300
+"""Objects under `.hoodie` that are so old after upkeep, however long the soak was: younger ones may have to stay."""
 END_WAIT_S = 180
 
 
@@ -173,16 +173,18 @@ class Soak:
             self.problems.append(f"upkeep: {problem}")
         storage, coordinator = LocalStorage(self.path), engine.coordinator
         files = {file.key for item in storage.list("") if (file := DataFile.parse(item.key)) is not None}
-        metadata = sum(1 for _ in storage.list(".hoodie"))
+        since_ms = (time.time() - OLD_S) * 1000
+        metadata = list(storage.list(".hoodie"))
+        old = sum(item.modified_ms < since_ms for item in metadata)
         kept = coordinator.table.timeline().commits[-1 - int(str(OPTIONS["clean.keep_commits"])) :]
         needed = {file.key for commit in kept for file in coordinator.snapshot(commit.requested).files}
         if not files <= needed:
             self.problems.append(
                 f"{len(files - needed)} data files are neither live nor retained, such as {min(files - needed)}"
             )
-        if metadata > MOST_METADATA:
-            self.problems.append(f"{metadata} objects under .hoodie")
-        return f"{len(files)} data files, {len(coordinator.snapshot().files)} of them live, and {metadata} other objects"
+        if old > MOST_OLD:
+            self.problems.append(f"{old} old objects under .hoodie")
+        return f"{len(files)} data files, {len(coordinator.snapshot().files)} of them live, and {len(metadata)} other objects"
 
     def _journals(self) -> tuple[dict[str, Operation], dict[str, tuple[str, str]]]:
         done: dict[str, Operation] = {}
