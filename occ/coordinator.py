@@ -30,7 +30,7 @@ from lakelock.occ.transaction import Detached, Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean
-from lakelock.occ.upkeep.retained import ensure_readable, is_overtaken
+from lakelock.occ.upkeep.retained import ensure_readable
 from lakelock.occ.upkeep.run import Upkept, upkeep
 from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
@@ -44,9 +44,6 @@ from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
-
-_LOOKS = 3
-"""How often a reader looks that is overtaken by cleaners."""
 
 
 class Coordinator:
@@ -177,25 +174,14 @@ class Coordinator:
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
-        if as_of is None:
-            return self._read_current()
         timeline = self.table.timeline_of_one_moment()
+        if as_of is None:
+            return self._read_snapshot(timeline)
         ensure_readable(self.table, timeline, as_of)
         snapshot = self._read_snapshot(timeline, as_of)
         # A clean announces itself on the timeline before it deletes anything, and may have done so since.
         ensure_readable(self.table, self.table.timeline(), as_of)
         return snapshot
-
-    def _read_current(self) -> Snapshot:
-        for _ in range(_LOOKS):
-            timeline = self.table.timeline_of_one_moment()
-            snapshot = self._read_snapshot(timeline)
-            if not is_overtaken(self.table, timeline, snapshot):
-                return snapshot
-        raise StorageError(
-            f"{self.table.storage.uri}: files were cleaned faster than they were listed, {_LOOKS} times",
-            hint="clean less often, or raise clean.readers_s for the cleaner",
-        )
 
     def _read_snapshot(self, timeline: Timeline, as_of: str | None = None) -> Snapshot:
         table = self.table

@@ -89,11 +89,6 @@ class Snapshot:
         self.slices: Slices = _Listed(tuple(files)) if slices is None else slices
         self._by_file_id: dict[str, Mapping[str, DataFile]] = {}
 
-    @property
-    def is_listed(self) -> bool:
-        """Whether it comes from a listing, which does not show a file that is gone."""
-        return isinstance(self.slices, _Listed)
-
     def __eq__(self, other: object) -> bool:
         return self.files == other.files if isinstance(other, Snapshot) else NotImplemented
 

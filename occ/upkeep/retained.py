@@ -9,7 +9,6 @@ from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
 from lakelock.table import layout
 from lakelock.table.instants import Instant, State
-from lakelock.table.snapshot import DataFile, Snapshot, read_replaced
 from lakelock.table.timeline import Timeline
 from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
 
@@ -25,38 +24,12 @@ def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
 
 
 def _told_by(table: OpenTable, clean: Instant) -> str:
-    record = _record_of(table, clean)
-    if record is None:
-        # Archived, or of another engine that records nothing. What a pending clean deletes is not known without its plan.
-        return "" if clean.is_completed else clean.requested
-    return record.readable_from
-
-
-def _record_of(table: OpenTable, clean: Instant) -> CleanMetadata | CleanPlan | None:
-    """What a clean deleted, or what a pending one will."""
     key = layout.timeline((clean if clean.is_completed else replace(clean, state=State.REQUESTED)).file_name)
     stored = table.storage.get(key)
     if stored is None or not stored.data:
-        return None
-    return (CleanMetadata if clean.is_completed else CleanPlan).from_bytes(stored.data, key)
-
-
-def is_overtaken(table: OpenTable, timeline: Timeline, snapshot: Snapshot) -> bool:
-    """Whether a clean has deleted slices that the timeline shows before the files were listed: the reader was slower than
-    `clean.readers_s` of that cleaner. One listing of the timeline, and one read of each clean that is new since.
-    """
-    if not snapshot.is_listed:
-        return False
-    done = {clean.requested for clean in timeline.cleanings if clean.is_completed}
-    new = [clean for clean in table.timeline().cleanings if clean.requested not in done]
-    told = table.runtime.gather([partial(_record_of, table, clean) for clean in new], limit=table.parallel_requests)
-    keys = (key for record in told if record is not None for key in record.keys)
-    deleted = [file for file in map(DataFile.parse, keys) if file is not None and timeline.is_visible(file.instant)]
-    missed = [f for f in deleted if (there := snapshot.group(f.group)) is None or there.instant < f.instant]
-    if not missed:
-        return False
-    replaced = read_replaced(table.storage, timeline, table.runtime, table.parallel_requests)
-    return any(file.group not in replaced for file in missed)
+        # Archived, or of another engine that records nothing. What a pending clean deletes is not known without its plan.
+        return "" if clean.is_completed else clean.requested
+    return (CleanMetadata if clean.is_completed else CleanPlan).from_bytes(stored.data, key).readable_from
 
 
 def ensure_readable(table: OpenTable, timeline: Timeline, as_of: str) -> None:

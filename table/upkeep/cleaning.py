@@ -111,11 +111,6 @@ class CleanMetadata:
         return cls(start, took_ms, plan.policy, plan.retained, plan.newest, plan.files, plan.extra)
 
     @property
-    def keys(self) -> list[str]:
-        """The keys of the files that are gone."""
-        return [in_partition(partition, name) for partition in self.files for name in self.files[partition]]
-
-    @property
     def readable_from(self) -> str:
         """The first instant as of which the table is complete."""
         return _readable_from(self.extra, self.retained, self.files)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from lakelock.errors import InputError, StorageUnavailable
-from lakelock.settings import CheckpointSettings, CleanSettings
+from lakelock.settings import CleanSettings
 from lakelock.table import layout
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
@@ -225,19 +225,6 @@ def test_as_of_a_time_whose_files_are_cleaned_while_they_are_listed_is_refused()
     faulty = FaultyStorage(table.storage, [Rule("list", "", fault=None, meanwhile=clean)])
     with pytest.raises(InputError, match=f"as of {second}: files of that time were cleaned"):
         table.coordinator(faulty).snapshot(second)
-
-
-def test_a_reader_that_is_slower_than_a_cleaner_allows_loses_no_slice_without_a_word() -> None:
-    """It has listed the timeline; then a file that this shows is superseded and cleaned, before it lists the files."""
-    table = AgingTable(replace(KEEPING_TWO, checkpoint=CheckpointSettings(every_commits=0)))
-    table.write_many(3, "a", "b")
-
-    def meanwhile() -> None:
-        table.write_many(3, "a")
-        assert table.coordinator().clean().files
-
-    faulty = FaultyStorage(table.storage, [Rule("list", "", fault=None, meanwhile=meanwhile)])
-    assert {file.file_id: file.instant for file in table.coordinator(faulty).snapshot().files} == table.shown()
 
 
 @pytest.mark.parametrize("state", ["requested", "inflight", "half deleted"])
