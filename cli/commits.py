@@ -11,7 +11,7 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArg
 from lakelock.cli.output import Exit, Output, moment, reporting, size
 from lakelock.errors import InputError
 from lakelock.markers.liveness import judge_all
-from lakelock.occ.conflicts.window import read_commit
+from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import HistoryEntry, Outcome, entry_of
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
@@ -116,7 +116,7 @@ def _facts(coordinator: Coordinator, instant: str) -> dict[str, object]:
 
 
 def _commit_facts(coordinator: Coordinator, found: Instant) -> dict[str, object]:
-    other = read_commit(coordinator.table.storage, found.file_name, found.requested, found.completion or "")
+    other = read_summary(coordinator.table.storage, found)
     return {
         **asdict(entry_of(found, other)),
         "file_groups": sorted(str(group) for group in other.files),

@@ -9,7 +9,7 @@ from functools import partial
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError
 from lakelock.occ.conflicts.summary import CommitSummary, writer_of
-from lakelock.occ.conflicts.window import read_commit
+from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
@@ -83,7 +83,7 @@ class AppliedVersions:
         return [self._read[instant.requested] for instant in commits]
 
     def _application_of(self, instant: Instant) -> tuple[AppTransaction, Party] | None:
-        return _application(read_commit(self._table.storage, instant.file_name, instant.requested, instant.completion or ""))
+        return _application(read_summary(self._table.storage, instant))
 
     def ensure_new(self, application: AppTransaction | None, timeline: Timeline, mine: Party) -> None:
         """Raise `ConflictError` if a commit of the timeline has applied this version, or a later one.

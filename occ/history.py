@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from enum import Enum
+from functools import partial
 
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.conflicts.window import read_commit
+from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head
@@ -55,7 +56,7 @@ class HistoryEntry:
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
     """The newest commits by completion, newest first; one request each, and where they do not suffice, the archive's files."""
     newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested, reverse=True)[:limit]
-    reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
+    reads = [partial(read_summary, table.storage, i) for i in newest]
     others = table.runtime.gather(reads, limit=table.parallel_requests)
     entries = [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
     return entries + _archived(table, limit - len(entries), {i.requested for i in newest})

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.errors import ConflictError, TableError
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.conflicts.window import read_commit
+from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.table.commit_metadata import CommitMetadata
@@ -70,7 +70,7 @@ class SchemaHistory:
                 metadata = CommitMetadata.from_bytes(decided.payload, instant.file_name)
                 other = CommitSummary.of(instant.requested, "", metadata, decided.number)
             else:
-                other = read_commit(self._table.storage, instant.file_name, instant.requested, "")
+                other = read_summary(self._table.storage, instant)
             foreign = instant.requested if other.is_foreign else other.newest_foreign
             # A commit that is archived by now, or was rolled back, does not show that the other engine still writes.
             if foreign and timeline.state_of(foreign) is not None:

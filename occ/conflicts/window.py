@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from functools import partial
 
-from lakelock.errors import CorruptTableError
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.decisions import Decision, Resolution, resolve
 from lakelock.storage import Storage
-from lakelock.table import layout
-from lakelock.table.archive import archived_write, covered_by_archive
+from lakelock.table.archive import archived_write, covered_by_archive, read_commit
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Instant
 from lakelock.table.timeline import Timeline
 
 
@@ -41,21 +40,16 @@ def commits_since(
     beside = [i for i in timeline.commits if not baseline.saw(i.requested) and i.requested not in decided]
     beside = [i for i in beside if i.requested != baseline.instant]
     unread = [i for i in beside if i.requested not in known]
-    reads = [partial(read_commit, table.storage, i.file_name, i.requested, i.completion or "") for i in unread]
+    reads = [partial(read_summary, table.storage, i) for i in unread]
     read = table.runtime.gather(reads, limit=table.parallel_requests)
     known.update(zip((i.requested for i in unread), read, strict=True))
     fresh += [i.requested for i in beside]
     return sorted((known[i] for i in fresh), key=lambda o: (o.decision is None, o.decision or 0, o.party.completion or ""))
 
 
-def read_commit(storage: Storage, file_name: str, instant: str, completion: str) -> CommitSummary:
-    """Read one completed instant that a listing of the timeline showed, from there, or from the archive if it went there."""
-    stored = storage.get(layout.timeline(file_name))
-    archived = archived_write(storage, instant) if stored is None else None
-    data = stored.data if stored is not None else archived.data if archived is not None else None
-    if data is None:
-        raise CorruptTableError(f"the timeline lists {file_name} but it cannot be read", hint="run again", file=file_name)
-    return CommitSummary.of(instant, completion, CommitMetadata.from_bytes(data, file_name), None)
+def read_summary(storage: Storage, instant: Instant) -> CommitSummary:
+    """What is compared of a completed instant that a listing of the timeline showed; errors as for `read_commit`."""
+    return CommitSummary.of(instant.requested, instant.completion or "", read_commit(storage, instant), None)
 
 
 def possibly_archived(storage: Storage, baseline: Baseline, timeline: Timeline) -> set[str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from lakelock.conflict import SHOWN, Party
 from lakelock.errors import LakelockError
 from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.conflicts.window import commits_since, read_commit
+from lakelock.occ.conflicts.window import commits_since, read_summary
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.decisions import Decision
 from lakelock.table.commit_metadata import CommitMetadata
@@ -79,7 +80,7 @@ def _knows(second: CommitSummary, first: CommitSummary, built_on: str | None) ->
 def audit(table: OpenTable, limit: int) -> tuple[int, list[Overlap]]:
     """How many of the newest commits of the active timeline were read, and the overlaps among them."""
     newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested)[-limit:]
-    reads = [lambda i=i: read_commit(table.storage, i.file_name, i.requested, i.completion or "") for i in newest]
+    reads = [partial(read_summary, table.storage, i) for i in newest]
     commits = table.runtime.gather(reads, limit=table.parallel_requests)
     return len(commits), overlaps(commits)
 
