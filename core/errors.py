@@ -10,7 +10,8 @@ LakelockError                     code, message, hint, retryable, details; pickl
 ├── CorruptTableError             a timeline, decision, marker or property file that is torn or invalid
 ├── StorageError                  storage refused: full, read-only, no permission
 │   ├── StorageUnavailable        no definite answer; the call may or may not have happened
-│   └── StorageUnsafe             the storage ignores conditional writes
+│   ├── StorageUnsafe             the storage ignores conditional writes
+│   └── SnapshotTooOld            files of the snapshot were cleaned while they were listed
 ├── LockError                     an error of the lock or its service
 │   ├── LockTimeout               somebody else holds it; carries the holder
 │   ├── LeaseLost                 it was held and is no longer; carries the reason
@@ -71,6 +72,7 @@ class ErrorCode(str, Enum):
     PROVIDER_REFUSED = "provider-refused"
     SPARK_GONE = "spark-gone"
     UNSUPPORTED_SPARK = "unsupported-spark"
+    SNAPSHOT_TOO_OLD = "snapshot-too-old"
 
 
 class LakelockError(Exception):
@@ -136,6 +138,11 @@ class StorageUnavailable(StorageError):
 
 class StorageUnsafe(StorageError):
     code = ErrorCode.STORAGE_UNSAFE
+
+
+class SnapshotTooOld(StorageError):
+    code = ErrorCode.SNAPSHOT_TOO_OLD
+    retryable = True
 
 
 class LockError(LakelockError):

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
-from lakelock.errors import RolledBackError, StorageError
+from lakelock.errors import RolledBackError, SnapshotTooOld, StorageError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
@@ -43,7 +43,9 @@ from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
-from lakelock.table.timeline import Timeline
+
+_LOOKS = 3
+"""How often a reader begins anew that a cleaner has overtaken."""
 
 
 class Coordinator:
@@ -118,7 +120,7 @@ class Coordinator:
             schema = self._schemas.at(baseline.timeline, baseline.properties)
             if self.table.observed.foreign_buckets and baseline.properties.bucket_index is None:
                 # An append looks at no file, and would put its rows beside the buckets.
-                check_files(baseline.properties, self._read_snapshot(baseline.timeline))
+                check_files(baseline.properties, self.table.index.snapshot_at(baseline.timeline))
             if self.table.provider is None or self.table.observed.same_lock:
                 self._sweep(baseline)
             if self.table.provider is None:
@@ -174,20 +176,25 @@ class Coordinator:
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
-        timeline = self.table.timeline_of_one_moment()
         if as_of is None:
-            return self._read_snapshot(timeline)
+            return self._current()
+        timeline = self.table.timeline_of_one_moment()
         ensure_readable(self.table, timeline, as_of)
-        snapshot = self._read_snapshot(timeline, as_of)
+        snapshot = read_snapshot(
+            self.table.storage, timeline, as_of, runtime=self.table.runtime, parallel=self.table.parallel_requests
+        )
         # A clean announces itself on the timeline before it deletes anything, and may have done so since.
         ensure_readable(self.table, self.table.timeline(), as_of)
         return snapshot
 
-    def _read_snapshot(self, timeline: Timeline, as_of: str | None = None) -> Snapshot:
-        table = self.table
-        if as_of is None:
-            return table.index.snapshot_at(timeline)
-        return read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
+    def _current(self) -> Snapshot:
+        for look in range(_LOOKS):
+            try:
+                return self.table.index.snapshot_at(self.table.timeline_of_one_moment())
+            except SnapshotTooOld:
+                if look + 1 == _LOOKS:
+                    raise
+        raise AssertionError("the last look returns or raises")
 
     def schema(self) -> TableSchema:
         """The table's schema now."""

@@ -92,7 +92,7 @@ class OpenTable:
         timeline = self.timeline()
         if self.observed.timeline_files <= self.settings.listing.at_once:
             return timeline
-        return self.timeline().completed_by(timeline.newest_completion)
+        return self.timeline().up_to(timeline)
 
     def checkpoint(self, *, at_once: bool = False) -> int | None:
         """Make a checkpoint of the file index if one is due, or `at_once`; its number, None if nothing was to be done."""

@@ -68,14 +68,18 @@ class Timeline:
         """
         return _shown(tuple((file.key, file.size_bytes == 0) for file in files))
 
-    def completed_by(self, completion: str) -> Timeline:
-        """The timeline as it was then: what completed later was still pending."""
+    def up_to(self, earlier: Timeline) -> Timeline:
+        """The timeline as it was at an earlier listing, which may lack something: what completed after that listing's newest
+        commit was still pending, and cleans that it does not show had not begun.
+        """
+        newest, known = earlier.newest_completion, {clean.requested for clean in earlier.cleanings}
 
         def then(instant: Instant) -> Instant:
-            seen = not instant.is_completed or (instant.completion or instant.requested) <= completion
+            seen = not instant.is_completed or (instant.completion or instant.requested) <= newest
             return instant if seen else replace(instant, state=State.INFLIGHT, completion=None)
 
-        return replace(self, instants=tuple(then(instant) for instant in self.instants))
+        there = (i for i in self.instants if i.action != Action.CLEAN or i.requested in known)
+        return replace(self, instants=tuple(then(instant) for instant in there))
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:

@@ -16,6 +16,7 @@ from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, LakelockError, StorageError, StorageUnavailable
 from lakelock.occ.file_index.effects import Effects
 from lakelock.occ.file_index.folder import CheckpointFolder
+from lakelock.occ.file_index.overtaken import ensure_not_overtaken
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.settings import Settings
 from lakelock.storage import Storage
@@ -75,10 +76,11 @@ class FileIndex:
         return IndexState.after(base, effects)
 
     def snapshot_at(self, timeline: Timeline) -> Snapshot:
-        """The snapshot that the timeline shows."""
-        listed = partial(read_snapshot, self._storage, timeline, runtime=self._runtime, parallel=self._parallel)
+        """The snapshot that the timeline shows; `SnapshotTooOld` if it had to be listed and a cleaner was faster."""
         state = self.state_at(timeline)
-        return listed() if state is None else Snapshot(slices=_Guarded(state, partial(self._without, state, listed)))
+        if state is None:
+            return self._listed(timeline)
+        return Snapshot(slices=_Guarded(state, partial(self._without, state, timeline)))
 
     def checkpoint_is_due(self, decision: int) -> bool:
         """Whether the writer of a decision, which is published, should make the next checkpoint. No request.
@@ -150,12 +152,17 @@ class FileIndex:
         effects += [Effect(instant, "", tuple(slices)) for instant, slices in older.items()]
         return IndexState.after(NOTHING, effects)
 
-    def _without(self, state: IndexState, listed: Callable[[], Snapshot], error: CorruptTableError | StorageError) -> Snapshot:
+    def _listed(self, timeline: Timeline) -> Snapshot:
+        snapshot = read_snapshot(self._storage, timeline, runtime=self._runtime, parallel=self._parallel)
+        ensure_not_overtaken(self._storage, timeline, snapshot, self._runtime, self._parallel)
+        return snapshot
+
+    def _without(self, state: IndexState, timeline: Timeline, error: CorruptTableError | StorageError) -> Snapshot:
         """The snapshot by other means, when the checkpoint that it rests on turned out to be unreadable."""
         number = self._folder.number_of(state.base)
         if number is not None:
             self._folder.give_up(number, error)
-        return listed()
+        return self._listed(timeline)
 
     def _alert_once(self, error: LakelockError) -> None:
         if not self._alerted:

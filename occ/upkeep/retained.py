@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
-from lakelock.table import layout
-from lakelock.table.instants import Instant, State
+from lakelock.table.instants import Instant
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
+from lakelock.table.upkeep.cleaning import read_clean
 
 
 def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
@@ -24,12 +22,11 @@ def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
 
 
 def _told_by(table: OpenTable, clean: Instant) -> str:
-    key = layout.timeline((clean if clean.is_completed else replace(clean, state=State.REQUESTED)).file_name)
-    stored = table.storage.get(key)
-    if stored is None or not stored.data:
-        # Archived, or of another engine that records nothing. What a pending clean deletes is not known without its plan.
+    record = read_clean(table.storage, clean)
+    if record is None:
+        # What a pending clean deletes is not known without its plan.
         return "" if clean.is_completed else clean.requested
-    return (CleanMetadata if clean.is_completed else CleanPlan).from_bytes(stored.data, key).readable_from
+    return record.readable_from
 
 
 def ensure_readable(table: OpenTable, timeline: Timeline, as_of: str) -> None:

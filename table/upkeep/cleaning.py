@@ -7,10 +7,13 @@ so both say what Java's own would: every file that no reader as of `retained` or
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from lakelock.storage import Storage
+from lakelock.table import layout
 from lakelock.table.avro.container import Record, decode, encode
 from lakelock.table.avro.schemas import CLEAN, CLEANER_PLAN
+from lakelock.table.instants import Instant, State
 from lakelock.table.layout import checked_file_name, checked_partition, in_partition
 
 SAVEPOINTS = "savepointed_timestamps"
@@ -45,7 +48,7 @@ class CleanPlan:
     @property
     def keys(self) -> list[str]:
         """The keys of the files, in order."""
-        return [in_partition(partition, name) for partition in sorted(self.files) for name in sorted(self.files[partition])]
+        return _keys(self.files)
 
     def to_bytes(self) -> bytes:
         """The content of `.clean.requested`."""
@@ -105,6 +108,11 @@ class CleanMetadata:
     files: Files
     extra: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the files, in order."""
+        return _keys(self.files)
+
     @classmethod
     def of(cls, start: str, took_ms: int, plan: CleanPlan) -> CleanMetadata:
         """The result of a plan that was carried out completely."""
@@ -158,6 +166,19 @@ class CleanMetadata:
             files=files,
             extra=record["extraMetadata"] or {},
         )
+
+
+def read_clean(storage: Storage, clean: Instant) -> CleanMetadata | CleanPlan | None:
+    """What a completed clean deleted, or what a pending one is deleting. None if it is archived, or says nothing."""
+    key = layout.timeline((clean if clean.is_completed else replace(clean, state=State.REQUESTED)).file_name)
+    stored = storage.get(key)
+    if stored is None or not stored.data:
+        return None
+    return (CleanMetadata if clean.is_completed else CleanPlan).from_bytes(stored.data, key)
+
+
+def _keys(files: Files) -> list[str]:
+    return [in_partition(partition, name) for partition in sorted(files) for name in sorted(files[partition])]
 
 
 def _absolute(root: str, partition: str, name: str) -> str:

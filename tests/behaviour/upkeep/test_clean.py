@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from lakelock.errors import InputError, StorageUnavailable
-from lakelock.settings import CleanSettings
+from lakelock.errors import InputError, SnapshotTooOld, StorageUnavailable
+from lakelock.settings import CheckpointSettings, CleanSettings
 from lakelock.table import layout
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
@@ -225,6 +226,61 @@ def test_as_of_a_time_whose_files_are_cleaned_while_they_are_listed_is_refused()
     faulty = FaultyStorage(table.storage, [Rule("list", "", fault=None, meanwhile=clean)])
     with pytest.raises(InputError, match=f"as of {second}: files of that time were cleaned"):
         table.coordinator(faulty).snapshot(second)
+
+
+def overtaken(table: AgingTable, times: int, work: Callable[[], object]) -> FaultyStorage:
+    """Storage of a slow process: before it lists the files, somebody else does this work and cleans, so many times."""
+
+    def meanwhile() -> None:
+        work()
+        assert table.coordinator().clean().files
+
+    return FaultyStorage(table.storage, [Rule("list", "", fault=None, meanwhile=meanwhile)] * times)
+
+
+def without_an_index() -> AgingTable:
+    return AgingTable(replace(KEEPING_TWO, checkpoint=CheckpointSettings(every_commits=0)))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_reader_that_a_cleaner_overtakes_looks_again_and_misses_no_slice(times: int) -> None:
+    """It has listed the timeline; a file that this shows is superseded and cleaned before it lists the files."""
+    table = without_an_index()
+    table.write_many(3, "a", "b")
+    slow = overtaken(table, times, lambda: table.write_many(3, "a"))
+    assert {file.file_id: file.instant for file in table.coordinator(slow).snapshot().files} == table.shown()
+
+
+def test_a_reader_that_cleaners_overtake_again_and_again_is_told() -> None:
+    table = without_an_index()
+    table.write_many(3, "a", "b")
+    slow = overtaken(table, 3, lambda: table.write_many(3, "a"))
+    with pytest.raises(SnapshotTooOld, match="/a_0-1-0_.* was cleaned while the table's files were listed") as told:
+        table.coordinator(slow).snapshot()
+    assert told.value.retryable
+
+
+def test_a_reader_sees_a_group_that_was_replaced_and_cleaned_before_it_listed_the_files_no_more() -> None:
+    table = without_an_index()
+    table.write_many(3, "a", "b")
+
+    def replace_a() -> None:
+        with table.coordinator().begin("INSERT_OVERWRITE") as tx:
+            group = next(f.group for f in tx.snapshot().files if f.file_id == "a")
+            tx.commit([put_file(tx, table.storage, PARTITION, "c")], replaced={PARTITION: [group.file_id]})
+        table.write_many(3, "b")
+
+    slow = overtaken(table, 1, replace_a)
+    assert sorted(file.file_id for file in table.coordinator(slow).snapshot().files) == ["b", "c"]
+
+
+def test_a_clean_that_nobody_finishes_keeps_no_reader_from_its_snapshot() -> None:
+    table = without_an_index()
+    table.write_many(5, "a", "b")
+    with contextlib.suppress(StorageUnavailable):
+        table.coordinator(FaultyStorage(table.storage, [Rule("put_if_absent", "*.clean")])).clean()
+    assert not table.timeline().cleanings[0].is_completed
+    assert {file.file_id: file.instant for file in table.coordinator().snapshot().files} == table.shown()
 
 
 @pytest.mark.parametrize("state", ["requested", "inflight", "half deleted"])

@@ -18,7 +18,7 @@ BUGS_OF_COMMITS = (
         "a listing in pages",
         "a reader lists a long timeline once, and sees a commit without the one before it",
         "occ.open_table:OpenTable.timeline_of_one_moment",
-        "return self.timeline().completed_by(timeline.newest_completion)",
+        "return self.timeline().up_to(timeline)",
         "return timeline",
         among=PAGED,
         seed=19,
