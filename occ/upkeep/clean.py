@@ -23,7 +23,7 @@ from lakelock.occ.upkeep.clean_scope import everywhere, protecting, scope_of
 from lakelock.occ.upkeep.retained import newest_readable_from
 from lakelock.occ.upkeep.savepoints import saved_files
 from lakelock.settings import CleanSettings
-from lakelock.storage import Storage
+from lakelock.storage import Storage, Stored
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import Action, Instant, State, later_than
@@ -88,6 +88,8 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False, asked: Cle
         if dry_run:
             continue
         plan = _plan_to_finish(table, pending)
+        if plan is None and _removes_left_over(table, pending):
+            continue
         if plan is None:
             return Cleaned(yielded_to=pending.requested, finished=tuple(finished))
         left = _carry_out(table, pending.requested, plan, budget)
@@ -187,13 +189,29 @@ def _plan_to_finish(table: OpenTable, pending: Instant) -> CleanPlan | None:
     plan = CleanPlan.from_bytes(stored.data, key) if stored.data else None
     if plan is not None and WRITER in plan.extra:
         return plan
-    heartbeat = table.settings.heartbeat
-    patience_ms = heartbeat.interval_s * heartbeat.tolerable_misses * heartbeat.foreign_patience * 1000
-    now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
     # Java removes whole folders without checking again, and its own half-written plans: both are left to Java.
-    if plan is None or plan.partitions_to_remove or now_ms - stored.modified_ms <= patience_ms:
+    if plan is None or plan.partitions_to_remove or not _is_abandoned(table, stored):
         return None
     return plan
+
+
+def _is_abandoned(table: OpenTable, stored: Stored) -> bool:
+    """Whether this file of a clean is older than anybody needs for one."""
+    heartbeat = table.settings.heartbeat
+    patience_ms = heartbeat.interval_s * heartbeat.tolerable_misses * heartbeat.foreign_patience * 1000
+    return StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime) - stored.modified_ms > patience_ms
+
+
+def _removes_left_over(table: OpenTable, pending: Instant) -> bool:
+    """Remove an inflight file without a plan: a cleaner had begun to carry out a plan that was withdrawn, and died."""
+    inflight = layout.timeline(replace(pending, state=State.INFLIGHT).file_name)
+    if table.storage.get(layout.timeline(replace(pending, state=State.REQUESTED).file_name)) is not None:
+        return False
+    stored = table.storage.get(inflight)
+    if stored is None or not _is_abandoned(table, stored):
+        return False
+    table.storage.delete([inflight])
+    return True
 
 
 def _carry_out(table: OpenTable, instant: str, plan: CleanPlan, budget: Budget, note: CleanedUntil | None = None) -> int:

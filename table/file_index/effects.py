@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from sys import intern
 from typing import NamedTuple
 
 from lakelock.table.commit_metadata import CommitMetadata
@@ -69,7 +70,9 @@ class Effect:
             file = DataFile.parse(stat.path, stat.file_size_bytes or 0) if stat.path else None
             if file is not None:
                 slices.append(Slice(file, stat.num_writes, *told.get(file.key, ())))
-        return cls(instant, completion, tuple(slices), metadata.replaced_groups, metadata.schema_json or "", applied)
+        # Thousands of effects are remembered, nearly all with one schema.
+        schema = intern(metadata.schema_json or "")
+        return cls(instant, completion, tuple(slices), metadata.replaced_groups, schema, applied)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from lakelock.errors import InputError, SnapshotTooOld, StorageUnavailable
 from lakelock.settings import CheckpointSettings, CleanSettings
 from lakelock.table import layout
-from lakelock.table.instants import Action
+from lakelock.table.instants import Action, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
 from tests.behaviour.foreign import Peer
@@ -317,3 +317,14 @@ def test_a_plan_of_another_engine_that_removes_folders_is_never_carried_out() ->
     theirs = Peer(table.storage).plan_cleaning(PARTITION)
     table.runtime.advance(10_000)
     assert table.coordinator().clean().yielded_to == theirs and len(table.slices()) == 3
+
+
+def test_an_inflight_clean_without_a_plan_stops_no_later_clean() -> None:
+    """What remains of a cleaner that died while it carried out a plan which was withdrawn."""
+    table = AgingTable()
+    table.write_many(5)
+    table.storage.put(layout.timeline(f"{format_instant(table.runtime.now_ms())}.clean.inflight"), b"")
+    assert table.coordinator().clean().yielded_to and len(table.slices()) == 5
+    table.runtime.advance(24 * 3600)
+    assert table.coordinator().clean().files == 2
+    assert [clean.is_completed for clean in table.timeline().cleanings] == [True]

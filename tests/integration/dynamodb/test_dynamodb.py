@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -15,7 +14,6 @@ from lakelock.errors import (
 )
 from lakelock.providers import LockProvider
 from lakelock.testing.servers.dynamodb_proxy import Proxy, Rule, operation, updates
-from lakelock.testing.servers.service import Service
 from tests.integration.dynamodb.dynamodb_world import (
     JAVA_OWNER,
     LEASE_S,
@@ -23,21 +21,8 @@ from tests.integration.dynamodb.dynamodb_world import (
     World,
     java_renews_or_deletes,
     java_takes,
-    new_world,
     take,
-    troubling,
 )
-
-
-@pytest.fixture
-def world(dynamodb: Service) -> World:
-    return new_world(dynamodb)
-
-
-@pytest.fixture
-def troubled(world: World) -> Iterator[World]:
-    with troubling(world):
-        yield world
 
 
 def test_the_item_has_the_attributes_that_java_reads_in_every_state(world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -16,25 +15,11 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.providers import Lease
 from lakelock.testing.servers.dynamodb_proxy import Rule, Trouble, operation, updates
-from lakelock.testing.servers.service import Service
 from tests.integration.dynamodb.dynamodb_world import (
     LEASE_S,
     World,
-    new_world,
     take,
-    troubling,
 )
-
-
-@pytest.fixture
-def world(dynamodb: Service) -> World:
-    return new_world(dynamodb)
-
-
-@pytest.fixture
-def troubled(world: World) -> Iterator[World]:
-    with troubling(world):
-        yield world
 
 
 @pytest.mark.parametrize("lost", ["REMOVE #ir, #tk", "ADD #tk :n", "SET #rvn = :rvn, #tk = :tk"])

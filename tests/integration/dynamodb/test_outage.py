@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -16,21 +15,8 @@ from lakelock.testing.servers.service import Service
 from tests.integration.dynamodb.dynamodb_world import (
     LEASE_S,
     World,
-    new_world,
     take,
-    troubling,
 )
-
-
-@pytest.fixture
-def world(dynamodb: Service) -> World:
-    return new_world(dynamodb)
-
-
-@pytest.fixture
-def troubled(world: World) -> Iterator[World]:
-    with troubling(world):
-        yield world
 
 
 def test_a_service_that_is_gone_is_unreachable_within_the_wait_and_the_lease_is_lost_at_its_deadline(

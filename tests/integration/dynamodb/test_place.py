@@ -20,17 +20,10 @@ from lakelock.storage.location import open_storage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.dynamodb import TABLE
 from lakelock.testing.servers.s3 import S3_OPTIONS
-from lakelock.testing.servers.service import Service
 from tests.integration.dynamodb.dynamodb_world import (
     World,
-    new_world,
     take,
 )
-
-
-@pytest.fixture
-def world(dynamodb: Service) -> World:
-    return new_world(dynamodb)
 
 
 def named(world: World, **given: Any) -> DynamodbLockProvider:

@@ -18,20 +18,6 @@ from tests.integration.redis.redis_world import World, take, waiting
 from tests.waiting import Stopwatch, eventually
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
-        yield running
-
-
-@pytest.fixture
-def world(server: RedisServer) -> Iterator[World]:
-    made = World(server.port, server)
-    yield made
-    for provider in made.opened:
-        provider.close()
-
-
 @pytest.fixture
 def proxy(server: RedisServer) -> Iterator[Proxy]:
     with Proxy(server.port) as between:

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LockError, LockTimeout
-from lakelock.testing.servers.redis import RedisServer
 from tests.integration.redis.redis_world import World, take
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
-        yield running
-
-
-@pytest.fixture
-def world(server: RedisServer) -> Iterator[World]:
-    made = World(server.port, server)
-    yield made
-    for provider in made.opened:
-        provider.close()
 
 
 def test_tokens_grow_over_a_lost_counter(world: World) -> None:

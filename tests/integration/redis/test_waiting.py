@@ -12,23 +12,8 @@ from typing import Any
 import pytest
 
 from lakelock.testing.lock_processes import Worker
-from lakelock.testing.servers.redis import RedisServer
 from tests.integration.redis.redis_world import LEASE_S, World, take, waiting
 from tests.waiting import eventually
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
-        yield running
-
-
-@pytest.fixture
-def world(server: RedisServer) -> Iterator[World]:
-    made = World(server.port, server)
-    yield made
-    for provider in made.opened:
-        provider.close()
 
 
 def test_a_waiter_that_died_or_froze_does_not_stop_the_others(world: World, workers: Callable[..., Worker]) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from lakelock.errors import LockTimeout
-from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import jars
 from tests.integration.zookeeper.zookeeper_world import World, workers
 from tests.waiting import eventually
@@ -21,13 +19,6 @@ pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a J
 ROUNDS = 40
 MEETINGS = 5
 """How often all begin at once, until they meet: beside busy cores some may be done before others have begun."""
-
-
-@pytest.fixture
-def world(zookeeper: Service) -> Iterator[World]:
-    world = World(zookeeper)
-    yield world
-    world.close()
 
 
 @pytest.fixture(scope="module")

@@ -32,13 +32,6 @@ from tests.waiting import Stopwatch, eventually
 
 
 @pytest.fixture
-def world(zookeeper: Service) -> Iterator[World]:
-    world = World(zookeeper)
-    yield world
-    world.close()
-
-
-@pytest.fixture
 def proxy(zookeeper: Service) -> Iterator[Proxy]:
     with Proxy(zookeeper.port, host=zookeeper.host) as proxy:
         yield proxy

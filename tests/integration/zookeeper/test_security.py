@@ -21,13 +21,6 @@ from tests.integration.zookeeper.zookeeper_world import World
 SECRET = "s3same-open"
 
 
-@pytest.fixture
-def world(zookeeper: Service) -> Iterator[World]:
-    world = World(zookeeper)
-    yield world
-    world.close()
-
-
 @dataclass(frozen=True)
 class Secured:
     """A server with SASL users and a TLS port, and the certificate to trust."""

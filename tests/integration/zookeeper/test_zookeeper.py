@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,13 +12,6 @@ from lakelock.providers import renewing
 from lakelock.testing.servers.service import Service
 from tests.integration.zookeeper.zookeeper_world import World, expire, take
 from tests.waiting import eventually
-
-
-@pytest.fixture
-def world(zookeeper: Service) -> Iterator[World]:
-    world = World(zookeeper)
-    yield world
-    world.close()
 
 
 def test_a_session_that_ended_is_a_loss_that_is_told_once_and_the_writer_can_go_on(world: World) -> None:
