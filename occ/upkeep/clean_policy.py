@@ -187,8 +187,8 @@ def _superseded(
     times = sorted({file.instant for file in slices})
     by_versions = retention.policy == VERSIONS
     limit = retention.limit
-    if replacement and timeline.is_visible(replacement):
-        ends = {file.instant: replacement for file in slices} if replacement < limit else {}
+    if replacement and timeline.is_visible(replacement) and replacement < limit:
+        ends = {file.instant: replacement for file in slices}
     else:
         kept = times[-keep_versions] if by_versions and len(times) >= keep_versions else times[0] if by_versions else "9"
         # The last file from before the limit stays: the table as of the limit has it.

@@ -75,6 +75,16 @@ def test_the_files_of_a_group_that_was_replaced_go_with_it() -> None:
     assert table.slices("a") == table.slices("b") == [] and set(table.shown()) == {"new", "c"}
 
 
+def test_a_group_whose_replacement_is_recent_keeps_only_the_slices_that_are_needed_as_of_the_retained_commits() -> None:
+    table = AgingTable()
+    *_, needed, newest = table.write_many(5)
+    with table.coordinator().begin("INSERT_OVERWRITE") as tx:
+        tx.commit([put_file(tx, table.storage, PARTITION, "new")], replaced={PARTITION: ["a"]})
+    assert table.coordinator().clean().files == 3
+    assert table.slices() == [needed, newest]
+    assert table.shown(needed) == {"a": needed} and table.shown(newest) == {"a": newest}
+
+
 def test_what_a_running_transaction_began_with_stays_until_it_ends() -> None:
     table = AgingTable()
     table.write_many(3)

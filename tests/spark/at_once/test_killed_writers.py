@@ -11,8 +11,8 @@ import pytest
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.local import LocalStorage
 from tests.behaviour.tables import leftovers
+from tests.spark.at_once.test_writers_at_once import START, content, hudi_content, with_rows
 from tests.spark.processes import PATIENT, WriterProcess
-from tests.spark.test_writers_at_once import START, content, hudi_content, with_rows
 from tests.spark.writer_process import COLUMNS, frame
 
 UPSERT = [["a", 10, "1"], ["new", 11, "2"]]
