@@ -27,7 +27,7 @@ SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -nam
 
 RUN_STAGES = $(BIN)/python .ci/run_stages.py --jobs $(JOBS)
 
-.PHONY: help demo test lint types layers tests interop simulate soak fuzz docs format java clean
+.PHONY: help demo test lint types layers tests coverage interop simulate soak fuzz docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -37,7 +37,7 @@ help: ## list the targets
 demo: java $(VENV)/.demo ## five writers on one real table, two of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, ARGS="--size ..."
 	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(ARGS)
 
-test: java $(VENV)/.test ## everything: lint, types, layers, then all tests with coverage; ends with what failed
+test: java $(VENV)/.test ## everything: lint, types, layers, then all tests; ends with what failed
 	@$(RUN_STAGES) lint types layers -- $(ARGS)
 
 lint: $(VENV)/.test ## ruff: rules and format
@@ -51,8 +51,11 @@ types: $(VENV)/.test ## mypy --strict of the installed packages
 layers: $(VENV)/.test ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
-tests: java $(VENV)/.test ## all tests with coverage; ARGS="-k name"
+tests: java $(VENV)/.test ## all tests; ARGS="-k name"
 	@$(RUN_STAGES) -- $(ARGS)
+
+coverage: java $(VENV)/.test ## all tests, and what they run of the code
+	@$(RUN_STAGES) --coverage -- $(ARGS)
 
 interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
 	FULL=$(FULL) $(BIN)/pytest tests -m interop --durations=10 $(ARGS)

@@ -1,10 +1,10 @@
 """Runs everything that `make test` and `make tests` consist of, whatever fails, and ends with a list of what failed.
 
-    python .ci/run_stages.py [--jobs N] [TARGET...] [-- PYTEST-ARGUMENT...]
+    python .ci/run_stages.py [--jobs N] [--coverage] [TARGET...] [-- PYTEST-ARGUMENT...]
 
 First each TARGET of the Makefile, then all tests in four stages, of which three overlap. Tests with the marker `waits` that
 failed run once more at the end, alone: what passes then is listed as flaky, with its first output, and does not fail the run.
-No other test runs twice.
+No other test runs twice. Measuring coverage makes tests half as slow again, so it is done on request.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Stage:
         return [str(PYTEST), "--continue-on-collection-errors", *self.arguments, *records, *more]
 
 
-def stages(jobs: int) -> list[Stage]:
-    """All tests: each is in one of these."""
+def stages(jobs: int, coverage: bool) -> list[Stage]:
+    """All tests: each is in one of these. The simulation is not measured: it runs what others run, thousands of times."""
     waiting = ["-m", "not spark and not interop", "--ignore=tests/simulation", *workers(jobs), "--dist", "loadfile"]
-    measured, fewer = ["--cov", "--cov-report=", "--durations=20"], min(2, jobs)
+    measured, fewer = [*(["--cov", "--cov-report="] if coverage else []), "--durations=20"], min(2, jobs)
     return [
         Stage("simulation", ["tests/simulation", *workers(fewer), "--durations=20"]),
         Stage("interop", ["tests", "-m", "interop", *measured]),
@@ -253,11 +253,13 @@ def main(arguments: Sequence[str]) -> int:
     jobs = 4
     if targets[:1] == ["--jobs"]:
         jobs, targets = int(targets[1]), targets[2:]
+    coverage = targets[:1] == ["--coverage"]
+    targets = targets[1:] if coverage else targets
     RESULTS.mkdir(parents=True, exist_ok=True)
     for old in [*Path().glob(".coverage"), *Path().glob(".coverage.*"), *RESULTS.glob("*.xml"), *RESULTS.glob("*.log")]:
         old.unlink()
     run = Run(more)
-    by_name = {stage.name: stage for stage in stages(jobs)}
+    by_name = {stage.name: stage for stage in stages(jobs, coverage)}
     with run.beside(by_name.pop(COMPUTES), LOWEST_PRIORITY):
         for target in targets:
             run.target(target)
@@ -265,7 +267,8 @@ def main(arguments: Sequence[str]) -> int:
             run.tests(by_name.pop(WAITS_FOR_SERVICES))
         for stage in by_name.values():
             run.tests(stage)
-    report_coverage()
+    if coverage:
+        report_coverage()
     flaky = run.once_more()
     table = subprocess.run([sys.executable, "-m", "tests.integration.matrix", *map(str, run.written)], check=False)
     if table.returncode:

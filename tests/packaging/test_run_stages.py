@@ -76,8 +76,8 @@ def counts(done: subprocess.CompletedProcess[str]) -> str:
     return found[1]
 
 
-def test_where_all_is_well_everything_runs_once_and_is_measured(project: Project) -> None:
-    done = project.run("good")
+def test_where_all_is_well_everything_runs_once_and_is_measured_on_request(project: Project) -> None:
+    done = project.run("--coverage", "good")
     assert (done.returncode, counts(done)) == (0, "5 passed")
     assert "good ran" in done.stdout and "test_spark_passes.py" in done.stdout.partition("= coverage =")[2]
     assert "failed" not in done.stdout and "flaky" not in done.stdout and "again" not in done.stdout
@@ -96,7 +96,7 @@ def test_a_test_that_waits_and_passes_alone_is_listed_as_flaky_with_its_first_ou
     listed = flaky.rpartition("to be mended before anything else")[2]
     assert "test_slow::test_once" in listed and "test_job::test_once" in listed
     assert (project.runs_of("slow"), project.runs_of("job")) == (2, 2)
-    assert "= failed =" not in done.stdout
+    assert "= failed =" not in done.stdout and "= coverage =" not in done.stdout
 
 
 def test_whatever_fails_the_rest_runs_and_all_that_failed_is_listed(project: Project) -> None:
