@@ -16,6 +16,7 @@ from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
 from lakelock.occ.certainty import OwnDecision
 from lakelock.occ.conflicts.footprint import OVERWRITES
+from lakelock.occ.conflicts.profiles import ensure_not_weaker
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.locking.data_locking import DataLocking
@@ -23,7 +24,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
-from lakelock.occ.records.lock import ensure_recorded
+from lakelock.occ.records.lock import ensure_recorded, require_profile
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Detached, Transaction
@@ -268,8 +269,23 @@ class Coordinator:
         table = self.table
         if table.provider is None or table.observed.same_lock:
             return
-        if ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record):
+        guard = ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record)
+        if guard is not None:
+            ensure_not_weaker(table.settings.concurrency, guard.profile, guard.isolation, table.storage.uri)
             table.observed.same_lock = True
+
+    def require_profile(self, profile: str, isolation: str = "") -> None:
+        """Refuse writers with a weaker profile from now on; an empty `profile` admits all. Open writers keep theirs.
+
+        `StorageError` if somebody changes the record at the same time.
+        """
+        table = self.table
+        if table.provider is not None:
+            ensure_recorded(table.storage, table.provider, table.runtime.uuid())
+        if not require_profile(table.storage, profile, isolation):
+            raise StorageError(
+                f"the record of {table.storage.uri} changed meanwhile, or no writer has made one", hint="run it again"
+            )
 
     def close(self) -> None:
         """Close the connection to the lock service. Never raises."""

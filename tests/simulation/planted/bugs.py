@@ -258,7 +258,7 @@ _OTHERS = (
     Planted(
         "reads that do not matter",
         "what a transaction read may be changed by others",
-        "occ.conflicts.rules:judge",
+        "occ.conflicts.profiles:judge",
         "for read_rule in profile.read_rules",
         "for read_rule in ()",
         seed=1,
