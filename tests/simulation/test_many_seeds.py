@@ -66,4 +66,6 @@ def test_histories_are_rich() -> None:
     assert {result.scenario.lock.name for result in results} == {"STORAGE", "GENEROUS", "FORGETFUL", "SILENT"}
     assert {result.scenario.foreign for result in results} == {"none", "lazy", "eager"}
     assert {scenario_of(seed).files for seed in range(SEEDS)} == {"json", "parquet"}
-    assert {result.scenario.profile for result in results} == {"strict", "hudi"}
+    assert {result.scenario.profile for result in results} >= {"strict", "hudi"}
+    assert {scenario_of(seed).profile for seed in range(SEEDS)} == {"strict", "hudi", "delta", "hive"}
+    assert {scenario_of(seed).isolation for seed in range(SEEDS)} == {"Serializable", "WriteSerializable"}
