@@ -31,9 +31,8 @@ from lakelock.occ.transaction import Detached, Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean
-from lakelock.occ.upkeep.retained import ensure_readable
 from lakelock.occ.upkeep.run import Upkept, upkeep
-from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
+from lakelock.occ.upkeep.savepoints import Savepoint, all_that_is_kept, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
 from lakelock.settings import CleanSettings, Settings
 from lakelock.storage import Storage
@@ -179,14 +178,17 @@ class Coordinator:
         """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
         if as_of is None:
             return self._current()
-        timeline = self.table.timeline_of_one_moment()
-        ensure_readable(self.table, timeline, as_of)
-        snapshot = read_snapshot(
-            self.table.storage, timeline, as_of, runtime=self.table.runtime, parallel=self.table.parallel_requests
-        )
-        # A clean announces itself on the timeline before it deletes anything, and may have done so since.
-        ensure_readable(self.table, self.table.timeline(), as_of)
-        return snapshot
+        table, timeline = self.table, self.table.timeline_of_one_moment()
+        kept = all_that_is_kept(table, timeline, as_of)
+        for _ in range(_LOOKS):
+            snapshot = read_snapshot(
+                table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests, only=kept
+            )
+            # A clean announces itself on the timeline before it deletes anything, and may have done so since.
+            before, kept = kept, all_that_is_kept(table, table.timeline(), as_of)
+            if kept == before:
+                return snapshot
+        raise SnapshotTooOld(f"what is kept of {table.storage.uri} as of {as_of} changed in each look", hint="run it again")
 
     def _current(self) -> Snapshot:
         for look in range(_LOOKS):
