@@ -43,7 +43,7 @@ class KeysRead:
         return partition in self._keyed
 
     def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        return [file for file in files if file.partition in self._keyed]
+        return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         for file in files:

@@ -33,7 +33,7 @@ class Read(Protocol):
         ...
 
     def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        """The files that may hold a row which this read would see, as far as partitions and recorded statistics tell."""
+        """Of files in partitions that concern it: those that may hold a row which it would see, as far as statistics tell."""
         ...
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
@@ -60,7 +60,7 @@ class WholeTable:
         return self._partitions is None or partition in self._partitions
 
     def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        return [file for file in files if self.concerns(file.partition)]
+        return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         return f"rows in {files[0].partition or 'the table'}" if files else None

@@ -75,9 +75,10 @@ def move_recorded(storage: Storage, log: DecisionLog, before: str, after: str) -
     lock. The record follows. After a crash between the two nobody can commit until the move is repeated.
     """
     stored = storage.get(layout.LOCK_IDENTITY)
-    if stored is None or _parse(stored.data).provider != before:
+    guard = None if stored is None else _parse(stored.data)
+    if stored is None or guard is None or guard.provider != before:
         return False
-    wanted = replace(_parse(stored.data), provider=after)
+    wanted = replace(guard, provider=after)
     moved = any(log.move_lock(after) for _ in range(_MOVES))
     if moved and storage.put_if_match(layout.LOCK_IDENTITY, _bytes(wanted), stored.etag) is not None:
         return True

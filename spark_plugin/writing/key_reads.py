@@ -74,7 +74,7 @@ class KeysRead:
         return partition in self._partitions
 
     def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        return [file for file in files if file.partition in self._partitions]
+        return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         mine = [file for file in files if file.partition in self._partitions]

@@ -135,7 +135,7 @@ class ScriptedRead:
         return self.partitions is None or partition in self.partitions
 
     def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        return [f for f in files if self.concerns(f.partition)]
+        return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         self.looked_at += [f.file_id for f in files]

@@ -32,7 +32,6 @@ from lakelock.storage.local import LocalStorage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema
 from tests.behaviour.tables import (
-    HUDI,
     QUICK,
     SCHEMA,
     ScriptedRead,
@@ -44,7 +43,12 @@ from tests.behaviour.tables import (
     writer,
 )
 
-DELTA = Settings(concurrency=ConcurrencySettings(profile="delta"), lock=QUICK.lock, heartbeat=QUICK.heartbeat)
+
+def with_profile(profile: str, isolation: str = "Serializable") -> Settings:
+    return replace(QUICK, concurrency=ConcurrencySettings(profile=profile, isolation=isolation))  # type: ignore[arg-type]
+
+
+DELTA = with_profile("delta")
 
 
 def _matrix() -> ModuleType:
@@ -88,8 +92,7 @@ def rejected(case) -> str:
     for partition in ("month=1", "month=2"):
         for file_id in ("mine", "theirs"):
             insert(writer(storage), storage, partition, file_id)
-    concurrency = ConcurrencySettings(profile=case.profile, isolation=str(case.level))
-    settings = replace(QUICK, concurrency=concurrency)
+    settings = with_profile(case.profile, str(case.level))
     mine = begin(writer(storage, settings), case.mine)
     with begin(writer(storage, settings), case.other) as other:
         if case.other in ("UPSERT", "UPDATE"):
@@ -199,10 +202,6 @@ def test_a_level_without_the_profile_that_has_it_is_refused() -> None:
         ConcurrencySettings(profile="strict", isolation="WriteSerializable").check_together()
 
 
-def with_profile(profile: str, isolation: str = "Serializable") -> Settings:
-    return replace(QUICK, concurrency=ConcurrencySettings(profile=profile, isolation=isolation))  # type: ignore[arg-type]
-
-
 FROM_STRONG_TO_WEAK = [
     [("strict", "Serializable"), ("delta", "Serializable")],
     [("delta", "WriteSerializable")],
@@ -236,9 +235,9 @@ def test_a_required_profile_moves_with_the_lock_and_can_be_released() -> None:
     assert move_recorded(storage, operator.table.log, provider, "memory:elsewhere")
     assert move_recorded(storage, operator.table.log, "memory:elsewhere", provider)
     with pytest.raises(SettingsError, match="requires the profile strict"):
-        writer(storage, HUDI).begin("INSERT")
+        writer(storage, with_profile("hudi")).begin("INSERT")
     writer(storage).require_profile("")
-    writer(storage, HUDI).begin("INSERT").abort()
+    writer(storage, with_profile("hudi")).begin("INSERT").abort()
 
 
 def test_a_profile_of_a_later_release_is_stronger_than_any_that_this_one_has() -> None:
