@@ -153,17 +153,18 @@ class ArrowEngine:
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Replace the whole content of every partition that `rows` has rows for."""
-
-        def work(tx: Transaction) -> Committed:
-            batch = self._batch(tx, rows)
-            parts = batch.by_partition()
-            tx.overwrites(parts)
-            replaced = {p: [f.file_id for f in tx.snapshot().in_partition(p)] for p in parts}
-            place = batch.placed(parts, anew=True)
-            tx.claim((f.group for p in parts for f in tx.snapshot().in_partition(p)), place.claims)
-            return tx.commit(batch.new_files(place), schema=batch.schema, replaced=replaced)
-
+        work = partial(self.overwrite_partitions_in, rows=rows)
         return with_retries(self._coordinator, "INSERT_OVERWRITE", work, application=application, tag=tag, partition=partition)
+
+    def overwrite_partitions_in(self, tx: Transaction, rows: pa.Table) -> Committed:
+        """Replace partitions as the only write of a transaction that was begun as an overwrite, and may have read before."""
+        batch = self._batch(tx, rows)
+        parts = batch.by_partition()
+        tx.overwrites(parts)
+        replaced = {p: [f.file_id for f in tx.snapshot().in_partition(p)] for p in parts}
+        place = batch.placed(parts, anew=True)
+        tx.claim((f.group for p in parts for f in tx.snapshot().in_partition(p)), place.claims)
+        return tx.commit(batch.new_files(place), schema=batch.schema, replaced=replaced)
 
     def run(
         self,
