@@ -157,8 +157,11 @@ def _rejects(error: LakelockError, tx: Transaction) -> bool:
     """Whether the error is the rejection of this transaction, and not of another one that its work ran into."""
     if tx.state is TransactionState.COMMITTED:
         return False
-    instant = error.conflict.mine.instant if isinstance(error, ConflictError) else error.details.get("instant")
-    return instant == tx.instant
+    if isinstance(error, ConflictError):
+        # Two tables may give the same instant; each has a writer of its own.
+        mine = error.conflict.mine
+        return (mine.instant, mine.writer) == (tx.instant, tx.party.writer)
+    return error.details.get("instant") == tx.instant
 
 
 def _note(error: LakelockError, text: str) -> None:

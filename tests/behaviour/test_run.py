@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, ConflictError, RolledBackError, TransactionStateError
 from lakelock.occ.committed import Committed
@@ -188,24 +189,31 @@ def test_an_error_of_the_function_passes_through_and_leaves_nothing(storage: Mem
     assert len(calls) == 1 and value(storage) == 0 and leftovers(storage) == []
 
 
-@pytest.mark.parametrize("kind", ["conflict", "rolled back"])
+@pytest.mark.parametrize("kind", ["conflict", "same instant", "rolled back"])
 def test_the_rejection_of_another_tables_write_is_the_functions_own_error(engine: ArrowEngine, kind: str) -> None:
     there = other_table()
     busy, calls = ArrowEngine(writer(there, replace(CALM, retry=replace(CALM.retry, attempts=1)))), []
-    busy.insert(counter(0))
+    earlier = busy.insert(counter(0)).instant
 
     def meanwhile(tx: Transaction) -> Committed:
         if kind == "rolled back":
-            raise RolledBackError("their heartbeat had stopped", hint="", instant=tx.instant)
+            raise RolledBackError("their heartbeat had stopped", hint="", instant=earlier)
         elsewhere(lambda: ArrowEngine(writer(there, CALM)).upsert(counter(7)))
         return increment(busy, [])(tx)
 
+    def collides(tx: Transaction) -> Committed:
+        """Even in the same millisecond: the instant alone does not tell whose conflict it is."""
+        theirs = Party(tx.instant, "UPSERT", busy.coordinator.table.writer)
+        raise ConflictError(Conflict.over(ConflictRule.FILE_GROUP, theirs, theirs, ["month=1/a"]))
+
     def function(tx: Transaction) -> Committed:
         calls.append(tx.instant)
+        if kind == "same instant":
+            collides(tx)
         busy.run(meanwhile)
         return engine.upsert_in(tx, counter(1))
 
-    with pytest.raises(ConflictError if kind == "conflict" else RolledBackError):
+    with pytest.raises(RolledBackError if kind == "rolled back" else ConflictError):
         engine.run(function)
     assert len(calls) == 1 and engine.read()["v"].to_pylist() == [0]
 
