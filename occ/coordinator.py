@@ -20,6 +20,7 @@ from lakelock.occ.conflicts.profiles import ensure_not_weaker
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.locking.data_locking import DataLocking
+from lakelock.occ.locking.nesting import refuse_nested
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.records.commit_keys import AppTransaction
@@ -109,6 +110,7 @@ class Coordinator:
         that cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
+        refuse_nested(operation, self.table.storage.uri)
         self.ensure_same_provider(record=records_lock)
         settle_index(self.table)
         replaces = operation in OVERWRITES if overwrites is None else overwrites

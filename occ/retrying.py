@@ -1,7 +1,8 @@
 """Running a rejected operation again: bounded, with jitter, and only where that is sound.
 
 An operation may run again when its meaning does not depend on what it had read: an insert, an upsert, a delete by key or by
-condition looks at the table anew in each attempt. A transaction whose user read the table and computed from it may not.
+condition looks at the table anew in each attempt. A transaction whose user read the table and computed from it may run again
+only as a whole, from the function that reads.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from dataclasses import replace
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.data_locks import Resource
-from lakelock.errors import ConflictError, LakelockError, RolledBackError
+from lakelock.errors import ConflictError, LakelockError, RolledBackError, TransactionStateError
 from lakelock.events import EventKind
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.early.waiting import wait_for
+from lakelock.occ.locking.nesting import running_on
 from lakelock.occ.locking.targets import Targets, resources_of
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.recovery.ending import TransactionState
 from lakelock.occ.transaction import Transaction
 from lakelock.retry import Backoff
 
@@ -53,6 +56,29 @@ def with_retries(
         return _attempts(coordinator, operation, work, application, overwrites, tag, named)
 
 
+def run(
+    coordinator: Coordinator,
+    operation: str,
+    function: Callable[[Transaction], Committed],
+    *,
+    application: AppTransaction | None = None,
+    tag: str = "",
+    partition: Targets = None,
+) -> Committed:
+    """Run a user's function, which reads, computes and commits, as `with_retries` runs the work of an operation.
+
+    Each attempt calls it with a new transaction, so it reads the table anew. Only a conflict of that transaction is a reason
+    for another attempt: every other error passes through. It may begin no other transaction on the table
+    (`TransactionStateError`).
+    """
+
+    def work(tx: Transaction) -> Committed:
+        with running_on(coordinator.table.storage.uri):
+            return function(tx)
+
+    return with_retries(coordinator, operation, work, application=application, tag=tag, partition=partition)
+
+
 def _attempts(
     coordinator: Coordinator,
     operation: str,
@@ -68,12 +94,15 @@ def _attempts(
     conflicts: list[Conflict] = []
     moved = 0
     for attempt in range(1, policy.attempts + MOST_MOVES + 1):
+        tx = None
         try:
             with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
                 tx.keep_within(targets)
-                done = work(tx)
+                done = _ended(tx, work(tx))
             return replace(done, attempts=attempt, conflicts=tuple(conflicts))
         except (ConflictError, RolledBackError) as error:
+            if tx is not None and not _rejects(error, tx):
+                raise
             applied = applied_instead(coordinator, application, operation, error)
             if applied is not None:
                 return replace(applied, attempts=attempt)
@@ -83,6 +112,7 @@ def _attempts(
             by_service = moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
             moved += by_service
             if attempt - moved == policy.attempts or not _helps(error):
+                error.details["attempts"] = attempt
                 _note(error, f"after {attempt} of {policy.attempts} attempts (retry.attempts)")
                 raise
             wait_s = policy.first_wait_s if by_service else next(waits)
@@ -111,6 +141,27 @@ def applied_instead(
     if other is None:
         return None
     return Committed(other.instant, other.completion or "", 0, operation, already_applied=True)
+
+
+def _ended(tx: Transaction, done: Committed) -> Committed:
+    """What the work returned, which must have committed."""
+    if tx.state is not TransactionState.COMMITTED:
+        raise TransactionStateError(
+            f"the function of {tx.operation} {tx.instant} returned without a commit, so nothing of it is in the table",
+            hint="end it with a write in the transaction (insert_in, upsert_in, ...) or with tx.commit, and return the result",
+        )
+    return done
+
+
+def _rejects(error: LakelockError, tx: Transaction) -> bool:
+    """Whether the error is the rejection of this transaction, and not of another one that its work ran into."""
+    if tx.state is TransactionState.COMMITTED:
+        return False
+    if isinstance(error, ConflictError):
+        # Two tables may give the same instant; each has a writer of its own.
+        mine = error.conflict.mine
+        return (mine.instant, mine.writer) == (tx.instant, tx.party.writer)
+    return error.details.get("instant") == tx.instant
 
 
 def _note(error: LakelockError, text: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -14,7 +16,7 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.retrying import applied_instead, with_retries
+from lakelock.occ.retrying import applied_instead, run, with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin import streaming
@@ -22,10 +24,12 @@ from lakelock.spark_plugin.arguments import Duplicates, changed, numbered
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import require_batch, spark_schema
 from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
-from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.results import RunResult, WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write
+
+T = TypeVar("T")
 
 
 class TableWrites:
@@ -172,6 +176,41 @@ class TableWrites:
         begin = partial(self._begin, operation, targets)
         instead = partial(applied_instead, self._coordinator, application, operation)
         return LakeTransaction(begin, self._attempt, application, instead)
+
+    def run(
+        self,
+        function: Callable[[LakeTransaction], T],
+        operation: str = "UPSERT",
+        *,
+        partition: Targets = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> RunResult[T]:
+        """Read, compute and write as one, again and again until nobody came between: `table.run(lambda tx: ...)`.
+
+        The function gets what `table.transaction` gives to its block, and its writes are committed when it returns. If a
+        conflict rejects them, it is called again on the new state of the table, with the bounds and pauses of every write
+        (`retry.*`). So it reads with `tx.read`, writes with `tx`, and does nothing else that must not happen twice. Whatever
+        else it raises rolls its writes back and passes through. Another write to the table from within it is a
+        `TransactionStateError`.
+
+        `value` of the result is what the function returned. `partition`, `txn_app_id` and `txn_version` are as for
+        `table.transaction`, except that the function of a version that is applied already is not called.
+        """
+        require_running(self._spark)
+        application = numbered(txn_app_id, txn_version)
+        if not callable(function):
+            raise InputError(f"{function!r} cannot be called", hint="run takes a function: table.run(lambda tx: ...)")
+        values: list[T] = []
+
+        def work(tx: Transaction) -> Committed:
+            with LakeTransaction.of_function(tx, self._attempt) as block:
+                values[:] = [function(block)]
+            assert block.committed is not None
+            return block.committed
+
+        done = run(self._coordinator, operation, work, application=application, partition=partition)
+        return RunResult.of_run(done, None if done.already_applied else values[0])
 
     def _begin(
         self, operation: str, targets: tuple[Resource, ...], application: AppTransaction | None, stack: ExitStack

@@ -28,9 +28,9 @@ from lakelock.spark_plugin.writing.row_reads import RowsRead
 class LakeTransaction:
     """`with table.transaction() as tx:` — reads see the table as it was at the beginning, writes are committed together.
 
-    It is rejected (`ConflictError`) if somebody commits what its reads would have seen. It is never run again automatically,
-    because only its author can compute the result again. An exception in the block rolls everything back. After the
-    block `result` says what was committed.
+    It is rejected (`ConflictError`) if somebody commits what its reads would have seen. A block is never run again
+    automatically; a function is, by `table.run`. An exception in the block rolls everything back. After the block `result`
+    says what was committed.
 
     A transaction whose version its application has applied before can still read, but its writes do nothing: `already_applied`
     says so in the block, which may return at once, and `result` says so after it.
@@ -52,7 +52,17 @@ class LakeTransaction:
         self._applied: Committed | None = None
         self._locks = ExitStack()
         self._attempt: Attempt | None = None
-        self.result: WriteResult | None = None
+        self.committed: Committed | None = None
+
+    @classmethod
+    def of_function(cls, tx: Transaction, attempt: Callable[[Transaction], Attempt]) -> LakeTransaction:
+        """A transaction that `LakeTable.run` has begun, and runs again if need be."""
+        return cls(lambda application, stack: tx, attempt, None, lambda error: None)
+
+    @property
+    def result(self) -> WriteResult | None:
+        """What was committed; None before the end of the block."""
+        return None if self.committed is None else WriteResult.of(self.committed)
 
     def __enter__(self) -> LakeTransaction:
         if self._attempt is not None:
@@ -84,9 +94,9 @@ class LakeTransaction:
                     raise gone from error
                 return
             with outcome_told(spark, tx, path):
-                self.result = WriteResult.of(self._applied or self._committed(tx, attempt.earlier))
+                self.committed = self._applied or self._commit(tx, attempt.earlier)
 
-    def _committed(self, tx: Transaction, written: Written) -> Committed:
+    def _commit(self, tx: Transaction, written: Written) -> Committed:
         try:
             return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
         except ConflictError as error:

@@ -85,6 +85,7 @@ def rolled_back(mine: Party, decision: Decision) -> RolledBackError:
     return RolledBackError(
         f"{mine.instant} was rolled back by {decision.writer} in decision {decision.number}, {why}",
         hint=f"run the operation again; {hint}",
+        instant=mine.instant,
         decision=decision.number,
     )
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from typing_extensions import assert_type
 
-from lakelock.spark_plugin import LakeTable, WriteResult
+from lakelock.spark_plugin import LakeTable, RunResult, WriteResult
 
 
 def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> None:
@@ -41,3 +41,5 @@ def read_back(table: LakeTable, result: WriteResult) -> None:
     with table.transaction() as tx:
         assert_type(tx.read("month = 1"), DataFrame)
         tx.upsert(tx.read())
+    assert_type(table.run(lambda tx: tx.read().count()), RunResult[int])
+    assert_type(table.run(lambda tx: tx.read().count(), txn_app_id="job", txn_version=1).value, int | None)

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.conflict import ConflictRule
-from lakelock.errors import ConflictError, EarlyConflictError, TransactionStateError, WriteFailed
+from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError, WriteFailed
 from lakelock.occ.transaction import Transaction
 from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.reports import REPORTS_ONLY
@@ -146,6 +149,72 @@ def test_a_retry_sees_the_other_commit_and_succeeds(
     assert (result.attempts, result.rows_updated, len(result.conflicts)) == (2, 2, 1)
     assert [row for row in content(table) if row[0] == 1] == [(1, "a", 99), (1, "a", 99)]
     assert "attempt 2" in repr(result)
+
+
+def test_a_function_is_run_again_until_nobody_came_between_and_its_value_comes_back(
+    spark: SparkSession, table: LakeTable
+) -> None:
+    both_have_read, seen = Barrier(2), {"one": list[int](), "two": list[int]()}
+
+    def increments(name: str) -> tuple[int | None, int]:
+        patient = LakeTable.for_path(spark, table.path, options={"retry.attempts": 4}, application=name)
+
+        def add_one(tx: LakeTransaction) -> int:
+            stock = tx.read("id = 1")
+            seen[name].append(stock.head()["v"])
+            if len(seen[name]) == 1:
+                both_have_read.wait(timeout=120)
+            tx.upsert(stock.withColumn("v", F.col("v") + 1))
+            return seen[name][-1] + 1
+
+        done = patient.run(add_one)
+        assert len(seen[name]) == done.attempts == len(done.conflicts) + 1 and done.rows_updated == 1
+        return done.value, done.attempts
+
+    with ThreadPoolExecutor(2) as pool:
+        done = sorted(pool.map(increments, seen))
+    assert [value for value, _ in done] == [11, 12] and done[0][1] == 1 < done[1][1]
+    assert content(table) == [(1, "a", 12), (2, "a", 20), (3, "b", 30)]
+
+
+def test_a_function_ends_as_it_returns_or_raises_and_its_transaction_is_the_only_one(
+    spark: SparkSession, table: LakeTable
+) -> None:
+    patient, calls = LakeTable.for_path(spark, table.path, options={"retry.attempts": 3}), []
+
+    def fails(tx: LakeTransaction) -> None:
+        calls.append(tx)
+        tx.insert(rows(spark, (4, "a", 1)))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        patient.run(fails)
+    assert len(calls) == 1
+    with pytest.raises(TransactionStateError, match="cannot be used"):
+        calls[0].read()
+    inner = (
+        lambda tx: patient.upsert(rows(spark, (1, "a", 0))),
+        lambda tx: patient.run(lambda again: None),
+        lambda tx: patient.transaction().__enter__(),
+        lambda tx: tx.__enter__(),
+    )
+    for begins in inner:
+        with pytest.raises(TransactionStateError, match="of its own|used before"):
+            patient.run(begins)
+    with pytest.raises(InputError, match="cannot be called"):
+        patient.run(rows(spark))
+    assert content(table) == [(1, "a", 10), (2, "a", 20), (3, "b", 30)]
+
+
+def test_the_function_of_an_applied_version_is_not_called_again(spark: SparkSession, table: LakeTable) -> None:
+    def add_one(tx: LakeTransaction) -> int:
+        tx.upsert(tx.read("id = 1").withColumn("v", F.col("v") + 1))
+        return 1
+
+    first, again = (table.run(add_one, partition={"p": "a"}, txn_app_id="job", txn_version=7) for _ in range(2))
+    assert (first.value, first.already_applied) == (1, False)
+    assert (again.value, again.already_applied, again.instant) == (None, True, first.instant)
+    assert (1, "a", 11) in content(table) and "value" not in first.as_dict()
 
 
 def test_the_second_writer_of_a_file_group_learns_it_before_it_writes(
