@@ -9,6 +9,8 @@ from enum import Enum
 from lakelock.identity import WriterIdentity
 
 SHOWN = 5
+WHOLE_TABLE = "the whole table"
+"""How a read of everything describes itself."""
 
 
 class ConflictRule(str, Enum):
@@ -54,7 +56,8 @@ class Conflict:
 
     `overlap` holds the first five of `overlap_count` things that both touch, written as `partition/file id`, a partition,
     or `partition: key`. `early`: found from a claim, before the data was written. `retry_helps`: running the
-    operation again on the new state can succeed.
+    operation again on the new state can succeed. `read`: what of mine had read the overlap, in words, if the rule is about
+    reads. `profile` and `level`: whose rule it is, empty where every profile has it.
     """
 
     rule: ConflictRule
@@ -65,6 +68,9 @@ class Conflict:
     detail: str = ""
     retry_helps: bool = True
     early: bool = False
+    read: str = ""
+    profile: str = ""
+    level: str = ""
 
     @classmethod
     def over(

@@ -21,9 +21,10 @@ from lakelock.cli.output import Exit, exit_of
 from lakelock.conflict import ConflictRule
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind, log_event
-from lakelock.occ.conflicts.rules import PROFILES
+from lakelock.occ.conflicts.explaining import profiles_with
 from lakelock.providers.base import LossReason, Strength
 from lakelock.providers.registry import BUILT_IN
+from lakelock.rule_texts import DECLARE_SCOPE, REMEDIES, RULES, Remedy
 from lakelock.settings import SECTIONS
 from lakelock.settings import hudi as settings_hudi
 from lakelock.settings.fields import SettingRow, section_rows
@@ -111,6 +112,10 @@ def errors_page() -> str:
     parts += [
         frames.RULES_INTRO,
         table(("rule", "the other …", "for example", "does running again help?", "profiles"), _rules()),
+        frames.REMEDIES_INTRO,
+        table(("rule", "found at the earliest at the", "what helps"), _remedies()),
+        table(("what helps", "in other words"), [(code(remedy), sentence(REMEDIES[remedy])) for remedy in Remedy]),
+        frames.SCOPE_NOTE.format(scope=sentence(DECLARE_SCOPE)),
     ]
     parts += [frames.LOSSES_INTRO, table(("reason", "meaning"), [(code(r), texts.LOSSES[r]) for r in get_args(LossReason)])]
     parts += [frames.EXITS_INTRO, table(("code", "name", "meaning"), [(e.value, e.name, texts.EXITS[e]) for e in Exit])]
@@ -141,18 +146,13 @@ def meanings() -> dict[str, str]:
 
 def _rules() -> Iterable[tuple[str, ...]]:
     for rule in ConflictRule:
-        text = texts.RULES[rule]
-        yield code(rule), text.rejects, text.example, text.retry, _profiles(rule)
+        text = RULES[rule]
+        yield code(rule), text.rejects, text.example, text.retry, ", ".join(profiles_with(rule)) or "all"
 
 
-def _profiles(rule: ConflictRule) -> str:
-    """The profiles that check a rule; what none of them names is checked always."""
-    named = [
-        name
-        for name, profile in PROFILES.items()
-        if rule.name.lower() in {function.__name__ for function in (*profile.rules, *profile.read_rules)}
-    ]
-    return ", ".join(named) or "all"
+def _remedies() -> Iterable[tuple[str, ...]]:
+    for rule in ConflictRule:
+        yield code(rule), str(RULES[rule].found), ", ".join(map(code, RULES[rule].remedies))
 
 
 class _Levels(logging.Handler):

@@ -38,6 +38,8 @@ class FileCheck:
     other: CommitSummary
     rule: ConflictRule
     files: tuple[DataFile, ...]
+    profile: str = ""
+    level: str = ""
 
     @property
     def identity(self) -> tuple[int, str, tuple[str, ...]]:
@@ -49,14 +51,20 @@ class FileCheck:
         match = self.read.matches(self.files)
         if match is None:
             return None
+        return replace(self.possible(mine), overlap=(match,), overlap_count=1)
+
+    def possible(self, mine: Footprint) -> Conflict:
+        """The conflict that there is if the files hold such a row, over the partitions of the files."""
         verb = {ConflictRule.APPEND: "added", ConflictRule.KEY: "wrote"}.get(self.rule, "changed")
-        return Conflict.over(
+        read = self.read.description
+        conflict = Conflict.over(
             self.rule,
             mine.party,
             self.other.party,
-            [match],
-            detail=f"the other {verb} rows that this transaction read as {self.read.description}",
+            {file.partition or "the table" for file in self.files},
+            detail=f"the other {verb} rows that this transaction read as {read}",
         )
+        return replace(conflict, read=read, profile=self.profile, level=self.level)
 
 
 def application_transaction(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
@@ -148,12 +156,14 @@ def _changed(rule: ConflictRule, read: Read, mine: Footprint, other: CommitSumma
 class Profile:
     """An ordered choice of rules. `strict` is serializable in decision order; `hudi` is what Java Hudi checks.
 
-    `rules` answer at once, `read_rules` by files to look into.
+    `rules` answer at once, `read_rules` by files to look into. `level`: the isolation level that this choice of rules keeps,
+    where a profile has several.
     """
 
     name: str
     rules: tuple[Rule, ...]
     read_rules: tuple[ReadRule, ...] = ()
+    level: str = ""
 
 
 PROFILES = {
@@ -176,8 +186,9 @@ def judge(
         for rule in (application_transaction, *profile.rules):
             conflict = rule(mine, other, isolation)
             if conflict is not None:
-                return conflict, []
-    return None, [look for other in others for read_rule in profile.read_rules for look in read_rule(mine, other, isolation)]
+                return replace(conflict, profile=profile.name, level=profile.level), []
+    looks = [look for other in others for read_rule in profile.read_rules for look in read_rule(mine, other, isolation)]
+    return None, [replace(look, profile=profile.name, level=profile.level) for look in looks]
 
 
 def pending_service(mine: Footprint, service: str, groups: Iterable[FileGroupId]) -> Conflict | None:

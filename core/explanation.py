@@ -1,0 +1,105 @@
+"""An explanation as a value: would two operations collide, by which rule, over what, when it is found, and what helps."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule
+from lakelock.rule_texts import DECLARE_SCOPE, NO_RETRY, REMEDIES, RULES, FoundAt, Remedy
+
+
+class Verdict(str, Enum):
+    """COLLIDES: the second to be decided is rejected. DEPENDS: only if `only_if` holds. PASSES: both commit."""
+
+    COLLIDES = "collides"
+    DEPENDS = "depends"
+    PASSES = "passes"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What becomes of `mine` when `other`, which ran at the same time, is decided first.
+
+    `rule`, `found` and `overlap` are of the collision, None and empty if the two pass. `overlap` is the first five of
+    `overlap_count` things. `profile` and `level` say what was asked, both empty where every profile gives the same answer.
+    `helps` are sentences for people, the nearest first.
+    """
+
+    verdict: Verdict
+    mine: str
+    other: str
+    rule: ConflictRule | None = None
+    profile: str = ""
+    level: str = ""
+    overlap: tuple[str, ...] = ()
+    overlap_count: int = 0
+    found: FoundAt | None = None
+    only_if: str = ""
+    detail: str = ""
+    helps: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, conflict: Conflict, *, only_if: str = "") -> Explanation:
+        """The explanation of a conflict, or, if it arises `only_if` something holds, of a possible one."""
+        text = RULES[conflict.rule]
+        return cls(
+            verdict=Verdict.DEPENDS if only_if else Verdict.COLLIDES,
+            mine=str(conflict.mine),
+            other=str(conflict.other),
+            rule=conflict.rule,
+            profile=conflict.profile,
+            level=conflict.level,
+            overlap=conflict.overlap,
+            overlap_count=conflict.overlap_count,
+            found=FoundAt.CLAIM if conflict.early else text.found if only_if else FoundAt.COMMIT,
+            only_if=only_if,
+            detail=conflict.detail,
+            helps=_helps(conflict),
+        )
+
+    @property
+    def rejects(self) -> str:
+        """What the other does, by the rule's words; empty without a rule."""
+        return RULES[self.rule].rejects if self.rule is not None else ""
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, for logs and `--json`."""
+        plain = {name: value.value if isinstance(value, Enum) else value for name, value in asdict(self).items()}
+        return {**plain, "rejects": self.rejects}
+
+    def facts(self) -> dict[str, str]:
+        """One line each, by name, for people; what does not apply is left out."""
+        more = f" and {self.overlap_count - len(self.overlap)} more" if self.overlap_count > len(self.overlap) else ""
+        before = {FoundAt.CLAIM: "before the data is written", FoundAt.COMMIT: "after the data is written"}
+        named = {
+            "verdict": f"only if {self.only_if}" if self.only_if else str(self.verdict),
+            "mine": self.mine,
+            "other": f"{self.other}, decided first",
+            "rule": f"{self.rule}: the other {self.rejects}" if self.rule is not None else "",
+            "over": ", ".join(self.overlap) + more,
+            "because": self.detail,
+            "profile": f"{self.profile} ({self.level})" if self.level else self.profile,
+            "found": f"at the {self.found} at the earliest, {before[self.found]}" if self.found is not None else "",
+            "helps": "\n".join(self.helps),
+        }
+        return {name: text for name, text in named.items() if text}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {line}" for name, text in self.facts().items() for line in text.split("\n"))
+
+
+def next_step(conflict: Conflict) -> str:
+    """The hint of the error: the first thing that helps, and the scope where none was declared."""
+    first = REMEDIES[Remedy.RUN_AGAIN] if conflict.retry_helps else NO_RETRY
+    return f"{first}; {DECLARE_SCOPE}" if conflict.read == WHOLE_TABLE else first
+
+
+def _helps(conflict: Conflict) -> tuple[str, ...]:
+    remedies = [r for r in RULES[conflict.rule].remedies if conflict.retry_helps or r is not Remedy.RUN_AGAIN]
+    if conflict.read != WHOLE_TABLE:
+        return tuple(REMEDIES[remedy] for remedy in remedies)
+    return (DECLARE_SCOPE, *(REMEDIES[remedy] for remedy in remedies if remedy is not Remedy.READ_WHERE))

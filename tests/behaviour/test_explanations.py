@@ -1,0 +1,117 @@
+"""Every rejection explains itself: by which rule, when it was found, over what, and what helps."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
+from lakelock.errors import ConflictError, EarlyConflictError
+from lakelock.explanation import Explanation, Verdict
+from lakelock.occ.conflicts.explaining import profiles_with
+from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.occ.conflicts.rules import PROFILES
+from lakelock.rule_texts import DECLARE_SCOPE, REMEDIES, RULES, FoundAt, Remedy
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table.layout import FileGroupId
+from tests.behaviour.tables import HUDI, ScriptedRead, groups, insert, memory_table, put_file, writer
+
+
+def rejected(storage: MemoryStorage, read: object) -> ConflictError:
+    """A transaction that made this read, and is rejected because another one added a file to January."""
+    tx = writer(storage).begin("INSERT")
+    tx.reads(read)
+    mine = put_file(tx, storage, "month=2", "mine")
+    insert(writer(storage), storage, "month=1", "theirs")
+    with pytest.raises(ConflictError) as caught:
+        tx.commit([mine])
+    return caught.value
+
+
+@pytest.mark.parametrize("rule", ConflictRule)
+def test_every_rule_has_its_words_and_every_profile_is_named_by_its_rules(rule):
+    text = RULES[rule]
+    assert text.rejects and text.example and text.retry
+    assert set(text.remedies) <= set(REMEDIES)
+    assert set(profiles_with(rule)) <= set(PROFILES)
+
+
+def test_every_remedy_is_offered_by_a_rule():
+    assert {remedy for text in RULES.values() for remedy in text.remedies} == set(Remedy)
+
+
+def test_a_read_of_the_whole_table_that_collides_is_told_to_declare_its_scope():
+    error = rejected(memory_table(), WholeTable())
+    assert DECLARE_SCOPE in error.hint and "where=" in error.hint and "partition=" in error.hint
+    assert error.explanation.helps[0] == DECLARE_SCOPE
+    assert error.conflict.read == WHOLE_TABLE
+
+
+def test_a_read_with_a_condition_is_not_told_to_declare_its_scope():
+    error = rejected(memory_table(), ScriptedRead(["theirs"]))
+    assert DECLARE_SCOPE not in error.hint and DECLARE_SCOPE not in error.explanation.helps
+    assert error.hint == REMEDIES[Remedy.RUN_AGAIN]
+    assert REMEDIES[Remedy.READ_WHERE] in error.explanation.helps
+
+
+def test_an_explanation_says_by_which_rule_of_which_profile_and_when():
+    found = rejected(memory_table(), ScriptedRead(["theirs"])).explanation
+    assert (found.verdict, found.rule, found.profile, found.found) == (
+        Verdict.COLLIDES,
+        ConflictRule.APPEND,
+        "strict",
+        FoundAt.COMMIT,
+    )
+    assert found.overlap == ("month=1: a row of theirs",) and found.rejects == RULES[ConflictRule.APPEND].rejects
+    assert "INSERT" in found.other and "rows of a test" in found.detail
+
+
+@pytest.mark.parametrize("settings", [HUDI, None], ids=["hudi", "strict"])
+def test_a_conflict_over_a_file_group_names_the_profile_of_its_writer(settings):
+    storage = memory_table()
+    insert(writer(storage), storage, "month=1", "a")
+    mine = writer(storage, settings) if settings else writer(storage)
+    tx, other = mine.begin("UPSERT"), writer(storage).begin("UPSERT")
+    stat = put_file(tx, storage, "month=1", "a", token="1-1-1")
+    other.commit([put_file(other, storage, "month=1", "a")])
+    with pytest.raises(ConflictError) as caught:
+        tx.commit([stat])
+    assert caught.value.explanation.profile == ("hudi" if settings else "strict")
+    assert caught.value.explanation.found is FoundAt.COMMIT
+
+
+def test_an_early_conflict_says_that_it_was_found_at_the_claim():
+    storage = memory_table()
+    insert(writer(storage), storage, "month=1", "a")
+    holder = writer(storage).begin("UPSERT")
+    holder.claim([FileGroupId("month=1", "a")])
+    with pytest.raises(EarlyConflictError) as caught, writer(storage).begin("UPSERT") as tx:
+        tx.claim([FileGroupId("month=1", "a")])
+    holder.abort()
+    assert caught.value.explanation.found is FoundAt.CLAIM
+    assert groups(storage) == ["month=1/a"]
+
+
+def test_an_error_keeps_its_explanation_when_it_is_pickled_and_as_json():
+    error = rejected(memory_table(), WholeTable())
+    assert pickle.loads(pickle.dumps(error)).explanation == error.explanation
+    values = json.loads(json.dumps(error.as_dict()))["explanation"]
+    assert values["rule"] == "append" and values["verdict"] == "collides" and values["found"] == "commit"
+    assert values["rejects"] and values["helps"]
+
+
+def test_a_conflict_that_a_retry_meets_again_does_not_advise_to_run_again():
+    both = Party("1", "UPSERT"), Party("2", "CLUSTER")
+    conflict = Conflict(ConflictRule.FILE_GROUP, *both, ("a",), 9, retry_helps=False)
+    error = ConflictError(conflict)
+    assert REMEDIES[Remedy.RUN_AGAIN] not in error.hint and REMEDIES[Remedy.RUN_AGAIN] not in error.explanation.helps
+    assert "over: a and 8 more" in str(error.explanation)
+
+
+def test_what_depends_says_on_what_and_is_found_when_the_rule_can_tell():
+    conflict = Conflict.over(ConflictRule.FILE_GROUP, Party("1", "UPSERT"), Party("2", "UPSERT"), ["a"])
+    found = Explanation.of(conflict, only_if="both rewrite one file")
+    assert (found.verdict, found.found) == (Verdict.DEPENDS, FoundAt.CLAIM)
+    assert found.facts()["verdict"] == "only if both rewrite one file"
