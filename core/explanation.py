@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 
 from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule
@@ -43,9 +44,10 @@ class Explanation:
     helps: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, conflict: Conflict, *, only_if: str = "") -> Explanation:
-        """The explanation of a conflict, or, if it arises `only_if` something holds, of a possible one."""
-        text = RULES[conflict.rule]
+    def of(cls, conflict: Conflict, *, only_if: str = "", found: FoundAt | None = None) -> Explanation:
+        """The explanation of a conflict, or, if it arises `only_if` something holds, of a possible one. `found`: when it would
+        be found, by default when it was.
+        """
         return cls(
             verdict=Verdict.DEPENDS if only_if else Verdict.COLLIDES,
             mine=str(conflict.mine),
@@ -55,7 +57,7 @@ class Explanation:
             level=conflict.level,
             overlap=conflict.overlap,
             overlap_count=conflict.overlap_count,
-            found=FoundAt.CLAIM if conflict.early else text.found if only_if else FoundAt.COMMIT,
+            found=found or (FoundAt.CLAIM if conflict.early else FoundAt.COMMIT),
             only_if=only_if,
             detail=conflict.detail,
             helps=_helps(conflict),
@@ -83,10 +85,49 @@ class Explanation:
             "over": ", ".join(self.overlap) + more,
             "because": self.detail,
             "profile": f"{self.profile} ({self.level})" if self.level else self.profile,
-            "found": f"at the {self.found} at the earliest, {before[self.found]}" if self.found is not None else "",
+            "found": f"at the {self.found}, {before[self.found]}" if self.found is not None else "",
             "helps": "\n".join(self.helps),
         }
         return {name: text for name, text in named.items() if text}
+
+    @property
+    def short(self) -> str:
+        """The verdict and its rule in one line."""
+        verdict = f"only if {self.only_if}" if self.only_if else str(self.verdict)
+        return f"{verdict} (rule {self.rule})" if self.rule is not None else verdict
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {line}" for name, text in self.facts().items() for line in text.split("\n"))
+
+
+@dataclass(frozen=True)
+class PairExplanation:
+    """The answer about two operations at the same time: `chosen` in the profile of the settings.
+
+    `reverse` is what becomes of the other operation if mine is decided first, None if the other has been committed.
+    `elsewhere` has the same as `chosen` for every other profile, by name.
+    """
+
+    chosen: Explanation
+    reverse: Explanation | None = None
+    elsewhere: Mapping[str, Explanation] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.chosen.verdict
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, for logs and `--json`."""
+        return {
+            **self.chosen.as_dict(),
+            "reverse": self.reverse.as_dict() if self.reverse is not None else None,
+            "elsewhere": {name: found.as_dict() for name, found in self.elsewhere.items()},
+        }
+
+    def facts(self) -> dict[str, str]:
+        """One or more lines each, by name, for people."""
+        turned = {"in the other order": self.reverse.short} if self.reverse is not None else {}
+        return {**self.chosen.facts(), **turned, **{f"in {name}": found.short for name, found in self.elsewhere.items()}}
 
     def __str__(self) -> str:
         return "\n".join(f"{name}: {line}" for name, text in self.facts().items() for line in text.split("\n"))

@@ -123,7 +123,7 @@ RULES: dict[ConflictRule, RuleText] = {
         "wrote into a partition that I overwrite",
         "a nightly overwrite of a day, and a late append to that day that was decided first",
         "yes",
-        FoundAt.CLAIM,
+        FoundAt.COMMIT,
         (Remedy.RUN_AGAIN, *_APART),
     ),
     ConflictRule.PENDING_TABLE_SERVICE: RuleText(

@@ -10,11 +10,13 @@ from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
 from lakelock.errors import RolledBackError, SnapshotTooOld, StorageError
 from lakelock.events import Events, Listener
+from lakelock.explanation import PairExplanation
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
 from lakelock.occ.certainty import OwnDecision
+from lakelock.occ.conflicts.explaining import TableNow, explain_pair
 from lakelock.occ.conflicts.footprint import OVERWRITES
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
@@ -259,6 +261,17 @@ class Coordinator:
     def outcome(self, instant: str) -> Outcome:
         """What became of an instant; publishes it if it was decided and nobody did yet."""
         return outcome_of(self.table, instant)
+
+    def explain_conflict(self, mine: str, other: str) -> PairExplanation:
+        """What would become of `mine`, such as `DELETE month=1`, beside `other`: another such text, or a commit's instant.
+
+        Reads only. `InputError` for a text that is neither.
+        """
+        table = self.table
+        timeline = table.timeline()
+        schema = self._schemas.at(timeline, self.properties).arrow
+        now = TableNow(table.storage, timeline, self._current(), schema, self.properties)
+        return explain_pair(now, table.settings.concurrency, mine, other)
 
     def ensure_same_provider(self, *, record: bool = True) -> None:
         """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another.

