@@ -83,7 +83,8 @@ A rule rejects my transaction if another one, which committed after mine had beg
 `error.conflict.rule` and in logs a rule has the name in the first column. The profile is the setting
 `concurrency.profile`; rules with "all" are checked in every profile."""
 
-REMEDIES_INTRO = """`error.explanation` tells the same of one conflict: its rule, when it was found, over what, what helps."""
+REMEDIES_INTRO = """`error.explanation` tells the same of one conflict: its rule, when it was found, over what, what helps.
+[Read a conflict](howto-read-a-conflict.md) goes through an example."""
 
 SCOPE_NOTE = """Where a read of the whole table caused the conflict, the first advice is:
 

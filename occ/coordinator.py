@@ -26,7 +26,9 @@ from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.occ.records.lock import ensure_recorded
+from lakelock.occ.records.rejections import forget_rejections
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
+from lakelock.occ.rejected import WhyRejected, why_rejected
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
@@ -171,6 +173,7 @@ class Coordinator:
         if baseline.first - self.table.log.known_boundary > self.table.settings.decisions.collect_above:
             collect(self.table)
             sweep(self.table)
+            forget_rejections(self.table.storage, self.table.runtime)
 
     def applied_by(self, application: AppTransaction) -> Party | None:
         """The commit by which this application has applied this version or a later one; None if it has not."""
@@ -272,6 +275,10 @@ class Coordinator:
         schema = self._schemas.at(timeline, self.properties).arrow
         now = TableNow(table.storage, timeline, self._current(), schema, self.properties)
         return explain_pair(now, table.settings.concurrency, mine, other)
+
+    def why_rejected(self, instant: str) -> WhyRejected:
+        """Why an instant was rejected and whom it met, as far as a record is left. Reads only."""
+        return why_rejected(self.table, instant)
 
     def ensure_same_provider(self, *, record: bool = True) -> None:
         """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another.

@@ -45,7 +45,14 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
+from lakelock.occ.recovery.ending import (
+    TransactionState,
+    outcome_unknown,
+    record_rejection,
+    remove_uncounted,
+    tidy_up,
+    withdraw,
+)
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.upkeep.run import after_commit
@@ -166,7 +173,9 @@ class Transaction:
         conflict = early_conflict(table, self.baseline, self._work(), () if leave_held else refused)
         if conflict is not None:
             self._tell(EventKind.EARLY_CONFLICT, conflict)
-            raise EarlyConflictError(conflict)
+            error = EarlyConflictError(conflict)
+            record_rejection(table, self.party, error)
+            raise error
         reached(Step.CLAIMED)
         self._emit(EventKind.CLAIMED, groups=len(fresh))
 
@@ -236,6 +245,8 @@ class Transaction:
             else:
                 if isinstance(error, ConflictError):
                     self._tell(EventKind.CONFLICT, error.conflict)
+                if isinstance(error, ConflictError | RolledBackError):
+                    record_rejection(self._table, self.party, error)
                 self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed))
             raise
         self.state = TransactionState.COMMITTED

@@ -91,14 +91,14 @@ def _explained(
     profile: Profile, mine: Side, other: Side, before: Callable[[FileGroupId], DataFile | None], *, early: bool
 ) -> Explanation:
     """The verdict of one profile: what is certain, else what is possible, else that both commit."""
-    named = {"mine": mine.name, "other": other.name, "profile": profile.name, "level": profile.level}
     possible = _possible(profile, mine, other, Isolation(before))
     if not possible:
-        return Explanation(Verdict.PASSES, **named)
+        return Explanation(Verdict.PASSES, mine.name, other.name, profile=profile.name, level=profile.level)
     conflict, condition = next((each for each in possible if not each[1]), possible[0])
     conditions = "; or if ".join(dict.fromkeys(text for _, text in possible)) if condition else ""
     found = RULES[conflict.rule].found if early else FoundAt.COMMIT
-    return replace(Explanation.of(conflict, only_if=conditions, found=found), **named)
+    told = Explanation.of(conflict, only_if=conditions, found=found)
+    return replace(told, mine=mine.name, other=other.name, profile=profile.name, level=profile.level)
 
 
 def _possible(profile: Profile, mine: Side, other: Side, isolation: Isolation) -> list[tuple[Conflict, str]]:

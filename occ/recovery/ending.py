@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from lakelock.conflict import Party
-from lakelock.errors import CommitOutcomeUnknown, LakelockError, RolledBackError
+from lakelock.errors import CommitOutcomeUnknown, ConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import markers_of
@@ -15,6 +15,7 @@ from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.decisions import Decision
+from lakelock.occ.records.rejections import Rejection, write_rejection
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Storage
@@ -64,6 +65,17 @@ def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, distur
         problem = f"could not remove the files of this transaction yet: {error.message}"
         table.emit(EventKind.ALERT, mine.instant, mine.operation, problem=problem)
     return TransactionState.REJECTED if certain else TransactionState.UNKNOWN
+
+
+def record_rejection(table: OpenTable, mine: Party, error: ConflictError | RolledBackError) -> None:
+    """Leave a record of a rejection for whoever asks later: one request, not under the lock.
+
+    Never raises: whatever goes wrong, the error is the answer.
+    """
+    try:
+        write_rejection(table.storage, Rejection.of(mine, table.writer, table.runtime.now_ms(), error))
+    except Exception as failure:  # noqa: BLE001  it would hide the error
+        table.emit(EventKind.ALERT, mine.instant, mine.operation, problem=f"its rejection could not be recorded: {failure}")
 
 
 def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, claimed: Iterable[FileGroupId]) -> None:
