@@ -133,4 +133,11 @@ RULES: dict[ConflictRule, RuleText] = {
         FoundAt.CLAIM,
         (Remedy.OTHER_ENGINE,),
     ),
+    ConflictRule.WRITE_SET: RuleText(
+        "updated or deleted rows of a partition in which I do, too: the first committer wins",
+        "two corrections of different rows of one month",
+        "yes",
+        FoundAt.COMMIT,
+        (Remedy.RUN_AGAIN, *_APART),
+    ),
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 import code_map
+import conflict_matrix
 import reference_frames as frames
 import reference_texts as texts
 
@@ -155,6 +156,18 @@ def _remedies() -> Iterable[tuple[str, ...]]:
         yield code(rule), str(RULES[rule].found), ", ".join(map(code, RULES[rule].remedies))
 
 
+def conflicts_page() -> str:
+    profiles = [name if name != "delta" else f"{name}, {level}" for name, level in conflict_matrix.LEVELS]
+    return "\n\n".join(
+        [
+            frames.CONFLICTS_INTRO,
+            table(("mine, decided second", "the other's", *map(code, profiles)), conflict_matrix.rows()),
+            frames.CONFLICTS_NOTES,
+            table(("mine", "the other's", "Delta", "Hive 3", "Iceberg", "Hudi", "lakelock differs"), texts.PEERS),
+        ]
+    )
+
+
 class _Levels(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
@@ -234,6 +247,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "architecture.md": architecture_page,
     "reference-settings.md": settings_page,
     "reference-errors.md": errors_page,
+    "reference-conflicts.md": conflicts_page,
     "reference-providers.md": providers_page,
 }
 

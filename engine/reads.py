@@ -11,6 +11,7 @@ from lakelock.conflict import WHOLE_TABLE
 from lakelock.errors import InputError, StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.storage import Storage
+from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.rewriting.kernels import Condition, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -42,6 +43,9 @@ class KeysRead:
     def concerns(self, partition: str) -> bool:
         return partition in self._keyed
 
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files
+
     def matches(self, files: Sequence[DataFile]) -> str | None:
         for file in files:
             try:
@@ -67,6 +71,9 @@ class RowsRead:
 
     def concerns(self, partition: str) -> bool:
         return True
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         for file in files:

@@ -13,7 +13,9 @@ from lakelock.explanation import Explanation, PairExplanation, Verdict
 from lakelock.occ.conflicts.asked import parse_operation
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.hypothetical import AskedRead, Side
-from lakelock.occ.conflicts.rules import PROFILES, FileCheck, Isolation, Profile, judge
+from lakelock.occ.conflicts.isolation import Isolation
+from lakelock.occ.conflicts.profiles import PROFILES, Profile, judge
+from lakelock.occ.conflicts.rules import FileCheck
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.rule_texts import RULES, FoundAt
 from lakelock.settings import ConcurrencySettings
@@ -93,12 +95,12 @@ def _explained(
     """The verdict of one profile: what is certain, else what is possible, else that both commit."""
     possible = _possible(profile, mine, other, Isolation(before))
     if not possible:
-        return Explanation(Verdict.PASSES, mine.name, other.name, profile=profile.name, level=profile.level)
+        return Explanation(Verdict.PASSES, mine.name, other.name, profile=profile.name)
     conflict, condition = next((each for each in possible if not each[1]), possible[0])
     conditions = "; or if ".join(dict.fromkeys(text for _, text in possible)) if condition else ""
     found = RULES[conflict.rule].found if early else FoundAt.COMMIT
     told = Explanation.of(conflict, only_if=conditions, found=found)
-    return replace(told, mine=mine.name, other=other.name, profile=profile.name, level=profile.level)
+    return replace(told, mine=mine.name, other=other.name, profile=profile.name)
 
 
 def _possible(profile: Profile, mine: Side, other: Side, isolation: Isolation) -> list[tuple[Conflict, str]]:

@@ -22,6 +22,7 @@ from lakelock.occ.locking.targets import resources_of, target_of_condition, with
 from lakelock.table.buckets import bucket_group, bucket_name, bucket_of_group
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
+from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.snapshot import DataFile, Snapshot
 
 _PATH = re.compile(r"""\w+\s*=\s*[^\s'"<>=!(),;/]+(/\w+=[^\s'"<>=!(),;/]+)*""")
@@ -76,6 +77,9 @@ class AskedRead:
 
     def concerns(self, partition: str) -> bool:
         return self.scope.has(partition)
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         return f"rows in {files[0].partition or 'the table'}" if files else None

@@ -176,11 +176,9 @@ def _record(table: OpenTable, target: RollbackTarget, files: Mapping[str, tuple[
     began_ms = table.runtime.now_ms()
     plan = RollbackPlan(target.instant, target.action.value, files, table.storage.uri)
     instant = target.instant
-    for attempt in range(table.settings.decisions.slot_attempts):
-        # Whoever cleans up has listed the timeline just before, and others may always take a later time meanwhile.
-        newest = table.timeline().newest_time if attempt else table.observed.newest_time
+    for _ in range(table.settings.decisions.slot_attempts):
         # Later than every time that was tried: a taken time may show nowhere, as when the reply to my own request was lost.
-        instant = later_than(table.runtime.now_ms(), max(instant, newest or ""))
+        instant = later_than(table.runtime.now_ms(), max(instant, table.timeline().newest_time))
         requested = Instant(instant, Action.ROLLBACK.value, State.REQUESTED)
         # Java takes over a pending rollback, also one that is only being recorded, unless it has a fresh heartbeat.
         if table.observed.foreign_writers and table.storage.put_if_absent(layout.heartbeat(instant), b"") is None:

@@ -12,7 +12,7 @@ from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, InputError
 from lakelock.explanation import Verdict
-from lakelock.occ.conflicts.rules import PROFILES
+from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.rule_texts import DECLARE_SCOPE, FoundAt
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.table import layout

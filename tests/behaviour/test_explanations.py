@@ -11,8 +11,8 @@ from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, EarlyConflictError
 from lakelock.explanation import Explanation, Verdict
 from lakelock.occ.conflicts.explaining import profiles_with
+from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.occ.conflicts.reads import WholeTable
-from lakelock.occ.conflicts.rules import PROFILES
 from lakelock.rule_texts import DECLARE_SCOPE, REMEDIES, RULES, FoundAt, Remedy
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.layout import FileGroupId

@@ -6,7 +6,7 @@ import pytest
 
 from lakelock.cli.output import Exit
 from lakelock.errors import ConflictError
-from lakelock.occ.conflicts.rules import PROFILES
+from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.storage.local import LocalStorage
 from tests.behaviour.cli.command_line import everything, run, writer
 from tests.behaviour.tables import insert, put_file
