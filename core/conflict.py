@@ -58,7 +58,8 @@ class Conflict:
     `overlap` holds the first five of `overlap_count` things that both touch, written as `partition/file id`, a partition,
     or `partition: key`. `early`: found from a claim, before the data was written. `retry_helps`: running the
     operation again on the new state can succeed. `read`: what of mine had read the overlap, in words, if the rule is about
-    reads. `profile` and `level`: whose rule it is, empty where every profile has it.
+    reads. `profile` and `level`: by which mine was judged; no level where the profile has only one. `passes_at`: the weaker
+    level of the same profile at which the two would both commit, empty if there is none.
     """
 
     rule: ConflictRule
@@ -72,6 +73,7 @@ class Conflict:
     read: str = ""
     profile: str = ""
     level: str = ""
+    passes_at: str = ""
 
     @classmethod
     def over(

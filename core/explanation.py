@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 
 from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule
-from lakelock.rule_texts import DECLARE_SCOPE, NO_RETRY, REMEDIES, RULES, FoundAt, Remedy
+from lakelock.rule_texts import DECLARE_SCOPE, NO_RETRY, REMEDIES, WEAKER_LEVEL, FoundAt, Remedy, rule_text
 
 
 class Verdict(str, Enum):
@@ -26,7 +26,7 @@ class Explanation:
     """What becomes of `mine` when `other`, which ran at the same time, is decided first.
 
     `rule`, `found` and `overlap` are of the collision, None and empty if the two pass. `overlap` is the first five of
-    `overlap_count` things. `profile` and `level` say what was asked, both empty where every profile gives the same answer.
+    `overlap_count` things. `profile` and `level` are those by which mine is judged; no level where the profile has only one.
     `helps` are sentences for people, the nearest first.
     """
 
@@ -66,7 +66,7 @@ class Explanation:
     @property
     def rejects(self) -> str:
         """What the other does, by the rule's words; empty without a rule."""
-        return RULES[self.rule].rejects if self.rule is not None else ""
+        return rule_text(self.rule, self.profile).rejects if self.rule is not None else ""
 
     def as_dict(self) -> dict[str, object]:
         """Plain values, for logs and `--json`."""
@@ -134,13 +134,20 @@ class PairExplanation:
 
 
 def next_step(conflict: Conflict) -> str:
-    """The hint of the error: the first thing that helps, and the scope where none was declared."""
+    """The hint of the error: the first thing that helps, then what only this conflict calls for."""
     first = REMEDIES[Remedy.RUN_AGAIN] if conflict.retry_helps else NO_RETRY
-    return f"{first}; {DECLARE_SCOPE}" if conflict.read == WHOLE_TABLE else first
+    return "; ".join((first, *_particular(conflict)))
 
 
 def _helps(conflict: Conflict) -> tuple[str, ...]:
-    remedies = [r for r in RULES[conflict.rule].remedies if conflict.retry_helps or r is not Remedy.RUN_AGAIN]
-    if conflict.read != WHOLE_TABLE:
-        return tuple(REMEDIES[remedy] for remedy in remedies)
-    return (DECLARE_SCOPE, *(REMEDIES[remedy] for remedy in remedies if remedy is not Remedy.READ_WHERE))
+    """What this conflict calls for, then what helps against every conflict of its rule and is not said yet."""
+    said = {Remedy.READ_WHERE} if conflict.read == WHOLE_TABLE else set[Remedy]()
+    said |= {Remedy.ANOTHER_LEVEL} if conflict.passes_at else set()
+    said |= set() if conflict.retry_helps else {Remedy.RUN_AGAIN}
+    usual = (REMEDIES[remedy] for remedy in rule_text(conflict.rule, conflict.profile).remedies if remedy not in said)
+    return (*_particular(conflict), *usual)
+
+
+def _particular(conflict: Conflict) -> tuple[str, ...]:
+    scope = (DECLARE_SCOPE,) if conflict.read == WHOLE_TABLE else ()
+    return (*scope, WEAKER_LEVEL.format(level=conflict.passes_at)) if conflict.passes_at else scope

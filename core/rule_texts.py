@@ -4,7 +4,7 @@ and the reference pages all take their words from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from lakelock.conflict import ConflictRule
@@ -38,16 +38,19 @@ REMEDIES: dict[Remedy, str] = {
     Remedy.RUN_AGAIN: "run the operation again on the new state",
     Remedy.DECLARE_PARTITION: 'keep the two in different partitions, and declare it: partition="month=1"',
     Remedy.READ_WHERE: 'read only what the result depends on: tx.read(where="month = 1")',
-    Remedy.ANOTHER_LEVEL: "a profile or level without this rule (concurrency.profile), if its guarantee is not needed",
+    Remedy.ANOTHER_LEVEL: "choose a profile or level without this rule (concurrency.profile, concurrency.isolation), if what "
+    "it promises is enough",
     Remedy.ANOTHER_TIME: "run the two one after the other, or in PESSIMISTIC mode, which waits instead",
     Remedy.OTHER_ENGINE: "let the other engine execute or roll back its plan, and switch off what makes it plan",
 }
 
 DECLARE_SCOPE = (
-    'it read the whole table, so every change collides: declare the scope, what it reads by where="month = 1", what it writes '
-    'by partition="month=1"'
+    'it read the whole table: declare the scope, what it reads by where="month = 1", what it writes by partition="month=1"'
 )
 """The advice where a read of the whole table caused the conflict."""
+
+WEAKER_LEVEL = 'with concurrency.isolation = "{level}" the other, which appended blindly, would not count'
+"""The advice where only the level of the profile delta makes it a conflict."""
 
 NO_RETRY = "a retry meets the same conflict"
 
@@ -124,7 +127,7 @@ RULES: dict[ConflictRule, RuleText] = {
         "a nightly overwrite of a day, and a late append to that day that was decided first",
         "yes",
         FoundAt.COMMIT,
-        (Remedy.RUN_AGAIN, *_APART),
+        (Remedy.RUN_AGAIN, Remedy.DECLARE_PARTITION, Remedy.ANOTHER_LEVEL, Remedy.ANOTHER_TIME),
     ),
     ConflictRule.PENDING_TABLE_SERVICE: RuleText(
         "plans to cluster a file group that I rewrite or replace, or to remove the folder of a partition that I write into",
@@ -138,6 +141,35 @@ RULES: dict[ConflictRule, RuleText] = {
         "two corrections of different rows of one month",
         "yes",
         FoundAt.COMMIT,
-        (Remedy.RUN_AGAIN, *_APART),
+        (Remedy.RUN_AGAIN, Remedy.DECLARE_PARTITION, Remedy.ANOTHER_LEVEL, Remedy.ANOTHER_TIME),
     ),
 }
+
+IN_DELTA: dict[ConflictRule, RuleText] = {
+    ConflictRule.METADATA: replace(
+        RULES[ConflictRule.METADATA],
+        rejects="changed the table's columns, in whatever way",
+        example="a load adds a column while a correction runs",
+    ),
+    ConflictRule.APPEND: replace(
+        RULES[ConflictRule.APPEND],
+        rejects="wrote a file that may hold a row which I read, or whose key I looked up, as far as partitions and the "
+        "recorded ranges of columns tell; with WriteSerializable, not if it appended blindly",
+        example="an update of January, and an append to January",
+    ),
+    ConflictRule.DELETE_READ: replace(
+        RULES[ConflictRule.DELETE_READ],
+        rejects="rewrote or replaced a file that may hold a row which I read, or whose key I looked up, and changed rows",
+        example="two updates of different rows of January",
+    ),
+    ConflictRule.PARTITION_OVERWRITE: replace(
+        RULES[ConflictRule.PARTITION_OVERWRITE],
+        rejects="wrote into a partition that I overwrite; with WriteSerializable, not if it appended blindly",
+    ),
+}
+"""What the same rules say in the profile `delta`, where it says something else."""
+
+
+def rule_text(rule: ConflictRule, profile: str = "") -> RuleText:
+    """The words of a rule, as a profile has it; without a profile, those of all others."""
+    return IN_DELTA.get(rule, RULES[rule]) if profile == "delta" else RULES[rule]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
@@ -276,7 +277,8 @@ class Coordinator:
         table = self.table
         timeline = table.timeline()
         schema = self._schemas.at(timeline, self.properties).arrow
-        now = TableNow(table.storage, timeline, self._current(), schema, self.properties)
+        before = partial(self._schemas.before, timeline, self.properties)
+        now = TableNow(table.storage, timeline, self._current(), schema, self.properties, before)
         return explain_pair(now, table.settings.concurrency, mine, other)
 
     def why_rejected(self, instant: str) -> WhyRejected:

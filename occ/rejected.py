@@ -13,7 +13,7 @@ from lakelock.occ.records.rejections import KEPT_DAYS, MOST_RECORDS, Rejection, 
 
 @dataclass(frozen=True)
 class WhyRejected:
-    """`rejection` is None where no record is left, or the instant was not rejected; `detail` says so then."""
+    """`rejection` is None where no record is left, or the instant was not rejected. `detail` says so, or what is left to do."""
 
     instant: str
     outcome: Outcome
@@ -31,13 +31,17 @@ class WhyRejected:
 
 
 def why_rejected(table: OpenTable, instant: str) -> WhyRejected:
-    """What is known of the rejection of an instant; `CorruptTableError` when its record cannot be understood."""
-    record = read_rejection(table.storage, instant)
-    if record is not None:
-        return WhyRejected(instant, Outcome.REJECTED, record)
+    """What is known of the rejection of an instant; `CorruptTableError` when its record cannot be understood.
+
+    The timeline has the last word on what became of it: a record is for people.
+    """
     fate = fate_of(table, instant, table.timeline())
     if fate is InstantFate.COMMITTED:
         return WhyRejected(instant, Outcome.COMMITTED, detail="it is committed: nobody rejected it")
+    record = read_rejection(table.storage, instant)
+    if record is not None:
+        left = "what it wrote is not removed yet: the next writer does so" if fate is InstantFate.PENDING else ""
+        return WhyRejected(instant, Outcome.REJECTED, record, left)
     decision = decided_for(instant, table.log.peek(after=table.log.boundary()))
     if decision is not None and resolve(decision) is Resolution.ROLLED_BACK:
         by = f"{decision.writer} rolled it back in decision {decision.number}; it left no record of a conflict"

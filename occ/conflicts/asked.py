@@ -19,11 +19,13 @@ from lakelock.settings.fields import did_you_mean
 class Effect:
     """What an operation may do within its scope. `hudi_name`: what its commit calls it, empty for one that commits nothing.
 
-    `reads` by condition (ROWS) or by key; None looks nothing up. `replaces`: whatever is there, not only what it finds.
+    `adds`: it may have new rows; `brings`: it certainly has. `reads` by condition (ROWS) or by key; None looks nothing up.
+    `replaces`: whatever is there, not only what it finds.
     """
 
     hudi_name: str
     adds: bool = False
+    brings: bool = False
     rewrites: bool = False
     replaces: bool = False
     overwrites: bool = False
@@ -31,12 +33,12 @@ class Effect:
 
 
 OPERATIONS: dict[str, Effect] = {
-    "INSERT": Effect("INSERT", adds=True),
-    "UPSERT": Effect("UPSERT", adds=True, rewrites=True, reads=ReadKind.KEYS),
+    "INSERT": Effect("INSERT", adds=True, brings=True),
+    "UPSERT": Effect("UPSERT", adds=True, brings=True, rewrites=True, reads=ReadKind.KEYS),
     "UPDATE": Effect("UPSERT", rewrites=True, reads=ReadKind.ROWS),
     "DELETE": Effect("DELETE", rewrites=True, reads=ReadKind.ROWS),
     "MERGE": Effect("UPSERT", adds=True, rewrites=True, reads=ReadKind.ROWS),
-    "OVERWRITE": Effect("INSERT_OVERWRITE", adds=True, replaces=True, overwrites=True),
+    "OVERWRITE": Effect("INSERT_OVERWRITE", adds=True, brings=True, replaces=True, overwrites=True),
     "OPTIMIZE": Effect(CLUSTER, adds=True, replaces=True),
     "READ": Effect("", reads=ReadKind.ROWS),
 }

@@ -1,79 +1,42 @@
-"""Operations that nobody has run, as the rules see them: the most that they may read and write in the table as it is now.
+"""Operations that nobody has run, as the rules see them.
 
-What they really touch is known only once their rows are looked up. So a footprint here holds every file group of its scope, and
-says how much of that is certain.
+What such an operation really touches is known only once its rows are looked up. So each side of a question is asked about
+twice: the least that it certainly does, and the most that it may do. What collides in the least collides; what collides in the
+most only, may. The page `docs/reference-conflicts.md` asks the same rules in the same way about one given extent.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
-from lakelock.conflict import WHOLE_TABLE, Party
-from lakelock.data_locks.request import Resource
+from lakelock.conflict import WHOLE_TABLE, Conflict, Party
 from lakelock.occ.conflicts.asked import AskedOperation, Effect
 from lakelock.occ.conflicts.footprint import Footprint
-from lakelock.occ.conflicts.reads import Read, ReadKind
+from lakelock.occ.conflicts.isolation import Isolation, Level
+from lakelock.occ.conflicts.profiles import PROFILES, judge
+from lakelock.occ.conflicts.reads import ReadKind
+from lakelock.occ.conflicts.scopes import Scope
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.locking.targets import resources_of, target_of_condition, within
 from lakelock.table.buckets import bucket_group, bucket_name, bucket_of_group
 from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import TableProperties
 from lakelock.table.pruning.files import StatisticsOf
+from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
 
-_PATH = re.compile(r"""\w+\s*=\s*[^\s'"<>=!(),;/]+(/\w+=[^\s'"<>=!(),;/]+)*""")
-_LATER = "99991231235959999"
-"""The instant of files that nobody has written."""
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The part of a table that an operation is about: everywhere without `targets`. `condition` is empty for all rows there."""
-
-    targets: tuple[Resource, ...] = ()
-    condition: str = ""
-
-    @classmethod
-    def of(cls, text: str, schema: pa.Schema, properties: TableProperties) -> Scope:
-        """What a partition such as `month=1/day=2`, or a condition in SQL, chooses; `InputError` for a column that is unknown.
-
-        A condition that fixes no partition in plain words may be about any.
-        """
-        if not text:
-            return cls()
-        column = text.partition("=")[0].strip()
-        if _PATH.fullmatch(text) and (column in properties.partition_fields or schema.get_field_index(column) < 0):
-            return cls(resources_of(re.sub(r"\s*=\s*", "=", text), properties))
-        targets = target_of_condition(text, schema, properties)
-        terms = len(re.split(r"\bAND\b", text, flags=re.IGNORECASE))
-        return cls(targets, "" if targets and len(targets[0].parts) == terms else text)
-
-    def has(self, partition: str) -> bool:
-        return not self.targets or within(partition, self.targets)
-
-    def partitions(self, snapshot: Snapshot, properties: TableProperties) -> tuple[str, ...]:
-        """The partitions in it, and those that it names and nobody has written to yet."""
-        depth = len(properties.partition_fields)
-        named = {target.path for target in self.targets if len(target.parts) == depth}
-        return tuple(sorted({*filter(self.has, snapshot.partitions), *named}))
-
-    def is_exact(self, properties: TableProperties) -> bool:
-        """Whether it is whole partitions, each named."""
-        depth = len(properties.partition_fields)
-        return bool(self.targets) and not self.condition and all(len(target.parts) == depth for target in self.targets)
+_NOBODY_HAS_WRITTEN = "99991231235959999"
+"""The instant of the files of such an operation."""
+_READS = '[{"what": "what was asked about"}]'
 
 
 @dataclass(frozen=True)
 class AskedRead:
-    """The read of an operation that nobody has run. Nothing can be looked up for it, so it is only asked what concerns it."""
+    """The read of an operation that nobody has run: nothing can be looked up for it. `sees`: a row is taken to match."""
 
     kind: ReadKind
     description: str
     scope: Scope
+    sees: bool
 
     def concerns(self, partition: str) -> bool:
         return self.scope.has(partition)
@@ -82,30 +45,71 @@ class AskedRead:
         return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
-        return f"rows in {files[0].partition or 'the table'}" if files else None
+        found = next((file for file in files if self.concerns(file.partition)), None) if self.sees else None
+        return None if found is None else f"rows in {found.partition or 'the table'}"
 
-    @property
-    def sees_every_row(self) -> bool:
-        return self.kind is ReadKind.ROWS and not self.scope.condition
+
+@dataclass(frozen=True)
+class Extent:
+    """How far an operation goes: the file groups that it rewrites or replaces, those that it makes, the partitions that it
+    writes into, what it reads, and the buckets that get their first file group.
+    """
+
+    touched: frozenset[FileGroupId] = frozenset()
+    added: frozenset[FileGroupId] = frozenset()
+    written: frozenset[str] = frozenset()
+    read: AskedRead | None = None
+    new_buckets: frozenset[FileGroupId] = frozenset()
+
+    def footprint(self, effect: Effect) -> Footprint:
+        """An operation with this effect as the one that is judged."""
+        return Footprint(
+            Party("", effect.hudi_name),
+            added=self.added,
+            rewritten=self.touched if effect.rewrites else frozenset(),
+            replaced=self.touched if effect.replaces else frozenset(),
+            overwritten_partitions=self.written if effect.overwrites else frozenset(),
+            reads=(self.read,) if self.read is not None else (),
+            new_buckets=self.new_buckets,
+        )
+
+    def summary(self, effect: Effect) -> CommitSummary:
+        """An operation with this effect as the one that has committed."""
+        rewritten = self.touched if effect.rewrites else frozenset[FileGroupId]()
+        return CommitSummary(
+            party=Party("", effect.hudi_name),
+            decision=None,
+            number=None,
+            is_foreign=False,
+            files={group: DataFile(*group, "0-0-0", _NOBODY_HAS_WRITTEN) for group in sorted(rewritten | self.added)},
+            rewritten=rewritten,
+            replaced=self.touched if effect.replaces else frozenset(),
+            written_partitions=self.written,
+            overwritten_partitions=self.written if effect.overwrites else frozenset(),
+            changes_no_row=effect.replaces and not effect.overwrites,
+            reads=_READS if effect.reads is not None else "",
+        )
+
+
+@dataclass(frozen=True)
+class Deed:
+    """One extent of an operation, as either side of a conflict."""
+
+    footprint: Footprint
+    summary: CommitSummary
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of two operations, as either side of a conflict.
-
-    `touches_all`: it certainly touches all file groups of its footprint. `writes_there`: it certainly writes to each of its
-    partitions.
-    """
+    """One of two operations: the least that it does, and the most that it may do."""
 
     name: str
-    footprint: Footprint
-    summary: CommitSummary
-    touches_all: bool
-    writes_there: bool
+    least: Deed
+    most: Deed
 
     @classmethod
     def of_commit(cls, found: CommitSummary) -> Side:
-        """A commit that there is."""
+        """A commit that there is: what it did is certain. What it had read is not asked: it is decided already."""
         footprint = Footprint(
             party=found.party,
             added=frozenset(found.files) - found.touched,
@@ -113,67 +117,118 @@ class Side:
             replaced=found.replaced,
             overwritten_partitions=found.overwritten_partitions,
         )
-        return cls(str(found.party), footprint, found, touches_all=True, writes_there=True)
+        deed = Deed(footprint, found)
+        return cls(str(found.party), deed, deed)
 
     @classmethod
     def of_asked(
         cls,
         asked: AskedOperation,
-        schema: pa.Schema,
-        properties: TableProperties,
+        scope: Scope,
         snapshot: Snapshot,
-        beside: Iterable[FileGroupId],
+        *,
+        beside: CommitSummary | None,
+        partitions: Iterable[str],
+        in_buckets: bool,
     ) -> Side:
-        """An operation that nobody has run, `beside` a commit that touched or made these file groups, if there is one."""
-        scope = Scope.of(asked.scope, schema, properties)
-        effect = _effect(asked, scope, bucketed=properties.bucket_index is not None)
-        partitions = scope.partitions(snapshot, properties)
-        now = {file.group: file for partition in partitions for file in snapshot.in_partition(partition)}
-        groups = frozenset(now).union(group for group in beside if scope.has(group.partition))
-        stem = bucket_name(0) if properties.bucket_index is not None else "new"
-        new = {partition: DataFile(partition, f"{stem}-{asked.name}", "0-0-0", _LATER) for partition in partitions}
-        added = frozenset(file.group for file in new.values()) if effect.adds else frozenset()
-        rewritten = groups if effect.rewrites else frozenset()
-        replaced = groups if effect.replaces else frozenset()
-        overwritten = frozenset(partitions) if effect.overwrites else frozenset()
-        party = Party("", str(asked))
-        read = _read_of(asked, effect, scope)
-        footprint = Footprint(party, added, rewritten, replaced, overwritten, (read,) if read else ())
-        if properties.bucket_index is not None and effect.adds:
-            buckets = {bucket_group(partition, 0) for partition in partitions} | set(map(bucket_of_group, groups - set(now)))
-            footprint = replace(footprint, new_buckets=frozenset(buckets))
-        made = {group: file._replace(instant=_LATER) for group, file in now.items()} if effect.rewrites else {}
-        made |= {file.group: file for file in new.values()} if effect.adds else {}
-        summary = CommitSummary(
-            party=party,
-            decision=None,
-            number=None,
-            is_foreign=False,
-            files=made,
-            rewritten=frozenset(made) - added,
-            replaced=frozenset(now) if effect.replaces else frozenset(),
-            written_partitions=frozenset(partitions) if made else frozenset(),
-            overwritten_partitions=overwritten,
-            changes_no_row=effect.replaces and not effect.overwrites,
-        )
-        exact = scope.is_exact(properties)
-        all_of_it = effect.overwrites or (asked.name == "DELETE" and not scope.condition)
-        return cls(str(asked), footprint, summary, touches_all=all_of_it, writes_there=exact and bool(effect.hudi_name))
+        """An operation that nobody has run, `beside` a commit, if the other is one. `partitions`: all that matter to either."""
+        effect = _effect(asked, scope, in_buckets=in_buckets)
+        least, most = _least(asked, effect, scope, snapshot, beside), _most(asked, effect, scope, snapshot, beside, partitions)
+        if in_buckets and effect.adds:
+            made = [] if beside is None else [group for group in beside.files if scope.has(group.partition)]
+            buckets = {bucket_group(partition, 0) for partition in most.written} | set(map(bucket_of_group, made))
+            most = replace(most, new_buckets=frozenset(buckets))
+        deeds = (Deed(extent.footprint(effect), extent.summary(effect)) for extent in (least, most))
+        return cls(str(asked), *deeds)
 
 
-def _effect(asked: AskedOperation, scope: Scope, *, bucketed: bool) -> Effect:
-    """An overwrite of the rows of a condition rewrites what it finds; of everything, it reads everything."""
+def meets(profile: str, level: Level, mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
+    """The conflict of two deeds at a level of a profile, with every look taken; None if both commit."""
+    conflict, looks = judge(PROFILES[profile], mine, [other], replace(isolation, level=level))
+    answers = (look.answer(mine) for look in looks)
+    return conflict or next((answer for answer in answers if answer is not None), None)
+
+
+def as_if_at_the_same_time(
+    snapshot: Snapshot, beside: CommitSummary | None = None, schema: TableSchema | None = None
+) -> Isolation:
+    """The snapshot of a transaction that would run now, or would have run `beside` a commit: what that rewrote or replaced was
+    there then, even if it is gone by now.
+    """
+    there = beside.touched if beside is not None else frozenset[FileGroupId]()
+
+    def before(group: FileGroupId) -> DataFile | None:
+        return snapshot.group(group) or (DataFile(*group, "0-0-0", "0") if group in there else None)
+
+    return Isolation(before, schema=schema)
+
+
+def _effect(asked: AskedOperation, scope: Scope, *, in_buckets: bool) -> Effect:
+    """An overwrite of the rows of a condition rewrites what it finds; of everything, it reads everything.
+
+    In a table with buckets rows go into the file group of their bucket, which is not looked up.
+    """
     effect = asked.effect
     if effect.overwrites and scope.condition:
         return Effect("UPSERT", adds=True, rewrites=True, reads=ReadKind.ROWS)
     if effect.overwrites and not scope.targets:
         return replace(effect, reads=ReadKind.ROWS)
-    return replace(effect, rewrites=True) if bucketed and effect.adds and not effect.replaces else effect
+    if not in_buckets or not effect.adds or effect.replaces:
+        return effect
+    return replace(effect, rewrites=True, reads=None if effect.reads is ReadKind.KEYS else effect.reads)
 
 
-def _read_of(asked: AskedOperation, effect: Effect, scope: Scope) -> Read | None:
+def _least(asked: AskedOperation, effect: Effect, scope: Scope, snapshot: Snapshot, beside: CommitSummary | None) -> Extent:
+    """What is certain. New rows reach each partition that is named: in a new file, or in one that is rewritten, which is the
+    same to whoever reads the partition. All rows of a scope are changed, unless only some are looked for.
+    """
+    by_rows = effect.reads is ReadKind.ROWS
+    everything = scope.is_exact or not scope.targets if effect.overwrites else effect.rewrites and by_rows and not effect.adds
+    touched = _groups(scope, snapshot, beside) if everything and not scope.condition else frozenset[FileGroupId]()
+    reached = (scope.named or frozenset({""})) if effect.brings and scope.is_exact else frozenset[str]()
+    # Of a condition nobody knows which files it concerns; keys are those of rows that reach a partition.
+    reads = not scope.condition if by_rows else scope.is_exact
+    return Extent(
+        touched=touched,
+        added=frozenset(FileGroupId(partition, _new_id(asked)) for partition in reached),
+        written=reached | {group.partition for group in touched},
+        read=_read(asked, effect, scope, sees=by_rows) if reads else None,
+    )
+
+
+def _most(
+    asked: AskedOperation,
+    effect: Effect,
+    scope: Scope,
+    snapshot: Snapshot,
+    beside: CommitSummary | None,
+    partitions: Iterable[str],
+) -> Extent:
+    touched = _groups(scope, snapshot, beside) if effect.rewrites or effect.replaces else frozenset[FileGroupId]()
+    reached = scope.partitions(partitions) if effect.adds else frozenset[str]()
+    return Extent(
+        touched=touched,
+        added=frozenset(FileGroupId(partition, _new_id(asked)) for partition in reached),
+        written=reached | {group.partition for group in touched},
+        read=_read(asked, effect, scope, sees=True),
+    )
+
+
+def _groups(scope: Scope, snapshot: Snapshot, beside: CommitSummary | None) -> frozenset[FileGroupId]:
+    """The file groups there, with those that the commit beside it found there."""
+    partitions = filter(scope.has, snapshot.partitions)
+    now = {file.group for partition in partitions for file in snapshot.in_partition(partition)}
+    then = beside.touched if beside is not None else frozenset[FileGroupId]()
+    return frozenset(now.union(group for group in then if scope.has(group.partition)))
+
+
+def _read(asked: AskedOperation, effect: Effect, scope: Scope, *, sees: bool) -> AskedRead | None:
     if effect.reads is None:
         return None
-    if effect.reads is ReadKind.KEYS:
-        return AskedRead(effect.reads, f"a key of the {asked}", scope)
-    return AskedRead(effect.reads, asked.scope or WHOLE_TABLE, scope)
+    everything = asked.scope or WHOLE_TABLE
+    return AskedRead(effect.reads, f"a key of the {asked}" if effect.reads is ReadKind.KEYS else everything, scope, sees)
+
+
+def _new_id(asked: AskedOperation) -> str:
+    """The file id of a new file group, of the first bucket where there are buckets."""
+    return f"{bucket_name(0)}-{asked.name}"

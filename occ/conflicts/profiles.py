@@ -56,6 +56,9 @@ _STRENGTH: dict[tuple[str, Level], int] = {
 }
 """Which guarantees are stronger. Both profiles with the greatest number are serializable; `delta` rejects more to be so."""
 
+LEVELS = tuple(_STRENGTH)
+"""Every profile at each level that it has, from strong to weak."""
+
 _NAMED_BY_DELTA = {
     ConflictRule.APPEND: errors.ConcurrentAppendException,
     ConflictRule.KEY: errors.ConcurrentAppendException,
@@ -68,6 +71,11 @@ _NAMED_BY_DELTA = {
     ConflictRule.APPLICATION_TRANSACTION: errors.ConcurrentTransactionException,
     ConflictRule.PROTOCOL: errors.ProtocolChangedException,
 }
+
+
+def level_name(profile: str, level: str) -> str:
+    """What people are told of a level; empty for a profile that has only one."""
+    return str(level) if profile == "delta" else ""
 
 
 def judge(
@@ -88,10 +96,10 @@ def judge(
 def rejection(mine: ConcurrencySettings, conflict: Conflict, *, read: bool = False, hint: str = "") -> ConflictError:
     """The error to raise for a conflict of a writer with these settings, which it names; in the profile `delta`, Delta's.
 
-    `read`: whether the loser read what it rewrites. An update of a file that another update rewrote has read that file, so Delta
-    calls it a delete-read conflict.
+    `read`: whether the loser read what it rewrites. An update of a file that another update rewrote has read that file, so
+    Delta calls it a delete-read conflict.
     """
-    conflict = replace(conflict, profile=mine.profile, level=mine.isolation if mine.profile == "delta" else "")
+    conflict = replace(conflict, profile=mine.profile, level=level_name(mine.profile, mine.isolation))
     if mine.profile != "delta":
         return EarlyConflictError(conflict, hint=hint) if conflict.early else ConflictError(conflict, hint=hint)
     rule = ConflictRule.DELETE_READ if read and conflict.rule is ConflictRule.FILE_GROUP else conflict.rule

@@ -141,6 +141,7 @@ def _conflict_of(found: JsonObject) -> Conflict:
         read=found.text("read", ""),
         profile=found.text("profile", ""),
         level=found.text("level", ""),
+        passes_at=found.text("passes_at", ""),
     )
 
 
