@@ -28,12 +28,12 @@ def explain_conflict(
     path: TableArgument,
     instant: Annotated[str, typer.Argument(help="An instant that was rejected.", show_default=False)] = "",
     mine: Annotated[
-        str,
+        str | None,
         typer.Option("--mine", help='An operation, such as "DELETE month=1", or a rejected instant.', show_default=False),
-    ] = "",
+    ] = None,
     theirs: Annotated[
-        str, typer.Option("--theirs", help="Another operation, or the instant of a commit.", show_default=False)
-    ] = "",
+        str | None, typer.Option("--theirs", help="Another operation, or the instant of a commit.", show_default=False)
+    ] = None,
     config: ConfigOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
@@ -41,25 +41,35 @@ def explain_conflict(
     """Tell why an instant was rejected, or what would become of my operation beside another that is decided first.
 
     An operation is one of INSERT, UPSERT, UPDATE, DELETE, MERGE, OVERWRITE, OPTIMIZE and READ, then a partition or a condition,
-    or nothing for the whole table. The table's own rules are asked, of every profile. Reads only, and takes no lock.
+    or nothing for the whole table. The rules themselves are asked, at every level of every profile. Reads only and
+    takes no lock.
     Exit code 4 if the instant was rejected or the two certainly collide, 5 if the instant is pending, else 0.
     """
     with reporting(as_json) as out:
-        rejected = instant or (mine if is_instant_time(mine) and not theirs else "")
-        if bool(rejected) == bool(theirs) or (instant and mine) or not (rejected or mine):
-            example = f'lakelock conflicts explain {path} --mine "DELETE month=1" --theirs "UPSERT month=2"'
-            raise InputError("name one rejected instant, or two operations", hint=example)
-        if rejected and not is_instant_time(rejected):
-            raise InputError(f"{rejected!r} is not an instant", hint=f"lakelock conflicts list {path}")
+        rejected = _rejected(path, instant, mine, theirs)
         with opened(path, config, settings) as coordinator:
             table = {"table": coordinator.table.storage.uri}
             if rejected:
                 why = coordinator.why_rejected(rejected)
                 out.show({**table, **why.as_dict()}, lambda o: _print_why(o, why))
                 raise typer.Exit(_OUTCOMES[why.outcome])
-            found = coordinator.explain_conflict(mine, theirs)
+            found = coordinator.explain_conflict(mine or "", theirs or "")
         out.show({**table, **found.as_dict()}, lambda o: o.fields(found.facts()))
         raise typer.Exit(_EXITS[found.verdict])
+
+
+def _rejected(path: str, instant: str, mine: str | None, theirs: str | None) -> str:
+    """The instant that is asked about; empty for a question about two operations."""
+    two = mine is not None and theirs is not None
+    asked = instant or (mine or "").strip()
+    if two and not instant:
+        return ""
+    if instant and not is_instant_time(instant):
+        raise InputError(f"{instant!r} is not an instant", hint=f"lakelock conflicts list {path}")
+    if theirs is not None or (instant and mine is not None) or not is_instant_time(asked):
+        example = f'lakelock conflicts explain {path} --mine "DELETE month=1" --theirs "UPSERT month=2"'
+        raise InputError("name one rejected instant, or two operations", hint=example)
+    return asked
 
 
 def _print_why(out: Output, why: WhyRejected) -> None:

@@ -20,6 +20,7 @@ from lakelock.occ.certainty import OwnDecision
 from lakelock.occ.conflicts.explaining import TableNow, explain_pair
 from lakelock.occ.conflicts.footprint import OVERWRITES
 from lakelock.occ.conflicts.profiles import ensure_not_weaker
+from lakelock.occ.detached import Detached
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.locking.data_locking import DataLocking
@@ -32,7 +33,7 @@ from lakelock.occ.records.rejections import forget_rejections
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.rejected import WhyRejected, why_rejected
 from lakelock.occ.schemas import SchemaHistory
-from lakelock.occ.transaction import Detached, Transaction
+from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean

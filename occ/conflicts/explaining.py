@@ -125,18 +125,18 @@ def _label(profile: str, level: Level) -> str:
 
 def _explained(profile: str, level: Level, mine: Side, other: Side, isolation: Isolation, *, early: bool) -> Explanation:
     """The verdict at one level of a profile: what is certain, else what is possible, else that both commit."""
-    asked = {"mine": mine.name, "other": other.name, "profile": profile, "level": level_name(profile, level)}
+    named = Explanation(Verdict.PASSES, mine.name, other.name, profile=profile, level=level_name(profile, level))
     conflict = meets(profile, level, mine.least.footprint, other.least.summary, isolation)
     conditions = ""
     if conflict is None:
         possible = list(_possible(profile, mine, other, replace(isolation, level=level)))
         if not possible:
-            return Explanation(Verdict.PASSES, **asked)
+            return named
         conflict = possible[0][0]
         conditions = "; or if ".join(dict.fromkeys(condition for _, condition in possible))
-    conflict = replace(conflict, profile=profile, level=asked["level"])
+    conflict = replace(conflict, profile=profile, level=named.level)
     found = rule_text(conflict.rule, profile).found if early else FoundAt.COMMIT
-    return replace(Explanation.of(conflict, only_if=conditions, found=found), **asked)
+    return replace(Explanation.of(conflict, only_if=conditions, found=found), mine=mine.name, other=other.name)
 
 
 def _possible(profile: str, mine: Side, other: Side, isolation: Isolation) -> Iterator[tuple[Conflict, str]]:

@@ -43,12 +43,22 @@ def remove_uncounted(storage: Storage, markers: MarkerSet, files: tuple[str, ...
         storage.delete(files)
 
 
-def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool) -> TransactionState:
+def withdraw(
+    table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool, lost: BaseException | None = None
+) -> TransactionState:
     """Remove what a transaction wrote. Never raises for storage: what is left, the next writer removes.
 
     Where it may be committed, for all that its `own` process knows, only the log decides what it was. `disturbed`: others may
-    have removed markers before the files that they announce were written.
+    have removed markers before the files that they announce were written. `lost` is the error by which it ends: if that says
+    why it was rejected, and it was, a record of it stays behind.
     """
+    state = _withdrawn(table, mine, own, disturbed=disturbed)
+    if state is TransactionState.REJECTED and isinstance(lost, ConflictError | RolledBackError):
+        _record_rejection(table, Party(mine.instant, mine.operation, table.writer), lost)
+    return state
+
+
+def _withdrawn(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool) -> TransactionState:
     certain = not own.may_be_committed
     if certain:
         table.emit(EventKind.REJECTED, mine.instant, mine.operation, reason=mine.evidence)
@@ -67,14 +77,11 @@ def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, distur
     return TransactionState.REJECTED if certain else TransactionState.UNKNOWN
 
 
-def record_rejection(table: OpenTable, mine: Party, error: ConflictError | RolledBackError) -> None:
-    """Leave a record of a rejection for whoever asks later: one request, not under the lock.
-
-    Never raises: whatever goes wrong, the error is the answer.
-    """
+def _record_rejection(table: OpenTable, mine: Party, error: ConflictError | RolledBackError) -> None:
+    """Leave a record for whoever asks later: one request, last of all, not under the lock. Never raises: it is for people."""
     try:
         write_rejection(table.storage, Rejection.of(mine, table.writer, table.runtime.now_ms(), error))
-    except Exception as failure:  # noqa: BLE001  it would hide the error
+    except Exception as failure:  # noqa: BLE001  it would hide the rejection
         table.emit(EventKind.ALERT, mine.instant, mine.operation, problem=f"its rejection could not be recorded: {failure}")
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from lakelock.cli.output import Exit
 from lakelock.errors import ConflictError
-from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.storage.local import LocalStorage
 from tests.behaviour.cli.command_line import everything, run, writer
 from tests.behaviour.tables import insert, put_file
@@ -33,7 +32,16 @@ class TestTwoOperations:
         assert ended.code == Exit.CONFLICT
         assert (ended.json["verdict"], ended.json["rule"], ended.json["found"]) == ("collides", "append", "commit")
         assert theirs in ended.json["other"] and ended.json["reverse"] is None
-        assert {ended.json["profile"], *ended.json["elsewhere"]} == set(PROFILES)
+        elsewhere = {"delta (Serializable)", "delta (WriteSerializable)", "hive", "hudi"}
+        assert ended.json["profile"] == "strict" and set(ended.json["elsewhere"]) == elsewhere
+
+    def test_deltas_level_is_asked_and_the_weaker_one_is_the_advice(self, storage: LocalStorage, path: str) -> None:
+        pair = ["--mine", "DELETE month=1", "--theirs", "INSERT month=1", "--set", "concurrency.profile=delta"]
+        ended = run("conflicts", "explain", path, *pair)
+        assert ended.code == Exit.CONFLICT and "delta (Serializable)" in ended.out
+        assert 'with concurrency.isolation = "WriteSerializable"' in ended.out
+        ended = run("conflicts", "explain", path, *pair, "--set", "concurrency.isolation=WriteSerializable", "--json")
+        assert (ended.code, ended.json["verdict"], ended.json["level"]) == (Exit.OK, "passes", "WriteSerializable")
 
     def test_the_profile_of_the_settings_is_asked(self, storage: LocalStorage, path: str) -> None:
         pair = ["--mine", "READ", "--theirs", "INSERT month=1", "--set", "concurrency.profile=hudi", "--json"]
@@ -42,7 +50,13 @@ class TestTwoOperations:
 
     @pytest.mark.parametrize(
         ("mine", "says"),
-        [("DELTE month=1", 'did you mean "DELETE"'), ("", "empty"), ("DELETE mnth=1", 'did you mean "month"')],
+        [
+            ("DELTE month=1", 'did you mean "DELETE"'),
+            ("", "empty"),
+            ("DELETE mnth=1", 'did you mean "month"'),
+            ("DELETE mnth > 1", 'did you mean "month"'),
+            ("DELETE 1", "not a partition of this table"),
+        ],
     )
     def test_what_cannot_be_understood_is_a_usage_error(self, path: str, mine: str, says: str) -> None:
         ended = run("conflicts", "explain", path, "--mine", mine, "--theirs", "INSERT")
