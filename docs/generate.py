@@ -118,9 +118,7 @@ def errors_page() -> str:
         frames.REMEDIES_INTRO,
         table(("rule", "found at the", "what helps"), _remedies()),
         table(("what helps", "in other words"), [(code(remedy), sentence(REMEDIES[remedy])) for remedy in Remedy]),
-        frames.PARTICULAR_NOTE.format(
-            scope=sentence(DECLARE_SCOPE), weaker=sentence(WEAKER_LEVEL.format(level="WriteSerializable"))
-        ),
+        frames.PARTICULAR_NOTE.format(scope=sentence(DECLARE_SCOPE), weaker=sentence(weaker)),
     ]
     parts += [frames.LOSSES_INTRO, table(("reason", "meaning"), [(code(r), texts.LOSSES[r]) for r in get_args(LossReason)])]
     parts += [frames.EXITS_INTRO, table(("code", "name", "meaning"), [(e.value, e.name, texts.EXITS[e]) for e in Exit])]

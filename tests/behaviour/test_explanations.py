@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 
 from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
-from lakelock.errors import ConflictError, EarlyConflictError
+from lakelock.errors import ConcurrentDeleteReadException, ConflictError, EarlyConflictError
 from lakelock.explanation import Explanation, Verdict
 from lakelock.occ.conflicts.explaining import profiles_with
 from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.occ.conflicts.reads import WholeTable
-from lakelock.rule_texts import DECLARE_SCOPE, REMEDIES, RULES, FoundAt, Remedy
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.rule_texts import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER_LEVEL, FoundAt, Remedy
+from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.layout import FileGroupId
-from tests.behaviour.tables import HUDI, ScriptedRead, groups, insert, memory_table, put_file, writer
+from tests.behaviour.tables import HUDI, QUICK, ScriptedRead, groups, insert, memory_table, put_file, writer
 
 
-def rejected(storage: MemoryStorage, read: object) -> ConflictError:
+def delta(level: str) -> Settings:
+    return replace(QUICK, concurrency=ConcurrencySettings(profile="delta", isolation=level))  # type: ignore[arg-type]
+
+
+def rejected(storage: MemoryStorage, read: object, settings: Settings = QUICK) -> ConflictError:
     """A transaction that made this read, and is rejected because another one added a file to January."""
-    tx = writer(storage).begin("INSERT")
+    tx = writer(storage, settings).begin("INSERT")
     tx.reads(read)
     mine = put_file(tx, storage, "month=2", "mine")
     insert(writer(storage), storage, "month=1", "theirs")
@@ -80,6 +87,62 @@ def test_a_conflict_over_a_file_group_names_the_profile_of_its_writer(settings):
         tx.commit([stat])
     assert caught.value.explanation.profile == ("hudi" if settings else "strict")
     assert caught.value.explanation.found is FoundAt.COMMIT
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
+def test_a_rejection_in_the_profile_delta_names_its_level_and_has_deltas_words(level):
+    storage = memory_table()
+    insert(writer(storage), storage, "month=1", "a")
+    tx = writer(storage, delta(level)).begin("INSERT")
+    tx.reads(ScriptedRead(["theirs"]))
+    mine = put_file(tx, storage, "month=2", "mine")
+    with writer(storage).begin("UPSERT") as other:
+        other.commit([put_file(other, storage, "month=1", "a", token="1-1-1")])
+    with pytest.raises(ConcurrentDeleteReadException) as caught:
+        tx.commit([mine])
+    found = pickle.loads(pickle.dumps(caught.value)).explanation
+    assert (found.profile, found.level, found.rule) == ("delta", level, ConflictRule.DELETE_READ)
+    assert found.rejects == IN_DELTA[ConflictRule.DELETE_READ].rejects
+    assert f"profile: delta ({level})" in str(found)
+    assert caught.value.conflict.read == "rows of a test" and caught.value.conflict.passes_at == ""
+
+
+@pytest.mark.parametrize("read", [WholeTable(), ScriptedRead(["theirs"])], ids=["everything", "condition"])
+def test_an_append_that_only_deltas_stronger_level_forbids_is_told_so(read):
+    error = rejected(memory_table(), read, delta("Serializable"))
+    advice = WEAKER_LEVEL.format(level="WriteSerializable")
+    assert advice in error.hint and advice in error.explanation.helps
+    assert (DECLARE_SCOPE in error.hint) is (read.description == WHOLE_TABLE)
+
+
+def test_a_rejection_in_the_profile_hive_explains_the_write_set():
+    storage = memory_table()
+    for file_id in ("a", "b"):
+        insert(writer(storage), storage, "month=1", file_id)
+    tx = writer(storage, replace(QUICK, concurrency=ConcurrencySettings(profile="hive"))).begin("UPSERT")
+    stat = put_file(tx, storage, "month=1", "a", token="1-1-1")
+    with writer(storage).begin("UPSERT") as other:
+        other.commit([put_file(other, storage, "month=1", "b", token="1-1-1")])
+    with pytest.raises(ConflictError) as caught:
+        tx.commit([stat])
+    found = caught.value.explanation
+    assert (found.profile, found.level, found.rule) == ("hive", "", ConflictRule.WRITE_SET)
+    assert REMEDIES[Remedy.DECLARE_PARTITION] in found.helps
+
+
+@pytest.mark.parametrize("profile", ["strict", "delta"])
+def test_a_version_that_is_applied_already_explains_itself_too(profile):
+    storage, application = memory_table(), AppTransaction("stream", 7)
+    insert(writer(storage), storage, "month=1", "a", application=application)
+    settings = replace(QUICK, concurrency=ConcurrencySettings(profile=profile))
+    with pytest.raises(ConflictError) as caught:
+        writer(storage, settings).begin("INSERT", application=application)
+    assert (caught.value.explanation.profile, caught.value.explanation.rule) == (profile, ConflictRule.APPLICATION_TRANSACTION)
+
+
+def test_every_commit_checks_the_columns_whatever_its_profile():
+    assert set(profiles_with(ConflictRule.METADATA)) == set(PROFILES)
+    assert profiles_with(ConflictRule.WRITE_SET) == ("hive",)
 
 
 def test_an_early_conflict_says_that_it_was_found_at_the_claim():

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.errors import ConflictError, CorruptTableError, EarlyConflictError
+from lakelock.errors import ConcurrentAppendException, ConflictError, CorruptTableError, EarlyConflictError
 from lakelock.events import EventKind
 from lakelock.identity import WriterIdentity
+from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.history import Outcome
 from lakelock.occ.records.rejections import (
     KEPT_DAYS,
@@ -25,7 +26,7 @@ from lakelock.table import layout
 from lakelock.table.instants import format_instant
 from lakelock.table.layout import FileGroupId
 from tests.behaviour.tables import QUICK, Recorder, groups, insert, leftovers, memory_table, put_file, writer
-from tests.faulty_storage import Fault, FaultyStorage, Rule
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 ME = WriterIdentity("id", "app", "host", 1, "user")
 GROUP = FileGroupId("month=1", "a")
@@ -67,6 +68,60 @@ def test_a_transaction_that_loses_at_its_claim_leaves_a_record_too():
     holder.abort()
     record = read_rejection(storage, tx.instant)
     assert record is not None and record.conflict == caught.value.conflict and record.conflict.early
+
+
+def test_a_transaction_that_commits_although_it_met_another_at_its_claim_leaves_no_record():
+    storage = memory_table()
+    insert(writer(storage), storage, "month=1", "a")
+    holder, tx = writer(storage, CALM).begin("UPSERT"), writer(storage, CALM).begin("UPSERT")
+    holder.claim([GROUP])
+    with pytest.raises(EarlyConflictError):
+        tx.claim([GROUP])
+    holder.abort()
+    tx.commit([put_file(tx, storage, "month=1", "a")])
+    assert rejected_instants(storage) == []
+    assert writer(storage).why_rejected(tx.instant).outcome is Outcome.COMMITTED
+
+
+def test_the_timeline_has_the_last_word_on_what_became_of_an_instant():
+    storage = memory_table()
+    done = insert(writer(storage), storage, "month=1", "a").instant
+    write_rejection(storage, Rejection(done, "UPSERT", ME, 1, "why"))
+    found = writer(storage).why_rejected(done)
+    assert found.outcome is Outcome.COMMITTED and found.rejection is None
+
+
+def test_a_rejected_transaction_whose_files_could_not_be_removed_yet_says_so():
+    inner = memory_table()
+    storage = FaultyStorage(inner)
+    storage.plan = [Rule("delete", "month=1/*", None, Fault.FAIL)]
+    _, tx, _ = late(storage)
+    found = writer(inner).why_rejected(tx.instant)
+    assert found.outcome is Outcome.REJECTED and found.rejection is not None and "not removed yet" in found.detail
+
+
+def test_the_record_is_the_last_request_of_a_rejection():
+    storage = CountingStorage(memory_table())
+    _, tx, _ = late(storage)
+    assert storage.calls[-1] == ("put", layout.rejection(tx.instant))
+
+
+def test_a_record_keeps_the_level_and_what_passes_at_a_weaker_one():
+    storage = memory_table()
+    delta = replace(CALM, concurrency=ConcurrencySettings(profile="delta"))
+    tx = writer(storage, delta).begin("INSERT")
+    tx.reads(WholeTable())
+    mine = put_file(tx, storage, "month=2", "mine")
+    insert(writer(storage), storage, "month=1", "theirs")
+    with pytest.raises(ConcurrentAppendException) as caught:
+        tx.commit([mine])
+    record = read_rejection(storage, tx.instant)
+    assert record is not None and record.explanation == caught.value.explanation
+    assert (record.conflict.profile, record.conflict.level, record.conflict.passes_at) == (
+        "delta",
+        "Serializable",
+        "WriteSerializable",
+    )
 
 
 def test_a_transaction_that_commits_or_is_aborted_leaves_no_record():
