@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
 from lakelock.identity import WriterIdentity
@@ -59,7 +59,8 @@ class Conflict:
     or `partition: key`. `early`: found from a claim, before the data was written. `retry_helps`: running the
     operation again on the new state can succeed. `read`: what of mine had read the overlap, in words, if the rule is about
     reads. `profile` and `level`: by which mine was judged; no level where the profile has only one. `passes_at`: the weaker
-    level of the same profile at which the two would both commit, empty if there is none.
+    level of the same profile at which the two would both commit, empty if there is none. `within`: the partitions of `overlap`
+    where that quotes rows.
     """
 
     rule: ConflictRule
@@ -74,6 +75,7 @@ class Conflict:
     profile: str = ""
     level: str = ""
     passes_at: str = ""
+    within: tuple[str, ...] = ()
 
     @classmethod
     def over(
@@ -82,6 +84,10 @@ class Conflict:
         """A conflict over `overlap`; only the first five in order are kept."""
         things = sorted(overlap)
         return cls(rule, mine, other, tuple(things[:SHOWN]), len(things), detail, True, early)
+
+    def without_rows(self) -> Conflict:
+        """The same over whole partitions where it quotes rows: for what is kept, since rows may have to be forgotten."""
+        return replace(self, overlap=self.within, overlap_count=len(self.within), within=()) if self.within else self
 
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "rule": self.rule.value}

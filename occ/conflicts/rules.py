@@ -42,7 +42,8 @@ class FileCheck:
         match = self.read.matches(self.files)
         if match is None:
             return None
-        return replace(self.possible(mine), overlap=(match,), overlap_count=1)
+        conflict = self.possible(mine)
+        return replace(conflict, overlap=(match,), overlap_count=1, within=conflict.overlap)
 
     def possible(self, mine: Footprint) -> Conflict:
         """The conflict that there is if the files hold such a row, over the partitions of the files."""

@@ -41,8 +41,9 @@ class Rejection:
 
     @classmethod
     def of(cls, party: Party, writer: WriterIdentity, at_ms: int, error: ConflictError | RolledBackError) -> Rejection:
-        conflict = error.conflict if isinstance(error, ConflictError) else None
-        return cls(party.instant, party.operation, writer, at_ms, error.message, conflict)
+        """No row is in it: a record outlives the erasure that met the row."""
+        conflict = error.conflict.without_rows() if isinstance(error, ConflictError) else None
+        return cls(party.instant, party.operation, writer, at_ms, str(conflict or error.message), conflict)
 
     @property
     def explanation(self) -> Explanation | None:

@@ -25,7 +25,7 @@ from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.table import layout
 from lakelock.table.instants import format_instant
 from lakelock.table.layout import FileGroupId
-from tests.behaviour.tables import QUICK, Recorder, groups, insert, leftovers, memory_table, put_file, writer
+from tests.behaviour.tables import QUICK, Recorder, ScriptedRead, groups, insert, leftovers, memory_table, put_file, writer
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 ME = WriterIdentity("id", "app", "host", 1, "user")
@@ -104,6 +104,19 @@ def test_the_record_is_the_last_request_of_a_rejection():
     storage = CountingStorage(memory_table())
     _, tx, _ = late(storage)
     assert storage.calls[-1] == ("put", layout.rejection(tx.instant))
+
+
+def test_a_record_names_the_partition_of_a_row_and_not_the_row():
+    storage = memory_table()
+    tx = writer(storage, CALM).begin("INSERT")
+    tx.reads(ScriptedRead(["theirs"]))
+    mine = put_file(tx, storage, "month=2", "mine")
+    insert(writer(storage), storage, "month=1", "theirs")
+    with pytest.raises(ConflictError, match="a row of theirs") as caught:
+        tx.commit([mine])
+    record = read_rejection(storage, tx.instant)
+    assert record is not None and record.conflict.overlap == ("month=1",) and caught.value.conflict.within == ("month=1",)
+    assert b"a row of theirs" not in storage.get(layout.rejection(tx.instant)).data
 
 
 def test_a_record_keeps_the_level_and_what_passes_at_a_weaker_one():
