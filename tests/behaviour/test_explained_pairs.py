@@ -130,6 +130,12 @@ def test_what_an_answer_depends_on_is_said_by_each_rule_that_may_object(profile,
     assert found.verdict is DEPENDS and condition in found.only_if.split("; or if ")
 
 
+@pytest.mark.parametrize("pair", [("OPTIMIZE month=1", "UPDATE month=1"), ("UPDATE month=1", "OPTIMIZE month=1")])
+def test_in_the_profile_hive_a_service_counts_by_file_groups_only(pair):
+    found = writer(filled(), at("hive")).explain_conflict(*pair).chosen
+    assert found.only_if == "both rewrite the same file group"
+
+
 @pytest.mark.parametrize("mine", ["DELETE month=1", "UPSERT month=1", "OVERWRITE month=1"])
 def test_where_only_deltas_level_forbids_an_append_the_weaker_level_is_the_advice(mine):
     weaker = WEAKER_LEVEL.format(level="WriteSerializable")

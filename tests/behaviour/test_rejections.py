@@ -21,6 +21,7 @@ from lakelock.occ.records.rejections import (
     rejected_instants,
     write_rejection,
 )
+from lakelock.occ.recovery.ending import TransactionState
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.table import layout
 from lakelock.table.instants import format_instant
@@ -81,6 +82,20 @@ def test_a_transaction_that_commits_although_it_met_another_at_its_claim_leaves_
     tx.commit([put_file(tx, storage, "month=1", "a")])
     assert rejected_instants(storage) == []
     assert writer(storage).why_rejected(tx.instant).outcome is Outcome.COMMITTED
+
+
+def test_a_transaction_that_another_process_of_its_job_committed_leaves_no_record():
+    storage = memory_table()
+    insert(writer(storage), storage, "month=1", "a")
+    holder, detached = writer(storage, CALM).begin("UPSERT"), writer(storage, CALM).begin("UPSERT").detach()
+    one, two = writer(storage, CALM).adopt(detached), writer(storage, CALM).adopt(detached)
+    holder.claim([GROUP])
+    with pytest.raises(EarlyConflictError):
+        two.claim([GROUP])
+    holder.abort()
+    one.commit([put_file(one, storage, "month=2", "b")])
+    two.abort("it met another")
+    assert two.state is TransactionState.COMMITTED and rejected_instants(storage) == []
 
 
 def test_the_timeline_has_the_last_word_on_what_became_of_an_instant():

@@ -141,7 +141,7 @@ class TestDoctor:
         broken = FaultyStorage(self._table(), [Rule(op="list", nth=None, fault=Fault.FAIL)])
         checks = self._examined(broken)
         assert {check.name for check in checks if check.status == "failed"} == {
-            "clock", "writers", "decisions", "contents", "index",
+            "clock", "writers", "decisions", "rejections", "contents", "index",
         }  # fmt: skip
         assert {check.name for check in checks} >= {"settings", "table", "storage", "lock", "packages"}
 
