@@ -11,7 +11,7 @@ begin ──► open ──► commit ──► committed          visible to ev
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 
 from lakelock.conflict import Conflict, Party
@@ -28,7 +28,7 @@ from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import Claim
 from lakelock.markers.direct import MarkerSet
-from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.markers.heartbeat import Heartbeat
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
@@ -38,6 +38,7 @@ from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.reads import Read
+from lakelock.occ.detached import Detached
 from lakelock.occ.early.announced import AnnouncedGroups
 from lakelock.occ.early.detection import early_conflict
 from lakelock.occ.foreign.overlaps import alarm
@@ -58,17 +59,6 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.statistics import FileStatistics
-
-
-@dataclass(frozen=True)
-class Detached:
-    """An open transaction on its way from one process of a job to another; small and picklable."""
-
-    baseline: Baseline
-    schema: TableSchema
-    heartbeat: HeartbeatRecord
-    application: AppTransaction | None = None
-    tag: str = ""
 
 
 class Transaction:
@@ -97,6 +87,7 @@ class Transaction:
         self._began_s = table.runtime.monotonic_s()
         self._inflight = False
         self._decision = own or OwnDecision()
+        self._lost: BaseException | None = None
         self.extra: dict[str, str] = {}
         """What else the commit's extra metadata says, for people."""
         self.reconciled = False
@@ -167,8 +158,10 @@ class Transaction:
         refused = self._announced.claim(table, context, fresh)
         conflict = early_conflict(table, self.baseline, self._work(), () if leave_held else refused)
         if conflict is not None:
-            self._tell(EventKind.EARLY_CONFLICT, conflict)
-            raise self._rejection(replace(conflict, early=True))
+            error = self._rejection(replace(conflict, early=True))
+            self._tell(EventKind.EARLY_CONFLICT, error.conflict)
+            self._lost = error
+            raise error
         reached(Step.CLAIMED)
         self._emit(EventKind.CLAIMED, groups=len(fresh))
 
@@ -236,11 +229,12 @@ class Transaction:
                 if isinstance(error, Exception):
                     raise outcome_unknown(self._table, self.instant, self.operation, error) from error
             else:
-                if isinstance(error, ConflictError):
-                    self._tell(EventKind.CONFLICT, error.conflict)
+                lost = self._lost = self._rejection(error.conflict, error.hint) if isinstance(error, ConflictError) else error
+                if isinstance(lost, ConflictError):
+                    self._tell(EventKind.CONFLICT, lost.conflict)
                 self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed))
-            if isinstance(error, ConflictError):
-                raise self._rejection(error.conflict, error.hint).with_traceback(error.__traceback__) from error.__cause__
+                if isinstance(lost, ConflictError):
+                    raise lost.with_traceback(error.__traceback__) from error.__cause__
             raise
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
@@ -297,7 +291,7 @@ class Transaction:
         return self.snapshot().stats_of(file)
 
     def _rejection(self, conflict: Conflict, hint: str = "") -> ConflictError:
-        return rejection(self._table.settings.concurrency.profile, conflict, read=bool(self._reads), hint=hint)
+        return rejection(self._table.settings.concurrency, conflict, read=bool(self._reads), hint=hint)
 
     def abort(self, reason: str = "", *, disturbed: bool = False) -> None:
         """Withdraw the transaction and remove its files. Never raises for storage: what is left, the next writer removes.
@@ -316,7 +310,7 @@ class Transaction:
         evidence = reason.splitlines()[0] if reason else "aborted"
         claims = self._announced.own_claims(disturbed=disturbed)
         target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence, claims)
-        self.state = withdraw(self._table, target, self._decision, disturbed=disturbed)
+        self.state = withdraw(self._table, target, self._decision, disturbed=disturbed, lost=self._lost)
 
     def __enter__(self) -> Transaction:
         return self

@@ -18,9 +18,10 @@ from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.detached import Detached
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.services.optimize import Optimized
-from lakelock.occ.transaction import Detached, Transaction
+from lakelock.occ.transaction import Transaction
 from lakelock.simulator.light_rows import Chosen, LightKernels, Lines
 from lakelock.simulator.rows import NOT_GIVEN, SCHEMA, TABLE_SCHEMA, Row, partition_of, row_of
 from lakelock.table.base_files.writer import Stamp

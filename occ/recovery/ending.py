@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from lakelock.conflict import Party
-from lakelock.errors import CommitOutcomeUnknown, LakelockError, RolledBackError
+from lakelock.errors import CommitOutcomeUnknown, ConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import markers_of
@@ -15,6 +15,7 @@ from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.decisions import Decision
+from lakelock.occ.records.rejections import Rejection, write_rejection
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Storage
@@ -42,12 +43,22 @@ def remove_uncounted(storage: Storage, markers: MarkerSet, files: tuple[str, ...
         storage.delete(files)
 
 
-def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool) -> TransactionState:
+def withdraw(
+    table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool, lost: BaseException | None = None
+) -> TransactionState:
     """Remove what a transaction wrote. Never raises for storage: what is left, the next writer removes.
 
     Where it may be committed, for all that its `own` process knows, only the log decides what it was. `disturbed`: others may
-    have removed markers before the files that they announce were written.
+    have removed markers before the files that they announce were written. `lost` is the error by which it ends: if that says
+    why it was rejected, and it was, a record of it stays behind.
     """
+    state = _withdrawn(table, mine, own, disturbed=disturbed)
+    if state is TransactionState.REJECTED and isinstance(lost, ConflictError | RolledBackError):
+        _record_rejection(table, Party(mine.instant, mine.operation, table.writer), lost)
+    return state
+
+
+def _withdrawn(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool) -> TransactionState:
     certain = not own.may_be_committed
     if certain:
         table.emit(EventKind.REJECTED, mine.instant, mine.operation, reason=mine.evidence)
@@ -64,6 +75,14 @@ def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, distur
         problem = f"could not remove the files of this transaction yet: {error.message}"
         table.emit(EventKind.ALERT, mine.instant, mine.operation, problem=problem)
     return TransactionState.REJECTED if certain else TransactionState.UNKNOWN
+
+
+def _record_rejection(table: OpenTable, mine: Party, error: ConflictError | RolledBackError) -> None:
+    """Leave a record for whoever asks later: one request, last of all, not under the lock. Never raises: it is for people."""
+    try:
+        write_rejection(table.storage, Rejection.of(mine, table.writer, table.runtime.now_ms(), error))
+    except Exception as failure:  # noqa: BLE001  it would hide the rejection
+        table.emit(EventKind.ALERT, mine.instant, mine.operation, problem=f"its rejection could not be recorded: {failure}")
 
 
 def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, claimed: Iterable[FileGroupId]) -> None:

@@ -192,9 +192,10 @@ def test_a_version_that_is_applied_is_a_concurrent_transaction() -> None:
 @pytest.mark.parametrize("rule", ConflictRule)
 def test_every_rule_has_a_name_in_the_profile_delta_that_survives_a_process_boundary(rule: ConflictRule) -> None:
     conflict = Conflict.over(rule, Party("2", "UPSERT"), Party("1", "INSERT"), ["month=1"])
-    error = pickle.loads(pickle.dumps(rejection("delta", conflict)))
-    assert isinstance(error, ConflictError) and type(error) is not ConflictError and error.conflict == conflict
-    assert type(rejection("strict", conflict)) is ConflictError
+    error = pickle.loads(pickle.dumps(rejection(ConcurrencySettings(profile="delta"), conflict)))
+    assert isinstance(error, ConflictError) and type(error) is not ConflictError
+    assert error.conflict == replace(conflict, profile="delta", level="Serializable")
+    assert type(rejection(ConcurrencySettings(), conflict)) is ConflictError
 
 
 def test_a_level_without_the_profile_that_has_it_is_refused() -> None:

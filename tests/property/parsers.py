@@ -14,6 +14,7 @@ from tempfile import gettempdir
 from typing import NamedTuple
 
 from lakelock.admin.audit import read_audit
+from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.data_locks.lock_table import Entry, LockTable
 from lakelock.data_locks.request import TABLE, lock_request
 from lakelock.data_locks.zookeeper.nodes import Asked, node_data
@@ -27,6 +28,7 @@ from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.occ.records.lock import recorded_provider
+from lakelock.occ.records.rejections import Rejection
 from lakelock.providers.dynamodb.item import LockItem
 from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.hive_metastore.place import Place
@@ -60,6 +62,9 @@ CRASHES = Path(__file__).parent / "crashes"
 
 AT = "20261121092737397"
 WRITER = WriterIdentity("id", "app", "host", 1, "user")
+
+_MET = Conflict.over(ConflictRule.APPEND, Party(AT, "UPSERT", WRITER), Party(AT, "INSERT", None, AT, 1.5), ["month=1"])
+_REJECTIONS = tuple(Rejection(AT, "UPSERT", WRITER, 5, "why", met).to_bytes() for met in (_MET, None))
 
 
 class _Node(NamedTuple):
@@ -252,6 +257,7 @@ PARSERS: dict[str, Parser] = {
             CleanPlan("P", AT, "commit", AT, {"p=1": ("a.parquet",)}, {"k": "v"}, "", ("p=1",)).to_bytes(),)),
         Parser("clean", lambda data: _files(CleanMetadata.from_bytes(data).files), _TORN, (
             CleanMetadata(AT, 5, "P", AT, AT, {"p=1": ("a.parquet",)}).to_bytes(),)),
+        Parser("rejection", Rejection.from_bytes, (ValueError,), _REJECTIONS),
         Parser("cleaned-until", CleanedUntil.from_bytes, (), (
             CleanedUntil(AT, frozenset({f"{AT}.savepoint"}), 5, 7).to_bytes(),)),
         Parser("savepoint", lambda data: _files(SavepointMetadata.from_bytes(data).files), _TORN, (

@@ -87,7 +87,7 @@ _OTHERS = (
     Planted(
         "abort of a decided commit",
         "an error after the decision removes the files",
-        "occ.recovery.ending:withdraw",
+        "occ.recovery.ending:_withdrawn",
         "if not own.may_be_in_log:",
         "if True:",
         among=family("doubtful"),

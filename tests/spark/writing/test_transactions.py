@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 
@@ -14,10 +16,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.conflict import ConflictRule
+from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError, WriteFailed
 from lakelock.occ.transaction import Transaction
+from lakelock.rule_texts import DECLARE_SCOPE
 from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.job_group import in_task_text
 from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
@@ -93,9 +97,19 @@ def test_what_another_changed_elsewhere_rejects_nothing(spark: SparkSession, tab
 
 
 def test_a_read_of_everything_is_broken_by_any_row(spark: SparkSession, table: LakeTable, other: LakeTable) -> None:
-    with pytest.raises(ConflictError), table.transaction() as tx:
+    with pytest.raises(ConflictError) as caught, table.transaction() as tx:
         tx.insert(rows(spark, (100, "n", tx.read().count())))
         other.insert(rows(spark, (4, "z", 1)))
+    assert DECLARE_SCOPE in caught.value.hint and caught.value.explanation.helps[0] == DECLARE_SCOPE
+
+
+def test_a_rejection_is_recorded_without_the_row_that_was_met(spark: SparkSession, table: LakeTable, other: LakeTable) -> None:
+    with pytest.raises(ConflictError, match='"id":4') as caught, table.transaction() as tx:
+        tx.insert(rows(spark, (100, "sum", tx.read("v > 15").count())))
+        other.insert(rows(spark, (4, "b", 16)))
+    folder = Path(table.path.removeprefix("file://"))
+    record = (folder / ".hoodie/.lakelock/rejections" / caught.value.conflict.mine.instant).read_text()
+    assert json.loads(record)["conflict"]["overlap"] == ["p=b"] and '"id' not in json.loads(record)["message"]
 
 
 @pytest.mark.parametrize("few_keys", [0, 1000])
@@ -253,9 +267,20 @@ def test_a_lost_transaction_cancels_its_spark_jobs_at_once(
     assert spark.range(3).count() == 3
 
 
-def _conflict() -> object:
-    from lakelock.conflict import Conflict, Party
+def test_a_conflict_that_a_task_finds_keeps_its_explanation(spark: SparkSession, table: LakeTable) -> None:
+    error = ConflictError(replace(_conflict(), read=WHOLE_TABLE, profile="delta", level="Serializable"))
+    text = in_task_text(error)
 
+    @F.udf("long")
+    def loses(value: int) -> int:
+        raise RuntimeError(text)
+
+    with pytest.raises(ConflictError) as caught:
+        table.insert(rows(spark, (5, "a", 1)).withColumn("v", loses("v")))
+    assert caught.value.explanation == error.explanation and caught.value.explanation.helps[0] == DECLARE_SCOPE
+
+
+def _conflict() -> Conflict:
     return Conflict(ConflictRule.FILE_GROUP, Party("1", "INSERT"), Party("2", "INSERT"))
 
 
