@@ -19,12 +19,13 @@ from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin import streaming
 from lakelock.spark_plugin.arguments import Duplicates, changed, numbered
+from lakelock.spark_plugin.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import require_batch, spark_schema
 from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
-from lakelock.spark_plugin.writing import deleting, inserting, overwriting, upserting
+from lakelock.spark_plugin.writing import deleting, inserting, overwriting, updating, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write
 
 
@@ -100,6 +101,28 @@ class TableWrites:
             return self._write("DELETE", write, partition=partition, where=what, tag=tag, txn=txn)
         write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
         return self._write("DELETE", write, partition=partition, tag=tag, txn=txn)
+
+    @needs_spark
+    def update(
+        self,
+        set: Assignments,  # noqa: A002 - SQL's and Delta's word for it
+        where: str | Column | None = None,
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Give the rows that satisfy `where`, or all rows, new values: `table.update({"price": "price * 1.1"}, "kind = 'a'")`.
+
+        Values are SQL texts or Columns, which see the old row, or Python values of other types, which are literals (None is
+        null). Types must fit as in an upsert: cast where they do not. Key and partition columns cannot be changed: a
+        `SchemaError`. The rows change whatever their `order_by` says.
+        """
+        txn, assigned = numbered(txn_app_id, txn_version), self._assignments(set, "update")
+        condition = None if where is None else self._condition(where)
+        write = partial(updating.update_where, values=assigned, condition=condition)
+        return self._write("UPDATE", write, partition=partition, where=where, tag=tag, txn=txn)
 
     @needs_spark
     def overwrite_partitions(
@@ -212,6 +235,9 @@ class TableWrites:
 
     def _condition(self, given: str | Column) -> Condition:
         return Condition.of(self._spark, spark_schema(self._coordinator.schema().arrow), given)
+
+    def _assignments(self, given: Assignments, what: str) -> Assignments:
+        return checked_assignments(self._spark, given, self._coordinator.schema(), self._coordinator.properties, what)
 
     @property
     def _settings(self) -> WriteSettings:

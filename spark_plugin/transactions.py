@@ -17,10 +17,11 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin.arguments import changed
+from lakelock.spark_plugin.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.frames import require_batch
 from lakelock.spark_plugin.lost_spark import ended_by, outcome_told
 from lakelock.spark_plugin.results import WriteResult
-from lakelock.spark_plugin.writing import deleting, inserting, upserting
+from lakelock.spark_plugin.writing import deleting, inserting, updating, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 
@@ -133,11 +134,19 @@ class LakeTransaction:
         """Delete by condition, or by a data frame of keys, at the commit."""
         if isinstance(what, str | Column):
             condition = self._open().condition(what)
-            self._write(partial(deleting.delete_where, condition=condition), looks_up=True, anywhere=True)
+            self._write(partial(deleting.delete_where, condition=condition), looks_up=True, anywhere="a delete by condition")
         else:
             self._write(partial(upserting.delete_keys, df=require_batch(what, "delete")), looks_up=True)
 
-    def _write(self, write: Write, *, looks_up: bool, anywhere: bool = False) -> None:
+    def update(self, set: Assignments, where: str | Column | None = None) -> None:  # noqa: A002 - as `LakeTable.update`
+        """Give the rows that satisfy `where`, or all rows, new values at the commit; see `LakeTable.update`."""
+        attempt = self._open()
+        values = checked_assignments(attempt.spark, set, attempt.schema, attempt.properties, "update")
+        condition = None if where is None else attempt.condition(where)
+        write = partial(updating.update_where, values=values, condition=condition)
+        self._write(write, looks_up=True, anywhere="an update")
+
+    def _write(self, write: Write, *, looks_up: bool, anywhere: str = "") -> None:
         attempt = self._open()
         if self._applied is not None:
             return
@@ -146,8 +155,8 @@ class LakeTransaction:
         earlier = {stat.partition_path or "" for stat in attempt.earlier.stats}
         if anywhere and earlier:
             raise TransactionStateError(
-                "a delete by condition must be the first write of its transaction: it would not see the rows written before it",
-                hint="delete first, or filter the rows before writing them",
+                f"{anywhere} must be the first write of its transaction: it would not see the rows written before it",
+                hint="do it first, or change the rows before writing them",
             )
         try:
             written = write(attempt)

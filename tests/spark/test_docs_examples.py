@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = {
     "README.md": "/tmp",
     "docs/howto-stream-and-backfill.md": "/tmp/shop",
+    "docs/howto-change-rows.md": "/tmp/shop",
     "docs/howto-small-files-and-mistakes.md": "/tmp/upkeep",
 }
 

@@ -21,6 +21,7 @@ def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> No
     assert_type(table.upsert(df, duplicates="any", merge_schema=True), WriteResult)
     assert_type(table.delete("tail_number = 'N14228'"), WriteResult)
     assert_type(table.delete(df), WriteResult)
+    assert_type(table.update({"delay": "delay + 1", "checked": True}, "month = 1"), WriteResult)
     assert_type(table.overwrite_partitions(df), WriteResult)
     assert_type(table.overwrite(df, where="month = 1"), WriteResult)
     assert_type(table.insert(df, partition={"month": 1}), WriteResult)
