@@ -46,11 +46,15 @@ class Condition:
                 hint="choose the rows first, and delete them by key: table.delete(table.read().where(...)) evaluates it once. "
                 "A UDF that always answers the same must not be declared asNondeterministic()",
             )
-        filled = analysed
-        for rule in _TIME_RULES:
-            filled = _object(spark, f"{_CATALYST}.{rule}").apply(filled)
-        asks_for_time = not filled.equals(analysed) or _TIME_LITERAL.search(str(given)) is not None
+        filled, asks_for_time = _filled(spark, analysed, given)
         return cls(given, filled if asks_for_time else None, predicate_of(spark, filled))
+
+    @classmethod
+    def of_filter(cls, spark: SparkSession, rows: DataFrame, given: str | Column) -> Condition | None:
+        """The condition of a frame that `where(given)` made of rows of a table; None if it asks for the time."""
+        analysed = rows._jdf.queryExecution().analyzed()
+        filled, asks_for_time = _filled(spark, analysed, given)
+        return None if asks_for_time else cls(given, filled, predicate_of(spark, filled))
 
     def on(self, frame: DataFrame) -> Column:
         """The condition on the rows of `frame`, which has the columns that it needs."""
@@ -62,10 +66,18 @@ class Condition:
         pairs = [jvm.scala.Tuple2(attribute, theirs[name]) for name, attribute in own.items() if name in theirs]
         renamed = _object(spark, f"{_CATALYST}.expressions.AttributeMap$").apply(jvm.PythonUtils.toSeq(pairs))
         condition = self.filled.rewriteAttrs(renamed).condition()
-        return Column(_object(spark, "org.apache.spark.sql.classic.ExpressionUtils$").column(condition))
+        return column_of(spark, condition)
 
     def __str__(self) -> str:
         return condition_text(self.given)
+
+
+def _filled(spark: SparkSession, analysed: Any, given: str | Column) -> tuple[Any, bool]:
+    """An analysed plan with the time filled in, and whether it asks for it."""
+    filled = analysed
+    for rule in _TIME_RULES:
+        filled = _object(spark, f"{_CATALYST}.{rule}").apply(filled)
+    return filled, not filled.equals(analysed) or _TIME_LITERAL.search(str(given)) is not None
 
 
 def condition_text(condition: str | Column) -> str:
@@ -74,6 +86,11 @@ def condition_text(condition: str | Column) -> str:
     if not isinstance(condition, str) and text.startswith("Column<'"):
         text = text.removeprefix("Column<'").removesuffix("'>")
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def column_of(spark: SparkSession, expression: Any) -> Column:
+    """An expression of an analysed plan as a Column."""
+    return Column(_object(spark, "org.apache.spark.sql.classic.ExpressionUtils$").column(expression))
 
 
 def _object(spark: SparkSession, name: str) -> Any:

@@ -23,6 +23,9 @@ from lakelock.spark_plugin.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import require_batch, spark_schema
 from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
+from lakelock.spark_plugin.merging import execution
+from lakelock.spark_plugin.merging.builder import MergeBuilder, MergeSpec
+from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting, updating, upserting
@@ -123,6 +126,35 @@ class TableWrites:
         condition = None if where is None else self._condition(where)
         write = partial(updating.update_where, values=assigned, condition=condition)
         return self._write("UPDATE", write, partition=partition, where=where, tag=tag, txn=txn)
+
+    def merge(
+        self,
+        source: DataFrame,
+        on: str | Column,
+        *,
+        target_alias: str = "target",
+        source_alias: str = "source",
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> MergeBuilder[WriteResult]:
+        """Describe a merge of `source` into the table, whose clauses say what becomes of its rows; `.execute()` runs it.
+
+        >>> table.merge(updates, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
+        ... # doctest: +SKIP
+
+        `on` must equate something of both sides. If it equates the key and partition columns, only the keys of the source are
+        looked up, as in an upsert; otherwise it reads the rows that its part about the target selects, or the whole table.
+        """
+        spec = MergeSpec(require_batch(source, "merge"), on, target_alias, source_alias)
+        txn = numbered(txn_app_id, txn_version)
+        return MergeBuilder(spec, partial(self._merge, partition=partition, tag=tag, txn=txn))
+
+    @needs_spark
+    def _merge(self, spec: MergeSpec, *, partition: Targets, tag: str, txn: AppTransaction | None) -> WriteResult:
+        require_mergeable(spec, self._coordinator.schema(), self._coordinator.properties)
+        return self._write("MERGE", partial(execution.merge, spec=spec), partition=partition, tag=tag, txn=txn)
 
     @needs_spark
     def overwrite_partitions(

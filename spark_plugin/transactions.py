@@ -20,6 +20,9 @@ from lakelock.spark_plugin.arguments import changed
 from lakelock.spark_plugin.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.frames import require_batch
 from lakelock.spark_plugin.lost_spark import ended_by, outcome_told
+from lakelock.spark_plugin.merging import execution
+from lakelock.spark_plugin.merging.builder import MergeBuilder, MergeSpec
+from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.writing import deleting, inserting, updating, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
@@ -145,6 +148,17 @@ class LakeTransaction:
         condition = None if where is None else attempt.condition(where)
         write = partial(updating.update_where, values=values, condition=condition)
         self._write(write, looks_up=True, anywhere="an update")
+
+    def merge(
+        self, source: DataFrame, on: str | Column, *, target_alias: str = "target", source_alias: str = "source"
+    ) -> MergeBuilder[None]:
+        """Describe a merge of `source` into the table, to be committed with the transaction; see `LakeTable.merge`."""
+        return MergeBuilder(MergeSpec(require_batch(source, "merge"), on, target_alias, source_alias), self._merge)
+
+    def _merge(self, spec: MergeSpec) -> None:
+        attempt = self._open()
+        require_mergeable(spec, attempt.schema, attempt.properties)
+        self._write(partial(execution.merge, spec=spec), looks_up=True, anywhere="a merge")
 
     def _write(self, write: Write, *, looks_up: bool, anywhere: str = "") -> None:
         attempt = self._open()
