@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.conditions import Condition, column_of, condition_text
@@ -31,7 +30,8 @@ class MergeCondition:
         to find the partners of a row, all rows would have to be compared with all.
         """
         spark = target.sparkSession
-        condition = _plan(target.join(source, F.expr(on) if isinstance(on, str) else on)).condition().get()
+        # Spark refuses such a condition of a join, in words of its own; a filter takes it.
+        condition = _plan(target.crossJoin(source).where(on)).condition()
         if not condition.deterministic():
             raise InputError(
                 f"the condition {condition_text(on)} may give a different answer each time it is evaluated",
