@@ -62,7 +62,7 @@ class OneProcessPromises(Promises):
         second.release(lease)
 
     def test_waiting_is_told_with_the_holder_and_the_time(self, arena: Arena) -> None:
-        holder, waiter = arena.writer("stream"), arena.writer("backfill")
+        holder, waiter = arena.writer("stream"), arena.writer("backfill", lease_s=15)
         lease = take(holder)
         with renewing(holder, lease, arena.runtime, arena.lease_s / 3), pytest.raises(LockTimeout):
             waiter.acquire(wait_s=2.2)
@@ -113,7 +113,7 @@ class OneProcessPromises(Promises):
         self, arena: Arena, wrong_s: int
     ) -> None:
         holder = arena.writer("holder", runtime=cast(Runtime, _WrongClock(arena.runtime, wrong_s * 1000)))
-        rival, lease = arena.writer("rival"), take(holder)
+        rival, lease = arena.writer("rival", lease_s=15), take(holder)
         with renewing(holder, lease, arena.runtime, arena.lease_s / 3), pytest.raises(LockTimeout):
             rival.acquire(wait_s=1.5 * arena.lease_s)
         lease.ensure_active()
