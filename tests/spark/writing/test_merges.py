@@ -289,7 +289,7 @@ def test_a_merge_does_what_a_loop_over_the_rows_would_do(spark: SparkSession, pa
         .when_matched_update_all("source.v > target.v")
         .when_matched_update({"note": F.lit("older")})
         .when_not_matched_insert_all("source.v >= 3")
-        .when_not_matched_by_source_delete("v < 3")
+        .when_not_matched_by_source_delete("target.v < 3")
         .when_not_matched_by_source_update({"note": "'alone'"}, "target.p = 'a'")
         .execute()
     )
