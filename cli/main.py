@@ -14,6 +14,7 @@ from lakelock.cli import commits, config, locks, markers, savepoints
 from lakelock.cli.audit import audit_table
 from lakelock.cli.doctor import doctor
 from lakelock.cli.optimize import optimize_table, restore_table
+from lakelock.cli.profile import profile
 from lakelock.cli.simulate import simulate
 from lakelock.cli.upkeep import archive, clean, upkeep
 
@@ -29,6 +30,7 @@ app.command("doctor")(doctor)
 app.command("audit")(audit_table)
 app.command("optimize")(optimize_table)
 app.command("restore")(restore_table)
+app.command("profile")(profile)
 app.command("simulate")(simulate)
 app.command("upkeep")(upkeep)
 app.command("clean")(clean)

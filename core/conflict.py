@@ -23,6 +23,7 @@ class ConflictRule(str, Enum):
     KEY = "key"
     PARTITION_OVERWRITE = "partition-overwrite"
     PENDING_TABLE_SERVICE = "pending-table-service"
+    WRITE_SET = "write-set"
 
     def __str__(self) -> str:
         return self.value

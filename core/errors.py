@@ -21,7 +21,14 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   └── SecondWriter              SINGLE_WRITER mode, and somebody else is writing; names the other writer
 ├── TransactionError              the transaction did not end in a known commit
 │   ├── ConflictError             rejected; carries `conflict` with both sides
-│   │   └── EarlyConflictError    the same, found before the data was written
+│   │   ├── EarlyConflictError    the same, found before the data was written
+│   │   └── Delta's six, in the profile delta; `conflict.early` says whether the data was written:
+│   │       ├── ConcurrentAppendException        somebody added rows that this transaction may have to read
+│   │       ├── ConcurrentDeleteReadException    somebody rewrote files that this transaction read
+│   │       ├── ConcurrentDeleteDeleteException  somebody rewrote file groups that this transaction rewrites
+│   │       ├── ConcurrentTransactionException   the application has applied this version already
+│   │       ├── MetadataChangedException         somebody changed the table's columns
+│   │       └── ProtocolChangedException         somebody changed the table's properties
 │   ├── RolledBackError           rejected; somebody rolled this transaction back
 │   ├── TransactionStateError     used after it ended, or out of order
 │   └── CommitOutcomeUnknown      neither committed nor rejected yet; nothing was cleaned up; carries how to find out
@@ -73,6 +80,12 @@ class ErrorCode(str, Enum):
     SPARK_GONE = "spark-gone"
     UNSUPPORTED_SPARK = "unsupported-spark"
     SNAPSHOT_TOO_OLD = "snapshot-too-old"
+    CONCURRENT_APPEND = "concurrent-append"
+    CONCURRENT_DELETE_READ = "concurrent-delete-read"
+    CONCURRENT_DELETE_DELETE = "concurrent-delete-delete"
+    CONCURRENT_TRANSACTION = "concurrent-transaction"
+    METADATA_CHANGED = "metadata-changed"
+    PROTOCOL_CHANGED = "protocol-changed"
 
 
 class LakelockError(Exception):
@@ -203,6 +216,30 @@ class ConflictError(TransactionError):
 
 class EarlyConflictError(ConflictError):
     code = ErrorCode.EARLY_CONFLICT
+
+
+class ConcurrentAppendException(ConflictError):
+    code = ErrorCode.CONCURRENT_APPEND
+
+
+class ConcurrentDeleteReadException(ConflictError):
+    code = ErrorCode.CONCURRENT_DELETE_READ
+
+
+class ConcurrentDeleteDeleteException(ConflictError):
+    code = ErrorCode.CONCURRENT_DELETE_DELETE
+
+
+class ConcurrentTransactionException(ConflictError):
+    code = ErrorCode.CONCURRENT_TRANSACTION
+
+
+class MetadataChangedException(ConflictError):
+    code = ErrorCode.METADATA_CHANGED
+
+
+class ProtocolChangedException(ConflictError):
+    code = ErrorCode.PROTOCOL_CHANGED
 
 
 class RolledBackError(TransactionError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 import code_map
+import conflict_matrix
 import reference_frames as frames
 import reference_texts as texts
 
@@ -21,7 +22,7 @@ from lakelock.cli.output import Exit, exit_of
 from lakelock.conflict import ConflictRule
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind, log_event
-from lakelock.occ.conflicts.rules import PROFILES
+from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.providers.base import LossReason, Strength
 from lakelock.providers.registry import BUILT_IN
 from lakelock.settings import SECTIONS
@@ -145,6 +146,18 @@ def _rules() -> Iterable[tuple[str, ...]]:
         yield code(rule), text.rejects, text.example, text.retry, _profiles(rule)
 
 
+def conflicts_page() -> str:
+    profiles = [name if name != "delta" else f"{name}, {level}" for name, level in conflict_matrix.LEVELS]
+    return "\n\n".join(
+        [
+            frames.CONFLICTS_INTRO,
+            table(("mine, decided second", "the other's", *map(code, profiles)), conflict_matrix.rows()),
+            frames.CONFLICTS_NOTES,
+            table(("mine", "the other's", "Delta", "Hive 3", "Iceberg", "Hudi", "lakelock differs"), texts.PEERS),
+        ]
+    )
+
+
 def _profiles(rule: ConflictRule) -> str:
     """The profiles that check a rule; what none of them names is checked always."""
     named = [
@@ -234,6 +247,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "architecture.md": architecture_page,
     "reference-settings.md": settings_page,
     "reference-errors.md": errors_page,
+    "reference-conflicts.md": conflicts_page,
     "reference-providers.md": providers_page,
 }
 

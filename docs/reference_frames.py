@@ -83,6 +83,27 @@ A rule rejects my transaction if another one, which committed after mine had beg
 `error.conflict.rule` and in logs a rule has the name in the first column. The profile is the setting
 `concurrency.profile`; rules with "all" are checked in every profile."""
 
+CONFLICTS_INTRO = f"""# What conflicts with what
+
+{NOTE}
+
+A transaction is judged when it commits, against what others committed since it began. The profile is the setting
+`concurrency.profile`; `delta` has two levels, by the setting `concurrency.isolation`.
+[Choose an isolation level](howto-choose-isolation.md) says which is for whom. A cell says how much two operations must have
+in common to collide; the least is different partitions, which never collide unless a condition spans both.
+
+UPDATE stands for an update, a delete, a merge by a condition, and for a transaction that reads by one. UPSERT also stands for a
+delete by key. OVERWRITE replaces partitions. OPTIMIZE joins small files and changes no row."""
+
+CONFLICTS_NOTES = """"The same partition" in the profile `delta` means: files of it whose recorded column ranges do not rule
+out that they hold a row that was read. In the profiles `strict` and `delta`, keys that an upsert brings are rows that it
+reads. `strict` looks into the other's files for them, `delta` does not. OPTIMIZE yields to whoever rewrites one of its file
+groups, even if it came first. In a table with buckets an INSERT rewrites file groups, as an UPSERT does.
+
+All profiles apply a version of an application once, and none lets two transactions rewrite one file group.
+
+## What other systems answer"""
+
 LOSSES_INTRO = """## Why a lease was lost
 
 `LeaseLost.details["reason"]`, and the fact `reason` of the event `lease-lost`:"""
@@ -176,6 +197,6 @@ keys up on the executors (`spark_plugin/writing/tagging.py`), claims the file gr
 (`occ/early/detection.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,
 `engine/file_tasks.py`, `table/rewriting/merge.py`), each file after its marker (`markers/direct.py`). `Transaction.commit`
 (`occ/transaction.py`) compares markers with write statistics and enters the critical section (`occ/commit.py`): what
-others committed meanwhile (`occ/conflicts/window.py`) is judged by the rules (`occ/conflicts/rules.py`), the commit
-takes the next number of the decision log (`occ/records/decisions.py`), which is the commit point, and is published in Hudi's
-timeline (`occ/publish.py`)."""
+others committed meanwhile (`occ/conflicts/window.py`) is judged by the rules of the profile
+(`occ/conflicts/profiles.py`), the commit takes the next number of the decision log (`occ/records/decisions.py`), which is the
+commit point, and is published in Hudi's timeline (`occ/publish.py`)."""

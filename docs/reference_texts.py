@@ -134,6 +134,34 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "just committed it.",
         "As above. Split long backfills that hold many file groups into smaller ones, one partition at a time.",
     ),
+    e.ConcurrentAppendException: Advice(
+        "In the profile `delta`: somebody added files that may hold rows which this transaction read, or should have read: a "
+        "condition, the keys of an upsert, a partition that it overwrites.",
+        'Run again. Narrow the condition to partitions; with `concurrency.isolation = "WriteSerializable"` blind appends do '
+        "not count.",
+    ),
+    e.ConcurrentDeleteReadException: Advice(
+        "In the profile `delta`: somebody rewrote or replaced a file that this transaction read, as an update, a delete or a "
+        "merge does.",
+        "Run again. Let writers work in different partitions, and name these in their conditions.",
+    ),
+    e.ConcurrentDeleteDeleteException: Advice(
+        "In the profile `delta`: somebody rewrote or replaced file groups that this transaction also replaces, without having "
+        "read their rows: two overwrites, or an overwrite and an `optimize`.",
+        "Run again.",
+    ),
+    e.ConcurrentTransactionException: Advice(
+        "In the profile `delta`: another run of the same application has applied this version already.",
+        "Nothing is to be done: the batch is in the table. Look for a second query that uses the same application id.",
+    ),
+    e.MetadataChangedException: Advice(
+        "In the profile `delta`: somebody changed the table's columns after this transaction had begun.",
+        "Run again: the operation then sees the new columns.",
+    ),
+    e.ProtocolChangedException: Advice(
+        "In the profile `delta`: `hoodie.properties` changed in something that matters to a writer.",
+        "Run again, if the table may still be written.",
+    ),
     e.RolledBackError: Advice(
         "Others took this writer for dead, because its heartbeat was older than `heartbeat.interval_s` x "
         "`heartbeat.tolerable_misses`; or a Java Hudi writer with the EAGER policy rolled it back; or storage gave no answer "
@@ -214,6 +242,11 @@ RULES: dict[ConflictRule, RuleText] = {
         "plans to cluster a file group that I rewrite or replace, or to remove the folder of a partition that I write into",
         "Java Hudi has scheduled clustering and not executed it; its cleaner found a partition empty that I write into",
         "clustering: no, execute or roll back the plan first, its execution would undo the write; cleaning: yes",
+    ),
+    ConflictRule.WRITE_SET: RuleText(
+        "updated or deleted rows of a partition in which I do, too: the first committer wins",
+        "two corrections of different rows of one month",
+        "yes",
     ),
 }
 
@@ -337,3 +370,37 @@ DATA_LOCKS = {
         "what an object holds",
     ),
 }
+
+PEERS = (
+    (
+        "INSERT", "INSERT", "no", "no", "no", "no",
+        "No. With an upsert in place of the second insert, `strict` finds a key that both bring, which none of the four finds.",
+    ),
+    (
+        "UPDATE, DELETE, MERGE", "INSERT", "Serializable: the same partition. WriteSerializable: no", "no",
+        "serializable: files that the condition may select. snapshot: no", "no",
+        "`strict` looks for rows that match; `delta` is Delta's answer, narrowed by column ranges.",
+    ),
+    (
+        "INSERT", "UPDATE, DELETE, MERGE", "no, if blind", "no", "no", "no", "No.",
+    ),
+    (
+        "UPDATE, DELETE, MERGE", "UPDATE, DELETE, MERGE", "files that were read", "the same partition",
+        "the same files; serializable: also files that the condition may select", "the same file group",
+        "`strict`: the same file group, or rows that match; `hive` and `hudi` are Hive's and Hudi's answers.",
+    ),
+    (
+        "overwrite of a partition", "INSERT", "Serializable: the same partition. WriteSerializable: no",
+        "excluded by a lock", "only with validation asked for", "no",
+        "The same partition, but in `hudi` and with WriteSerializable.",
+    ),
+    (
+        "OPTIMIZE", "INSERT", "no", "no (compaction)", "no", "no", "No.",
+    ),
+    (
+        "OPTIMIZE", "UPDATE, DELETE, MERGE", "the same files; the second to commit loses", "excluded by a lock",
+        "the same files; the second to commit loses", "the same file group; a setting says who yields",
+        "The same file group; OPTIMIZE always yields.",
+    ),
+)  # fmt: skip
+"""Operation, operation, the answers of Delta, Hive 3, Iceberg and Hudi, and how lakelock differs."""

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from lakelock.errors import InputError, StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.storage import Storage
+from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.rewriting.kernels import Condition, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -41,6 +42,9 @@ class KeysRead:
     def concerns(self, partition: str) -> bool:
         return partition in self._keyed
 
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files
+
     def matches(self, files: Sequence[DataFile]) -> str | None:
         for file in files:
             try:
@@ -66,6 +70,9 @@ class RowsRead:
 
     def concerns(self, partition: str) -> bool:
         return True
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         for file in files:

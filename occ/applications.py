@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.errors import ConflictError
+from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.summary import CommitSummary, writer_of
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.open_table import OpenTable
@@ -100,7 +100,8 @@ class AppliedVersions:
             [str(application)],
             detail="the application has already applied this version",
         )
-        raise ConflictError(replace(conflict, retry_helps=False))
+        profile = self._table.settings.concurrency.profile
+        raise rejection(profile, replace(conflict, retry_helps=False))
 
 
 def _application(other: CommitSummary) -> tuple[AppTransaction, Party] | None:

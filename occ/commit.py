@@ -21,7 +21,9 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline, check_unchanged
 from lakelock.occ.certainty import News, OwnDecision
-from lakelock.occ.conflicts.rules import PROFILES, FileCheck, Isolation, judge
+from lakelock.occ.conflicts.isolation import Isolation
+from lakelock.occ.conflicts.profiles import PROFILES, judge
+from lakelock.occ.conflicts.rules import FileCheck
 from lakelock.occ.conflicts.summary import CommitCost, CommitSummary
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
 from lakelock.occ.fate import InstantFate, fate_of, is_withdrawn
@@ -43,9 +45,7 @@ from lakelock.storage import Created
 from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import later_than
-from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
 LOOK_ROUNDS = 5
@@ -63,15 +63,15 @@ class Commit:
         own: OwnDecision,
         *,
         schema: TableSchema,
-        before: Callable[[FileGroupId], DataFile | None],
+        isolation: Isolation,
         ensure_alive: Callable[[], None],
         took_s: Callable[[], float],
     ) -> None:
-        """`schema`: the table's at the baseline. `before` gives a file group's file in the snapshot; `ensure_alive` raises
+        """`schema`: the table's at the baseline. `ensure_alive` raises
         once the heartbeat is lost; `took_s` is the time since the beginning. `own` is told what becomes of the decision.
         """
         self._table, self._baseline, self._draft, self._own, self._schema = table, baseline, draft, own, schema
-        self._before, self._ensure_alive, self._took_s = before, ensure_alive, took_s
+        self._isolation, self._ensure_alive, self._took_s = isolation, ensure_alive, took_s
         self._answers: dict[object, Conflict | None] = {}
         self._others: dict[str, CommitSummary] = {}
         self.lock = LockUse(table)
@@ -172,7 +172,7 @@ class Commit:
     def _validate(self, timeline: Timeline, others: Sequence[CommitSummary]) -> list[FileCheck]:
         """Raise the first conflict; return the file checks that are still open."""
         table, mine = self._table, self._draft.footprint
-        conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation(self._before))
+        conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, self._isolation)
         conflict = conflict or planned_clustering(table, timeline, mine)
         conflict = conflict or planned_cleaning(table, self._baseline, timeline, mine)
         if conflict is not None:

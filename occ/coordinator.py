@@ -16,6 +16,7 @@ from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
 from lakelock.occ.certainty import OwnDecision
 from lakelock.occ.conflicts.footprint import OVERWRITES
+from lakelock.occ.conflicts.profiles import ensure_not_weaker
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.locking.data_locking import DataLocking
@@ -23,16 +24,15 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
-from lakelock.occ.records.lock import ensure_recorded
+from lakelock.occ.records.lock import ensure_recorded, require_profile
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Detached, Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean
-from lakelock.occ.upkeep.retained import ensure_readable
 from lakelock.occ.upkeep.run import Upkept, upkeep
-from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
+from lakelock.occ.upkeep.savepoints import Savepoint, all_that_is_kept, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
 from lakelock.settings import CleanSettings, Settings
 from lakelock.storage import Storage
@@ -178,14 +178,17 @@ class Coordinator:
         """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
         if as_of is None:
             return self._current()
-        timeline = self.table.timeline_of_one_moment()
-        ensure_readable(self.table, timeline, as_of)
-        snapshot = read_snapshot(
-            self.table.storage, timeline, as_of, runtime=self.table.runtime, parallel=self.table.parallel_requests
-        )
-        # A clean announces itself on the timeline before it deletes anything, and may have done so since.
-        ensure_readable(self.table, self.table.timeline(), as_of)
-        return snapshot
+        table, timeline = self.table, self.table.timeline_of_one_moment()
+        kept = all_that_is_kept(table, timeline, as_of)
+        for _ in range(_LOOKS):
+            snapshot = read_snapshot(
+                table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests, only=kept
+            )
+            # A clean announces itself on the timeline before it deletes anything, and may have done so since.
+            before, kept = kept, all_that_is_kept(table, table.timeline(), as_of)
+            if kept == before:
+                return snapshot
+        raise SnapshotTooOld(f"what is kept of {table.storage.uri} as of {as_of} changed in each look", hint="run it again")
 
     def _current(self) -> Snapshot:
         for look in range(_LOOKS):
@@ -268,8 +271,23 @@ class Coordinator:
         table = self.table
         if table.provider is None or table.observed.same_lock:
             return
-        if ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record):
+        guard = ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record)
+        if guard is not None:
+            ensure_not_weaker(table.settings.concurrency, guard.profile, guard.isolation, table.storage.uri)
             table.observed.same_lock = True
+
+    def require_profile(self, profile: str, isolation: str = "") -> None:
+        """Refuse writers with a weaker profile from now on; an empty `profile` admits all. Open writers keep theirs.
+
+        `StorageError` if somebody changes the record at the same time.
+        """
+        table = self.table
+        if table.provider is not None:
+            ensure_recorded(table.storage, table.provider, table.runtime.uuid())
+        if not require_profile(table.storage, profile, isolation):
+            raise StorageError(
+                f"the record of {table.storage.uri} changed meanwhile, or no writer has made one", hint="run it again"
+            )
 
     def close(self) -> None:
         """Close the connection to the lock service. Never raises."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.data_locks import Resource
-from lakelock.errors import ConflictError, EarlyConflictError, LakelockError, RolledBackError
+from lakelock.errors import ConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import SERVICES
@@ -91,7 +91,7 @@ def _attempts(
                 EventKind.RETRY, "", operation, attempt=attempt, of=policy.attempts, wait_s=round(wait_s, 2), cause=cause
             )
             table.runtime.sleep(wait_s)
-            if isinstance(error, EarlyConflictError):
+            if isinstance(error, ConflictError) and error.conflict.early:
                 wait_for(table, error.conflict.other)
     raise AssertionError("the last attempt returns or raises")
 

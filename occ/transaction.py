@@ -11,7 +11,7 @@ begin ──► open ──► commit ──► committed          visible to ev
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from lakelock.conflict import Conflict, Party
@@ -19,7 +19,6 @@ from lakelock.data_locks import Resource
 from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
-    EarlyConflictError,
     RolledBackError,
     TransactionStateError,
     WriteFailed,
@@ -36,6 +35,8 @@ from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
 from lakelock.occ.commit import Commit
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.occ.conflicts.isolation import Isolation, Level
+from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.early.announced import AnnouncedGroups
 from lakelock.occ.early.detection import early_conflict
@@ -56,6 +57,7 @@ from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.statistics import FileStatistics
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ class Transaction:
         conflict = early_conflict(table, self.baseline, self._work(), () if leave_held else refused)
         if conflict is not None:
             self._tell(EventKind.EARLY_CONFLICT, conflict)
-            raise EarlyConflictError(conflict)
+            raise self._rejection(replace(conflict, early=True))
         reached(Step.CLAIMED)
         self._emit(EventKind.CLAIMED, groups=len(fresh))
 
@@ -237,6 +239,8 @@ class Transaction:
                 if isinstance(error, ConflictError):
                     self._tell(EventKind.CONFLICT, error.conflict)
                 self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed))
+            if isinstance(error, ConflictError):
+                raise self._rejection(error.conflict, error.hint).with_traceback(error.__traceback__) from error.__cause__
             raise
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
@@ -263,6 +267,7 @@ class Transaction:
     def _prepare(
         self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
     ) -> Commit:
+        concurrency = self._table.settings.concurrency
         draft = PendingCommit.of(
             self._work().wrote(stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
             stats,
@@ -280,13 +285,19 @@ class Transaction:
             draft,
             self._decision,
             schema=self.schema,
-            before=self._file_before,
+            isolation=Isolation(self._file_before, self._statistics_before, Level(concurrency.isolation), self.schema),
             ensure_alive=self.check_alive,
             took_s=self._took_s,
         )
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
         return self.snapshot().group(group)
+
+    def _statistics_before(self, file: DataFile) -> FileStatistics | None:
+        return self.snapshot().stats_of(file)
+
+    def _rejection(self, conflict: Conflict, hint: str = "") -> ConflictError:
+        return rejection(self._table.settings.concurrency.profile, conflict, read=bool(self._reads), hint=hint)
 
     def abort(self, reason: str = "", *, disturbed: bool = False) -> None:
         """Withdraw the transaction and remove its files. Never raises for storage: what is left, the next writer removes.

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Literal
 
 from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, LakelockError
 from lakelock.events import Event, EventKind, Events
@@ -102,7 +101,7 @@ class World:
         self.hub = Hub(scenario.seed, most_steps=MOST_STEPS)
         self.server = SimServer(self.hub)
         self.faults = Faults(scenario.weather, only)
-        serial, clean = scenario.profile == "strict", scenario.tending.clean
+        serial, clean = scenario.is_serializable, scenario.tending.clean
         self.checker = Checker(self.hub, self.server, scenario.operations, serial=serial, clean=clean)
         if scenario.foreign != "none":
             # A foreign writer does not know decisions: a commit published after its own was judged before it. That is
@@ -112,8 +111,9 @@ class World:
         self.trace = Trace()
         self.network = Process("network", 0)
         self.settings = _settings(
-            scenario.profile,
-            scenario.early,
+            ConcurrencySettings(
+                profile=scenario.profile, isolation=scenario.isolation, early_conflict_detection=scenario.early
+            ),
             scenario.lease_s,
             scenario.collect_above,
             scenario.page_keys,
@@ -297,8 +297,7 @@ def checkpoints_every(seed: int) -> int:
 
 @lru_cache(maxsize=256)
 def _settings(
-    profile: Literal["strict", "hudi"],
-    early: bool,
+    concurrency: ConcurrencySettings,
     lease_s: float,
     collect_above: int,
     page_keys: int,
@@ -306,7 +305,7 @@ def _settings(
     tending: Tending,
 ) -> Settings:
     return Settings(
-        concurrency=ConcurrencySettings(profile=profile, early_conflict_detection=early),
+        concurrency=concurrency,
         lock=LockSettings(wait_s=max(8.0, lease_s / 2), lease_s=lease_s, renew_s=lease_s / 4, poll_s=0.1),
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
         retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),

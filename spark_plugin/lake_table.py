@@ -198,6 +198,11 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
     def path(self) -> str:
         return self._coordinator.table.storage.uri
 
+    def require_profile(self) -> None:
+        """Refuse writers with a weaker `concurrency.profile` than this object's from now on. Open writers keep theirs."""
+        concurrency = self._coordinator.table.settings.concurrency
+        self._coordinator.require_profile(concurrency.profile, concurrency.isolation)
+
     def close(self) -> None:
         """Release the lock service. Data frames that were read stay usable."""
         self._coordinator.close()

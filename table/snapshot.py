@@ -206,16 +206,20 @@ def read_snapshot(
     *,
     runtime: Runtime | None = None,
     parallel: int = PARALLEL_REQUESTS,
+    only: frozenset[str] | None = None,
 ) -> Snapshot:
     """The snapshot of a timeline, or of its past as of an instant time. One listing, and one read per replacecommit.
+
+    `only` names the files that count, all of them visible then; other files, and replacements, do not.
 
     With a `runtime` up to `parallel` of these reads run at a time. Groups whose replacecommit was archived count as cleaned:
     Java archives a replacecommit only after the files of its groups are gone.
     """
     if as_of is not None:
         timeline = timeline.as_of(as_of)
-    replaced = read_replaced(storage, timeline, runtime, parallel)
-    return Snapshot.of(timeline, storage.list(""), replaced, lru_cache(partial(_names, storage, timeline)))
+    replaced = read_replaced(storage, timeline, runtime, parallel) if only is None else {}
+    files = (item for item in storage.list("") if only is None or item.key in only)
+    return Snapshot.of(timeline, files, replaced, lru_cache(partial(_names, storage, timeline)))
 
 
 def _names(storage: Storage, timeline: Timeline, instant: str) -> frozenset[str]:

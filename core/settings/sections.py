@@ -33,10 +33,22 @@ class ConcurrencySettings(Section):
         "OPTIMISTIC",
         "How writers get along: OPTIMISTIC validates at commit, PESSIMISTIC also takes data locks, SINGLE_WRITER takes no lock",
     )
-    profile: Literal["strict", "hudi"] = setting(
-        "strict", "What counts as a conflict: strict is serializable in decision order, hudi compares file groups only"
+    profile: Literal["strict", "hudi", "delta", "hive"] = setting(
+        "strict",
+        "What counts as a conflict: strict is serializable, delta, hive and hudi have the rules of Delta, Hive 3 and Java Hudi",
+    )
+    isolation: Literal["Serializable", "WriteSerializable"] = setting(
+        "Serializable", "The isolation level of the profile delta: with WriteSerializable a blind append never conflicts"
     )
     early_conflict_detection: bool = setting(True, "Find conflicts by markers and claims before the data is written")
+
+    def check_together(self) -> None:
+        if self.isolation != "Serializable" and self.profile != "delta":
+            raise SettingsError(
+                f"concurrency.isolation is {self.isolation}, which the profile {self.profile} does not have",
+                hint="set concurrency.profile to delta, or leave concurrency.isolation out",
+                key="concurrency.isolation",
+            )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
+from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.snapshot import DataFile
 
 
@@ -31,6 +32,10 @@ class Read(Protocol):
         """False when no row of this partition can matter. May err on the side of True."""
         ...
 
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        """Of files in partitions that concern it: those that may hold a row which it would see, as far as statistics tell."""
+        ...
+
     def matches(self, files: Sequence[DataFile]) -> str | None:
         """Look into the files: the first row that this read would see, as text for people, or None.
 
@@ -53,6 +58,9 @@ class WholeTable:
 
     def concerns(self, partition: str) -> bool:
         return self._partitions is None or partition in self._partitions
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         return f"rows in {files[0].partition or 'the table'}" if files else None

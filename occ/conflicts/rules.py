@@ -1,4 +1,4 @@
-"""Conflict rules: small pure functions over what two transactions touched, and the profiles that order them.
+"""Conflict rules: small pure functions over what two transactions touched. `profiles.py` orders them.
 
 The test of the whole is serializability in decision order: replaying the committed transactions one by one, in that
 order, gives the table. A rule answers with a `Conflict` or with None; a rule about reads answers with `FileCheck`s: files whose
@@ -7,24 +7,17 @@ content must be checked before anyone can tell, which happens outside the lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.occ.conflicts.footprint import SERVICES, Footprint
+from lakelock.occ.conflicts.isolation import Isolation
 from lakelock.occ.conflicts.reads import Read, ReadKind
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.table.buckets import bucket_of_group
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
-
-
-@dataclass(frozen=True)
-class Isolation:
-    """What a transaction is isolated by: the snapshot that it reads. `before` gives a file group's file in it."""
-
-    before: Callable[[FileGroupId], DataFile | None] = lambda group: None
-
 
 Rule = Callable[[Footprint, CommitSummary, Isolation], "Conflict | None"]
 ReadRule = Callable[[Footprint, CommitSummary, Isolation], "list[FileCheck]"]
@@ -102,6 +95,19 @@ def partition_overwrite(mine: Footprint, other: CommitSummary, isolation: Isolat
     return Conflict.over(ConflictRule.PARTITION_OVERWRITE, mine.party, other.party, (p or "the table" for p in both))
 
 
+def write_set(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
+    """The other updated or deleted rows of a partition in which I do: the first committer wins, as with Hive 3's write sets.
+
+    Services change no row, so that they count neither here nor there.
+    """
+    if other.changes_no_row or mine.party.operation in SERVICES:
+        return None
+    both = {group.partition for group in mine.touched}.intersection(group.partition for group in other.touched)
+    if not both:
+        return None
+    return Conflict.over(ConflictRule.WRITE_SET, mine.party, other.party, (p or "the table" for p in both))
+
+
 def append(mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[FileCheck]:
     """The other added rows that a condition which I evaluated may select."""
     reads = _at_stake(mine, other, ReadKind.ROWS)
@@ -142,42 +148,6 @@ def _changed(rule: ConflictRule, read: Read, mine: Footprint, other: CommitSumma
         if read.concerns(group.partition):
             changed += [f for f in (isolation.before(group), other.files.get(group)) if f is not None]
     return [FileCheck(read, other, rule, tuple(changed))] if changed else []
-
-
-@dataclass(frozen=True)
-class Profile:
-    """An ordered choice of rules. `strict` is serializable in decision order; `hudi` is what Java Hudi checks.
-
-    `rules` answer at once, `read_rules` by files to look into.
-    """
-
-    name: str
-    rules: tuple[Rule, ...]
-    read_rules: tuple[ReadRule, ...] = ()
-
-
-PROFILES = {
-    profile.name: profile
-    for profile in (
-        Profile("strict", (file_group, partition_overwrite), (append, delete_read, key)),
-        Profile("hudi", (file_group,)),
-    )
-}
-
-
-def judge(
-    profile: Profile, mine: Footprint, others: Sequence[CommitSummary], isolation: Isolation
-) -> tuple[Conflict | None, list[FileCheck]]:
-    """The first conflict that needs no look, oldest commit first; else every look that is needed.
-
-    Whatever the profile, an application's version is applied once.
-    """
-    for other in others:
-        for rule in (application_transaction, *profile.rules):
-            conflict = rule(mine, other, isolation)
-            if conflict is not None:
-                return conflict, []
-    return None, [look for other in others for read_rule in profile.read_rules for look in read_rule(mine, other, isolation)]
 
 
 def pending_service(mine: Footprint, service: str, groups: Iterable[FileGroupId]) -> Conflict | None:

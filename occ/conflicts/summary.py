@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -18,8 +19,10 @@ from lakelock.occ.conflicts.footprint import CLUSTER, OVERWRITES
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.file_index.recorded import STATISTICS, by_path, column_ranges_in
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
+from lakelock.table.statistics import FileStatistics
 
 T = TypeVar("T")
 
@@ -104,11 +107,30 @@ class CommitSummary:
     tag: str = ""
     write_id: str = ""
     cost: CommitCost = CommitCost()
+    recorded: str = ""
+    """What its writer recorded about the files, as text."""
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
         """The existing file groups that it rewrote or replaced."""
         return self.rewritten | self.replaced
+
+    @property
+    def is_blind_append(self) -> bool:
+        """Whether it is known to have added files without a look at the table: it would have done so at any moment."""
+        return not (self.is_foreign or self.touched or self.overwritten_partitions or self.reads)
+
+    def statistics_of(self, file: DataFile) -> FileStatistics | None:
+        """What its writer recorded about one of its files; None for nothing."""
+        found = self._statistics.get(file.key)
+        if found is None:
+            return None
+        least, greatest, columns = found
+        return FileStatistics(key_min=least, key_max=greatest, columns=column_ranges_in(columns))
+
+    @cached_property
+    def _statistics(self) -> Mapping[str, tuple[str | None, str | None, str | None]]:
+        return by_path(self.recorded)
 
     @classmethod
     def of(cls, instant: str, completion: str, metadata: CommitMetadata, decision: int | None) -> CommitSummary:
@@ -150,6 +172,7 @@ class CommitSummary:
             tag=extra.get(keys.TAG, ""),
             write_id=extra.get(keys.WRITE_ID, ""),
             cost=CommitCost.from_extra(extra),
+            recorded=extra.get(STATISTICS, ""),
         )
 
 

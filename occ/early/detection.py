@@ -19,7 +19,9 @@ from lakelock.markers.claims import Held, Refusal, conflict_of
 from lakelock.markers.liveness import LivenessState, judge_all
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.footprint import SERVICES, Footprint
-from lakelock.occ.conflicts.rules import PROFILES, Isolation, judge
+from lakelock.occ.conflicts.isolation import Isolation, Level
+from lakelock.occ.conflicts.profiles import PROFILES, judge
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import commits_since
 from lakelock.occ.foreign.planned_services import planned_clustering
 from lakelock.occ.open_table import OpenTable
@@ -88,8 +90,14 @@ def window_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> Co
     """A conflict with a decision made since the baseline that needs no look into files. One listing if there is none."""
     decisions = table.log.peek(after=baseline.first)
     others = commits_since(table, baseline, baseline.timeline, decisions, {})
-    conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation())
+    conflict = _known_conflict(table, mine, others)
     return None if conflict is None else replace(conflict, early=True)
+
+
+def _known_conflict(table: OpenTable, mine: Footprint, others: Sequence[CommitSummary]) -> Conflict | None:
+    concurrency = table.settings.concurrency
+    conflict, _ = judge(PROFILES[concurrency.profile], mine, others, Isolation(level=Level(concurrency.isolation)))
+    return conflict
 
 
 def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> Conflict | None:
@@ -101,7 +109,7 @@ def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> C
         return None
     timeline = table.timeline()
     others = commits_since(table, baseline, timeline, table.log.peek(after=baseline.first), {})
-    conflict, _ = judge(PROFILES[table.settings.concurrency.profile], mine, others, Isolation())
+    conflict = _known_conflict(table, mine, others)
     if conflict is not None:
         return replace(conflict, early=True)
     pending = {i.requested: i for i in timeline.pending if i.requested != baseline.instant}

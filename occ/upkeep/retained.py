@@ -29,17 +29,17 @@ def _told_by(table: OpenTable, clean: Instant) -> str:
     return record.readable_from
 
 
-def ensure_readable(table: OpenTable, timeline: Timeline, as_of: str) -> None:
+def ensure_readable(table: OpenTable, timeline: Timeline, as_of: str) -> bool:
     """`InputError` that names the first readable instant when old files as of `as_of` were cleaned.
 
-    A savepoint keeps the table readable as of exactly its instant.
+    A savepoint keeps the table readable as of exactly its instant. The answer says whether only a savepoint does.
     """
     first = newest_readable_from(table, timeline)
     if as_of >= first:
-        return
+        return False
     saved = [i.requested for i in timeline.savepoints if i.is_completed]
     if as_of in saved:
-        return
+        return True
     kept = f", or as of a savepoint: {', '.join(saved)}" if saved else ""
     raise InputError(
         f"{table.storage.uri} cannot be read as of {as_of}: files of that time were cleaned",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakelock.errors import InputError, TransactionError
+from lakelock.errors import InputError, SnapshotTooOld, TransactionError
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.upkeep.history_versions import put_once
@@ -64,6 +64,23 @@ def saved_at(table: OpenTable, timeline: Timeline, commit: str) -> frozenset[str
     saved = next((each for each in timeline.savepoints if each.is_completed and each.requested == commit), None)
     metadata = _metadata(table, saved) if saved is not None else None
     return metadata.keys if metadata is not None else None
+
+
+def all_that_is_kept(table: OpenTable, timeline: Timeline, as_of: str) -> frozenset[str] | None:
+    """The keys of the files to read as of a time, if only a savepoint keeps it; None if nothing of that time was cleaned.
+
+    A commit that was requested before the savepoint's, and became visible after it was taken, is not part of it: some of its
+    files may be cleaned, and others not. `InputError` as for `ensure_readable`, `SnapshotTooOld` if the savepoint is gone.
+    """
+    if not ensure_readable(table, timeline, as_of):
+        return None
+    keys = saved_at(table, timeline, as_of)
+    if keys is None:
+        raise SnapshotTooOld(
+            f"the savepoint that kept {table.storage.uri} as of {as_of} was deleted meanwhile",
+            hint="read it as of a later time",
+        )
+    return keys
 
 
 def list_savepoints(table: OpenTable) -> list[Savepoint]:

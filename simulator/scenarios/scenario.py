@@ -46,7 +46,8 @@ class Scenario:
     seed: int
     actors: tuple[ActorPlan, ...]
     files: Literal["json", "parquet"] = "json"
-    profile: Literal["strict", "hudi"] = "strict"
+    profile: Literal["strict", "hudi", "delta", "hive"] = "strict"
+    isolation: Literal["Serializable", "WriteSerializable"] = "Serializable"
     lock: LockKind = LockKind.STORAGE
     weather: Weather = field(default_factory=Weather)
     foreign: Foreign = "none"
@@ -59,6 +60,11 @@ class Scenario:
     tending: Tending = field(default_factory=Tending)
     silent_from_s: float = inf
     """When a lock service that falls silent stops answering for the rest of the actors' work."""
+
+    @property
+    def is_serializable(self) -> bool:
+        """Whether its profile promises that the commits are as if they had run one by one, in the order of their decisions."""
+        return self.profile in ("strict", "delta") and self.isolation == "Serializable"
 
     @property
     def operations(self) -> dict[int, Operation]:

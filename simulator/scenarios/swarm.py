@@ -42,6 +42,8 @@ KEPT_UP_ONE_IN, KEPT_UP = 16, 11
 """The same for actors that join small files."""
 TENDED_ONE_IN, TENDED = 16, 4
 """The same for cleaners and archivers."""
+OTHER_PROFILE_ONE_IN, OTHER_PROFILE = 31, 27
+"""The same for writers with the rules of Delta or of Hive."""
 
 
 def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
@@ -53,7 +55,16 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = kept_up(scenario, Random(f"upkeep/{seed}"))
     if seed % TENDED_ONE_IN == TENDED and scenario.foreign == "none":
         scenario = tended(scenario, Random(f"tended/{seed}"))
+    if seed % OTHER_PROFILE_ONE_IN == OTHER_PROFILE and scenario.foreign == "none" and scenario.profile == "strict":
+        scenario = with_other_profile(scenario, Random(f"profile/{seed}"))
     return replace(scenario, files="parquet") if parquet else scenario
+
+
+def with_other_profile(scenario: Scenario, random: Random) -> Scenario:
+    """All writers have the profile delta, more often at its stronger level, or the profile hive."""
+    if random.random() < 1 / 4:
+        return replace(scenario, profile="hive")
+    return replace(scenario, profile="delta", isolation=random.choice(["Serializable", "Serializable", "WriteSerializable"]))
 
 
 def _scenario_of(seed: int) -> Scenario:

@@ -21,6 +21,7 @@ from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, KeysByPartition, k
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.index.search import held
+from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.snapshot import DataFile
 
 
@@ -71,6 +72,9 @@ class KeysRead:
 
     def concerns(self, partition: str) -> bool:
         return partition in self._partitions
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         mine = [file for file in files if file.partition in self._partitions]

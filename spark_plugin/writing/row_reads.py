@@ -13,7 +13,7 @@ from lakelock.errors import StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.spark_plugin.conditions import SHOWN_CHARACTERS, Condition
 from lakelock.spark_plugin.reading import FILE_GONE
-from lakelock.table.pruning.files import Pruning
+from lakelock.table.pruning.files import Pruning, StatisticsOf
 from lakelock.table.snapshot import DataFile
 
 
@@ -31,6 +31,9 @@ class RowsRead:
 
     def concerns(self, partition: str) -> bool:
         return self._pruning.concerns(partition)
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return self._pruning.kept(files, statistics)
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         files = self._pruning.kept(files)

@@ -24,6 +24,7 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, format_instant
 from lakelock.table.properties import TableProperties
+from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
@@ -132,6 +133,9 @@ class ScriptedRead:
 
     def concerns(self, partition: str) -> bool:
         return self.partitions is None or partition in self.partitions
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         self.looked_at += [f.file_id for f in files]

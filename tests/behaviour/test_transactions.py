@@ -16,8 +16,8 @@ from lakelock.errors import (
     RolledBackError,
     TransactionStateError,
 )
+from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.occ.conflicts.reads import ReadKind, WholeTable
-from lakelock.occ.conflicts.rules import PROFILES
 from lakelock.occ.history import Outcome
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.retrying import with_retries

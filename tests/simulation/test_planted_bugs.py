@@ -32,7 +32,8 @@ def test_planted_bugs_are_gone_afterwards() -> None:
 
 def test_a_planted_bug_reaches_those_who_got_hold_of_the_function_before() -> None:
     """Rules are called through the tuples of the profiles, not by their names."""
-    from lakelock.occ.conflicts.rules import PROFILES, Isolation
+    from lakelock.occ.conflicts.isolation import Isolation
+    from lakelock.occ.conflicts.profiles import PROFILES
 
     (rule,) = (rule for rule in PROFILES["strict"].rules if rule.__name__ == "file_group")
     mine = Footprint(Party("1", "UPSERT"), rewritten=frozenset({FileGroupId("p", "f")}))

@@ -49,6 +49,25 @@ def test_a_savepoint_of_an_earlier_commit_keeps_the_table_as_of_that() -> None:
     assert planned is not None and not any(second in key for key in CleanPlan.from_bytes(planned.data).keys)
 
 
+def test_what_became_visible_after_the_savepoint_is_not_read_in_part_although_it_was_requested_earlier() -> None:
+    table = AgingTable()
+    first = table.write("a", "b")
+    early = table.coordinator().begin("UPSERT")
+    second = table.write("c")
+    coordinator = table.coordinator()
+    coordinator.savepoint("s")
+    early.commit([put_file(early, table.storage, PARTITION, file_id) for file_id in "ab"])
+    assert {f.file_id: f.instant for f in coordinator.snapshot(second).files} == {
+        "a": early.instant,
+        "b": early.instant,
+        "c": second,
+    }
+    table.write_many(6, "a")
+    assert coordinator.clean().files
+    assert early.instant in table.slices("b") and early.instant not in table.slices("a")
+    assert {f.file_id: f.instant for f in coordinator.snapshot(second).files} == {"a": first, "b": first, "c": second}
+
+
 def test_a_savepoint_is_on_the_timeline_as_javas_are() -> None:
     table = AgingTable()
     saved = table.write("a")

@@ -9,6 +9,7 @@ from lakelock.simulator.scenarios.swarm import scenario_of
 from tests.simulation.planted.commits import BUGS_OF_COMMITS
 from tests.simulation.planted.kinds import FOREIGN, SILENT_LOCK, SKEWED, STRAGGLERS, WITHOUT_INDEX, family
 from tests.simulation.planted.planting import Edit, Planted
+from tests.simulation.planted.profiles import BUGS_OF_PROFILES
 from tests.simulation.planted.upkeep import BUGS_OF_UPKEEP
 
 
@@ -258,7 +259,7 @@ _OTHERS = (
     Planted(
         "reads that do not matter",
         "what a transaction read may be changed by others",
-        "occ.conflicts.rules:judge",
+        "occ.conflicts.profiles:judge",
         "for read_rule in profile.read_rules",
         "for read_rule in ()",
         seed=1,
@@ -318,6 +319,6 @@ _OTHERS = (
 )
 """Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""
 
-PLANTED = (*BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_UPKEEP)
+PLANTED = (*BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_PROFILES, *BUGS_OF_UPKEEP)
 
 __all__ = ["PLANTED", "Edit", "Planted", "first_seed"]

@@ -37,6 +37,7 @@ def family(name: str) -> Kind:
     )
 
 
+DELTA = Kind("with Delta's rules", lambda scenario: scenario.profile == "delta" and scenario.is_serializable)
 ANY = Kind("", lambda _: True)
 PAGED = Kind("with small pages", lambda scenario: scenario.page_keys < Scenario.page_keys)
 FOREIGN = Kind("with a foreign writer", lambda scenario: scenario.foreign != "none")
