@@ -19,7 +19,8 @@ from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin import streaming
 from lakelock.spark_plugin.arguments import Duplicates, changed, numbered
-from lakelock.spark_plugin.assignments import Assignments, checked_assignments
+from lakelock.spark_plugin.changing import updating
+from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import require_batch, spark_schema
 from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
@@ -28,7 +29,7 @@ from lakelock.spark_plugin.merging.builder import MergeBuilder, MergeSpec
 from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
-from lakelock.spark_plugin.writing import deleting, inserting, overwriting, updating, upserting
+from lakelock.spark_plugin.writing import deleting, inserting, overwriting, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write
 
 

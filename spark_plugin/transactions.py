@@ -17,14 +17,15 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin.arguments import changed
-from lakelock.spark_plugin.assignments import Assignments, checked_assignments
+from lakelock.spark_plugin.changing import updating
+from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.frames import require_batch
 from lakelock.spark_plugin.lost_spark import ended_by, outcome_told
 from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.merging.builder import MergeBuilder, MergeSpec
 from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.results import WriteResult
-from lakelock.spark_plugin.writing import deleting, inserting, updating, upserting
+from lakelock.spark_plugin.writing import deleting, inserting, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 

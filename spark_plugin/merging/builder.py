@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame
 
-from lakelock.spark_plugin.assignments import Assignments, require_mapping
+from lakelock.spark_plugin.changing.assignments import Assignments, require_mapping
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When
 
 R = TypeVar("R")

@@ -15,16 +15,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.spark_plugin.changing.changes import FILE, ROW, ChangePlan, write_changes
+from lakelock.spark_plugin.changing.placing import NewPlaces
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import When, may_match_often
 from lakelock.spark_plugin.merging.plan import HERE, MergePlan
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column
-from lakelock.spark_plugin.writing.changing import FILE, ROW, ChangePlan, write_changes
 from lakelock.spark_plugin.writing.key_lookup import look_up
 from lakelock.spark_plugin.writing.key_reads import KeysRead
-from lakelock.spark_plugin.writing.placing import NewPlaces
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.schema import TableSchema

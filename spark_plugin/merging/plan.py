@@ -10,13 +10,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
-from lakelock.spark_plugin.assignments import fitting_values, require_settable
+from lakelock.spark_plugin.changing.assignments import fitting_values, require_settable
+from lakelock.spark_plugin.changing.changes import ACTION, DELETE, FILE, INSERT, MISFIT, ROW, UPDATE
 from lakelock.spark_plugin.conditions import Condition, condition_text
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
 from lakelock.spark_plugin.merging.condition import MergeCondition
-from lakelock.spark_plugin.writing.changing import ACTION, DELETE, FILE, INSERT, MISFIT, ROW, UPDATE
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, did_you_mean, require_columns
 

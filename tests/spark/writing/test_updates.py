@@ -173,7 +173,7 @@ def test_an_update_must_be_the_first_write_of_its_transaction(spark: SparkSessio
 def test_an_update_that_has_lost_runs_again_on_what_the_other_left(
     spark: SparkSession, table: LakeTable, other: LakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakelock.spark_plugin.writing import updating
+    from lakelock.spark_plugin.changing import updating
 
     again = LakeTable.for_path(spark, table.path, options={"retry.attempts": 3, "retry.first_wait_s": 0.01})
     write, runs = updating.write_changes, []

@@ -22,12 +22,12 @@ from pyspark.sql import functions as F
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import DuplicateKeyError, SchemaError
 from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.changing.placing import NewPlaces
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.packing import pack_of
 from lakelock.spark_plugin.writing.parcels import PARCELS, ROUTE, Parcels
-from lakelock.spark_plugin.writing.placing import NewPlaces
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.spark_plugin.writing.rewriting import Target
 from lakelock.spark_plugin.writing.routing import FileTarget, plan_routes

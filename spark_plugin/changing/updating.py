@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import functions as F
 
 from lakelock.occ.conflicts.reads import WholeTable
-from lakelock.spark_plugin.assignments import Assignments, fitting_values
+from lakelock.spark_plugin.changing.assignments import Assignments, fitting_values
+from lakelock.spark_plugin.changing.changes import ACTION, FILE, ROW, UPDATE, ChangePlan, write_changes
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.writing.attempt import Attempt, Written
-from lakelock.spark_plugin.writing.changing import ACTION, FILE, ROW, UPDATE, ChangePlan, write_changes
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 
 
