@@ -27,9 +27,9 @@ _TIME_LITERAL = re.compile(r"'\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A condition as its user gave it and, if it asks for the time, as Spark's analysed filter with the time filled in.
+    """A condition as its user gave it and, if it asks for the time or may use an alias, as Spark's analysed filter.
 
-    `predicate` is the part of it that can rule files out.
+    `filled` has the time filled in. `predicate` is the part of it that can rule files out.
     """
 
     given: str | Column
@@ -37,9 +37,13 @@ class Condition:
     predicate: Predicate = field(default_factory=Anything)
 
     @classmethod
-    def of(cls, spark: SparkSession, schema: StructType, given: str | Column) -> Condition:
-        """The condition on rows of `schema`, with the time fixed. `InputError` if its answers may vary, as with `rand()`."""
-        analysed = spark.createDataFrame([], schema).where(given)._jdf.queryExecution().analyzed()
+    def of(cls, spark: SparkSession, schema: StructType, given: str | Column, *, alias: str = "") -> Condition:
+        """The condition on rows of `schema`, with the time fixed. `InputError` if its answers may vary, as with `rand()`.
+
+        With an `alias` it may name columns `alias.column`, whatever the frames are called that it is asked about.
+        """
+        rows = spark.createDataFrame([], schema)
+        analysed = (rows.alias(alias) if alias else rows).where(given)._jdf.queryExecution().analyzed()
         if not analysed.deterministic():
             raise InputError(
                 f"the condition {condition_text(given)} may give a different answer each time it is evaluated for a row",
@@ -47,7 +51,7 @@ class Condition:
                 "A UDF that always answers the same must not be declared asNondeterministic()",
             )
         filled, asks_for_time = _filled(spark, analysed, given)
-        return cls(given, filled if asks_for_time else None, predicate_of(spark, filled))
+        return cls(given, filled if asks_for_time or alias else None, predicate_of(spark, filled))
 
     @classmethod
     def of_filter(cls, spark: SparkSession, rows: DataFrame, given: str | Column) -> Condition | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,7 @@ from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.merging.builder import MergeBuilder, MergeSpec
 from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write
@@ -189,9 +191,7 @@ class TableWrites:
         require_batch(df, "overwrite")
         txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
         if where is None:
-            if partition is not None:
-                hint = "name the rows to replace by where=..., or use overwrite_partitions(df, partition=...)"
-                raise InputError("an overwrite of the whole table takes no partition", hint=hint)
+            _require_whole(partition)
             write: Write = partial(overwriting.overwrite_table, df=df)
             return self._write("INSERT_OVERWRITE_TABLE", write, settings=settings, tag=tag, txn=txn)
         write = partial(overwriting.overwrite_where, df=df, condition=self._condition(where))
@@ -208,6 +208,32 @@ class TableWrites:
     def insert_batch(self, df: DataFrame, batch_id: int) -> None:
         """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""
         self._write("INSERT", partial(inserting.insert, df=df), txn=streaming.micro_batch(df, batch_id))
+
+    @needs_spark
+    def sql(
+        self,
+        statement: str,
+        args: Mapping[str, object] | None = None,
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Run one UPDATE, DELETE, MERGE or INSERT in Spark's SQL, as the operation of that name, with its rules and its result.
+
+        >>> table.sql("UPDATE goods SET price = price * 2 WHERE shop = :shop", {"shop": "berlin"})  # doctest: +SKIP
+
+        The statement names this table by its own name, or as lakelock.`path`; its sources are relations of the session. `args`
+        are values for its markers. What has no exact counterpart is an `InputError` before any work, which says what to type
+        instead. Needs sqlglot: `pip install 'lakelock[sql]'`.
+        """
+        coordinator, txn = self._coordinator, numbered(txn_app_id, txn_version)
+        planner = StatementPlanner(self._spark, coordinator.schema(), coordinator.properties, coordinator.table.storage.uri)
+        planned = planner.plan(statement, args)
+        if planned.operation == "INSERT_OVERWRITE_TABLE":
+            _require_whole(partition)
+        return self._write(planned.operation, planned.write, partition=partition, where=planned.where, tag=tag, txn=txn)
 
     def transaction(
         self,
@@ -279,3 +305,9 @@ class TableWrites:
     def _attempt(self, tx: Transaction) -> Attempt:
         storage = self._coordinator.table.storage
         return Attempt(self._spark, tx, storage, self._root, self._coordinator.table.runtime, self._settings)
+
+
+def _require_whole(partition: Targets) -> None:
+    if partition is not None:
+        hint = "name the rows to replace by where=..., or use overwrite_partitions(df, partition=...)"
+        raise InputError("an overwrite of the whole table takes no partition", hint=hint)

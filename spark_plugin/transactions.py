@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -10,7 +10,7 @@ from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
 
-from lakelock.errors import ConflictError, LakelockError, TransactionStateError
+from lakelock.errors import ConflictError, InputError, LakelockError, TransactionStateError
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.records.commit_keys import AppTransaction
@@ -25,6 +25,7 @@ from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.merging.builder import MergeBuilder, MergeSpec
 from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.writing import deleting, inserting, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
 from lakelock.spark_plugin.writing.row_reads import RowsRead
@@ -155,6 +156,22 @@ class LakeTransaction:
     ) -> MergeBuilder[None]:
         """Describe a merge of `source` into the table, to be committed with the transaction; see `LakeTable.merge`."""
         return MergeBuilder(MergeSpec(require_batch(source, "merge"), on, target_alias, source_alias), self._merge)
+
+    def sql(self, statement: str, args: Mapping[str, object] | None = None) -> None:
+        """Run one UPDATE, DELETE, MERGE or INSERT INTO in SQL, to be committed with the transaction; see `LakeTable.sql`.
+
+        It may read views of what the transaction has read."""
+        attempt = self._open()
+        uri = attempt.storage.uri
+        planned = StatementPlanner(attempt.spark, attempt.schema, attempt.properties, uri, in_transaction=True).plan(
+            statement, args
+        )
+        if planned.replaces:
+            raise InputError(
+                "a transaction takes no INSERT OVERWRITE and no REPLACE WHERE",
+                hint="run it with table.sql, which is a transaction of its own; or write DELETE FROM and then INSERT INTO",
+            )
+        self._write(planned.write, looks_up=planned.looks_up, anywhere=planned.anywhere)
 
     def _merge(self, spec: MergeSpec) -> None:
         attempt = self._open()

@@ -45,12 +45,15 @@ def require_settable(names: Sequence[str], schema: TableSchema, properties: Tabl
 
 
 def checked_assignments(
-    spark: SparkSession, given: Assignments, schema: TableSchema, properties: TableProperties, what: str
-) -> Assignments:
-    """The assignments, if rows of the table can be updated so: checked by Spark's analysis, without any work."""
+    spark: SparkSession, given: Assignments, schema: TableSchema, properties: TableProperties, what: str,
+    *, alias: str = "",
+) -> Assignments:  # fmt: skip
+    """The assignments, if rows of the table can be updated so: checked by Spark's analysis, without any work. They may name the
+    old row's columns `alias.column`."""
     values = require_mapping(given, what)
     require_settable(list(values), schema, properties, what)
-    fitting_values(spark.createDataFrame([], spark_schema(schema.arrow)), values, schema)
+    rows = spark.createDataFrame([], spark_schema(schema.arrow))
+    fitting_values(rows.alias(alias) if alias else rows, values, schema)
     return values
 
 

@@ -12,7 +12,7 @@ from lakelock.spark_plugin.writing.attempt import Attempt, Written
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 
 
-def update_where(attempt: Attempt, values: Assignments, condition: Condition | None) -> Written:
+def update_where(attempt: Attempt, values: Assignments, condition: Condition | None, alias: str = "") -> Written:
     """Give the rows that satisfy the condition new values, computed from the old ones. Nobody may add such a row meanwhile."""
     snapshot = attempt.tx.snapshot()
     if condition is None:
@@ -24,7 +24,7 @@ def update_where(attempt: Attempt, values: Assignments, condition: Condition | N
         files = pruning.files_of(snapshot)
     if not files:
         return Written()
-    rows = attempt.read(files)
+    rows = attempt.read(files).alias(alias) if alias else attempt.read(files)
     new = fitting_values(rows, values, attempt.schema)
     place = rows.metadataColumn("_metadata")
     chosen = rows if condition is None else rows.where(condition.on(rows))
