@@ -24,6 +24,7 @@ def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> No
     assert_type(table.update({"delay": "delay + 1", "checked": True}, "month = 1"), WriteResult)
     merge = table.merge(df, "target.id = source.id", partition="month=1").when_matched_update({"delay": 0}, "source.delay = 0")
     assert_type(merge.when_not_matched_insert_all().execute(), WriteResult)
+    assert_type(table.sql("DELETE FROM flights WHERE month = :month", {"month": 1}, partition="month=1"), WriteResult)
     assert_type(table.overwrite_partitions(df), WriteResult)
     assert_type(table.overwrite(df, where="month = 1"), WriteResult)
     assert_type(table.insert(df, partition={"month": 1}), WriteResult)
@@ -45,3 +46,4 @@ def read_back(table: LakeTable, result: WriteResult) -> None:
         assert_type(tx.read("month = 1"), DataFrame)
         tx.upsert(tx.read())
         tx.merge(tx.read(), "target.id = source.id").when_matched_delete().execute()
+        tx.sql("UPDATE flights SET delay = 0")
