@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin.changing import updating
@@ -109,6 +110,7 @@ class StatementPlanner:
         if statement.replace_where is not None:
             where = statement.replace_where
             condition = self._condition(where, statement.target)
+            df = self._with_nulls(df)
             return PlannedWrite(
                 "UPSERT", partial(overwriting.overwrite_where, df=df, condition=condition), where, replaces=True
             )
@@ -137,6 +139,13 @@ class StatementPlanner:
                 hint=f"name the columns, INSERT INTO {self.properties.name} (a, b) …, or write BY NAME before the query",
             )
         return df.toDF(*columns)
+
+    def _with_nulls(self, df: DataFrame) -> DataFrame:
+        """The rows with null in every column that they lack, so that a condition can be asked about them."""
+        needed = {name for name, _ in self.properties.needed_columns}
+        types = {field.name: field.dataType for field in spark_schema(self.schema.arrow)}
+        missing = [name for name in self.schema.names if name not in df.columns and name not in needed]
+        return df.withColumns({name: F.lit(None).cast(types[name]) for name in missing}) if missing else df
 
     def _source(self, query: str, reads: Iterable[Name]) -> DataFrame:
         for name in reads:

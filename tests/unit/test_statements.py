@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 
 import pytest
 
@@ -249,3 +251,14 @@ def test_a_marker_without_a_value_is_refused(values: dict[str, str], hint: str) 
     with pytest.raises(InputError, match="no value for :price") as caught:
         filled_in("DELETE FROM goods WHERE a > :price", values)
     assert hint in caught.value.hint
+
+
+def test_without_sqlglot_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("sqlglot", "lakelock.spark_plugin.statements."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    planning = importlib.import_module("lakelock.spark_plugin.statements.planning")
+    planner = planning.StatementPlanner(None, None, None, "file:///t")
+    with pytest.raises(InputError, match="needs sqlglot, which is not installed") as caught:
+        planner.plan("DELETE FROM goods")
+    assert caught.value.hint == "pip install 'lakelock[sql]'"
