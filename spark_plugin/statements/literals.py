@@ -30,7 +30,7 @@ def _literal(spark: SparkSession, name: str, value: object) -> str:
         text = _text(wanted)
         if text and _analysed(spark, F.expr(text)).equals(wanted):
             return text
-    except (PySparkException, Py4JError, ValueError, OverflowError) as error:
+    except (PySparkException, Py4JError, AttributeError, TypeError, ValueError, OverflowError) as error:
         raise _unusable(name, value) from error
     raise _unusable(name, value)
 

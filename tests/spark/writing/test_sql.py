@@ -230,7 +230,7 @@ REFUSED = [
     ("INSERT INTO goods (id, p) SELECT * FROM delivery", InputError, "4 columns for the 2 columns id, p"),
     ("INSERT INTO goods (id, q) SELECT 1, 'a'", SchemaError, "no column 'q'"),
     ("INSERT INTO goods (id, ID) SELECT 1, 2", InputError, "gives id two values"),
-    ("INSERT INTO goods (p, v) SELECT 'a', 1", SchemaError, "record key column 'id' is missing"),
+    ("INSERT INTO goods (p, v) SELECT 'a', 1", SchemaError, "key column 'id' is missing"),
     ("INSERT INTO goods BY NAME SELECT 1 AS id, 'a' AS p, 2 AS q", SchemaError, "q: not a column"),
     ("INSERT INTO goods SELECT * FROM nowhere", AnalysisException, "nowhere"),
     ("INSERT INTO goods SELECT * FROM goods", InputError, "source reads `goods`, the table.*tx.read"),
