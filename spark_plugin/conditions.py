@@ -43,7 +43,8 @@ class Condition:
         if not analysed.deterministic():
             raise InputError(
                 f"the condition {condition_text(given)} may give a different answer each time it is evaluated for a row",
-                hint="choose the rows first, and delete them by key: table.delete(table.read().where(...)) evaluates it once. "
+                hint="choose the rows first, and delete or merge them by key: "
+                "table.delete(table.read().where(...)) evaluates it once. "
                 "A UDF that always answers the same must not be declared asNondeterministic()",
             )
         filled, asks_for_time = _filled(spark, analysed, given)
