@@ -1,7 +1,7 @@
 """A condition on rows that gives the same answer about a row however often it is asked.
 
-A delete or an overwrite evaluates it several times: which rows go, whether the new rows fit, whether rows that others added
-meanwhile match; each attempt does so again. Spark keeps `current_timestamp()` constant within one query only.
+A delete, an update or an overwrite evaluates it several times: which rows are meant, whether the new rows fit, whether rows
+that others added meanwhile match; each attempt does so again. Spark keeps `current_timestamp()` constant within one query only.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def merge_by_key(to, spark: SparkSession):
 
 
 def merge_by_condition(to, spark: SparkSession):
-    source = rows(spark, (10, "a", 100), (20, "a", 200))
+    source = rows(spark, (10, "a", 10), (20, "a", 20))
     on = "target.v = source.id and target.p = 'a'"
     return to.merge(source, on).when_matched_update({"v": "source.v"}).execute()
 
@@ -118,10 +118,6 @@ def test_in_the_profile_delta_a_change_is_rejected_by_deltas_names(
         change(other, spark)
     assert early.value.conflict.early
 
-    with pytest.raises(errors.MetadataChangedException), mine.transaction() as tx:
-        change(tx, spark)
-        other.insert(inserted.selectExpr("8L as id", "'z' as p", "v", "'new' as more"), merge_schema=True)
-
     with pytest.raises(errors.ProtocolChangedException), mine.transaction() as tx:
         change(tx, spark)
         properties = Path(table.path.removeprefix("file://"), ".hoodie/hoodie.properties")
@@ -139,6 +135,10 @@ def test_in_the_profile_delta_a_change_is_rejected_by_deltas_names(
     monkeypatch.setattr(overwriting, "insert", overtaken)
     with pytest.raises(errors.ConcurrentDeleteDeleteException):
         mine.overwrite_partitions(rows(spark, (1, "a", 0)))
+
+    with pytest.raises(errors.MetadataChangedException), mine.transaction() as tx:
+        change(tx, spark)
+        other.insert(inserted.selectExpr("8L as id", "'z' as p", "v", "'new' as more"), merge_schema=True)
 
 
 @changing
