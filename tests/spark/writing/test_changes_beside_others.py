@@ -17,6 +17,7 @@ from lakelock.errors import ConflictError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.writing import overwriting
+from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.table.commit_metadata import CommitMetadata
 
 COLUMNS = "id long, p string, v long"
@@ -200,13 +201,13 @@ def test_in_buckets_a_merge_by_key_reads_only_the_files_that_hold_keys_of_it(
 ) -> None:
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", index="bucket:4")
     made.insert(rows(spark, *[(n, p, n) for n in range(40) for p in "abc"]))
-    stored, seen = execution._stored, []
+    read, seen = Attempt.read, []
 
-    def counted(attempt, files):
+    def noted(attempt, files, **how):
         seen.append([file.partition for file in files])
-        return stored(attempt, files)
+        return read(attempt, files, **how)
 
-    monkeypatch.setattr(execution, "_stored", counted)
+    monkeypatch.setattr(Attempt, "read", noted)
     source = rows(spark, (5, "b", -5), (100, "b", -100))
     result = made.merge(source, KEYS).when_matched_update_all().when_not_matched_insert_all().execute()
     assert seen == [["p=b"]] and (result.rows_updated, result.rows_inserted) == (1, 1)
