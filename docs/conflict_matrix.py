@@ -20,10 +20,13 @@ from lakelock.table.snapshot import DataFile
 
 __all__ = ["LEVELS", "OPERATIONS", "Case", "Overlap", "cases", "cell", "rows"]
 
-OPERATIONS = ("INSERT", "UPSERT", "UPDATE", "OVERWRITE", "OPTIMIZE")
-"""UPDATE stands for update, delete and merge by a condition as well; OVERWRITE replaces partitions."""
+OPERATIONS = ("INSERT", "UPSERT", "UPDATE", "MERGE", "OVERWRITE", "OPTIMIZE")
+"""UPDATE stands for a delete by a condition as well. A merge that equates the keys is an UPSERT, MERGE is any other. OVERWRITE
+replaces partitions."""
 
-_TOUCHES = {"UPSERT", "UPDATE", "OVERWRITE", "OPTIMIZE"}
+READS = {name: reads for name in OPERATIONS if (reads := asked.OPERATIONS[name].reads) is not None}
+"""What operations read that rewrite file groups; the others read nothing."""
+_TOUCHES = {*READS, "OVERWRITE", "OPTIMIZE"}
 _MINE, _THEIRS = "mine", "theirs"
 """The two file groups of each partition: which of them an operation touches, if it does not touch both."""
 

@@ -39,6 +39,9 @@ from lakelock.providers.tokens import reserve_block
 from lakelock.providers.zookeeper.place import parse_place
 from lakelock.providers.zookeeper.queue import Contender
 from lakelock.settings import Settings
+from lakelock.spark_plugin.statements.grammar import statement_of
+from lakelock.spark_plugin.statements.markers import filled_in
+from lakelock.spark_plugin.statements.operations import text_of
 from lakelock.storage.keys import checked
 from lakelock.storage.location import canonical_uri
 from lakelock.storage.memory import MemoryStorage
@@ -302,6 +305,13 @@ PARSERS: dict[str, Parser] = {
             b"hoodie.write.lock.provider=org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider\n"
             b"hoodie.write.lock.zookeeper.url=h\nhoodie.write.lock.zookeeper.base_path=/b\n",)),
         Parser("settings-option", _option, (SettingsError,), (b"lock.wait_s=5", b"redis.wait_replicas=1")),
+        Parser("statement", lambda data: text_of(statement_of(text(data))), (InputError,), (
+            b"UPDATE goods AS g SET a = g.b * 2, `c d` = 'it''s' WHERE f(x, y -> y)", b"DELETE FROM goods WHERE a IN (1, 2);",
+            b"MERGE INTO g USING (SELECT 1 AS a) s ON g.a = s.a WHEN MATCHED AND s.a > 1 THEN UPDATE SET *\n"
+            b"WHEN NOT MATCHED THEN INSERT (a) VALUES (CASE WHEN s.a THEN 1 END) WHEN NOT MATCHED BY SOURCE THEN DELETE",
+            b"INSERT INTO g (a) VALUES (1) -- end", b"INSERT OVERWRITE g BY NAME WITH x AS (SELECT 1) SELECT * FROM x")),
+        Parser("statement-markers", lambda data: filled_in(text(data), {"a": "1"}), (InputError,), (
+            b"DELETE FROM goods WHERE a = :a AND b = data:a AND c = ':a' AND `:a` /* :a */ IN (:a)",)),
         Parser("table-uri", _uri, (SettingsError,), (b"s3a://bucket//t/../u/", b"file:///lake/./t", b"abfss://c@a.dfs/t")),
         Parser("dynamodb-uri", lambda data: place_of(text(data), MemoryStorage()), (SettingsError,), (
             b"dynamodb://locks/a%20b", b"dynamodb://locks?implicit=true")),
