@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakelock.conflict import Conflict, ConflictRule
+from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule
 from lakelock.errors import InputError
 from lakelock.explanation import Explanation, PairExplanation, Verdict
 from lakelock.occ.conflicts.asked import parse_operation
 from lakelock.occ.conflicts.footprint import Footprint
-from lakelock.occ.conflicts.hypothetical import Side, as_if_at_the_same_time, meets
+from lakelock.occ.conflicts.hypothetical import Side, as_if_at_the_same_time, in_partitions, meets
 from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import LEVELS, PROFILES, level_name
 from lakelock.occ.conflicts.scopes import Scope
@@ -34,6 +34,10 @@ _ONLY_IF = {
     ConflictRule.FILE_GROUP: "both rewrite the same file group",
     ConflictRule.PARTITION_OVERWRITE: "the other writes into a partition that this overwrites",
     ConflictRule.WRITE_SET: "both update or delete rows of the same partition",
+}
+_ONLY_IF_ANYTHING = {
+    ConflictRule.APPEND: "the other adds a row",
+    ConflictRule.DELETE_READ: "the other changes or removes a row",
 }
 _ALWAYS = frozenset(
     {
@@ -134,7 +138,7 @@ def _explained(profile: str, level: Level, mine: Side, other: Side, isolation: I
             return named
         conflict = possible[0][0]
         conditions = "; or if ".join(dict.fromkeys(condition for _, condition in possible))
-    conflict = replace(conflict, profile=profile, level=named.level)
+    conflict = replace(in_partitions(conflict), profile=profile, level=named.level)
     found = rule_text(conflict.rule, profile).found if early else FoundAt.COMMIT
     return replace(Explanation.of(conflict, only_if=conditions, found=found), mine=mine.name, other=other.name)
 
@@ -145,11 +149,16 @@ def _possible(profile: str, mine: Side, other: Side, isolation: Isolation) -> It
     for rule in PROFILES[profile].rules:
         conflict = rule(most, theirs, isolation)
         if conflict is not None:
-            yield conflict, _ONLY_IF[conflict.rule].format(read=conflict.read)
+            yield conflict, _condition(conflict.rule, conflict.read, _ONLY_IF[conflict.rule])
     reading = _touching_as_little(most, mine.least.footprint)
     for read_rule in PROFILES[profile].read_rules:
         for look in read_rule(reading, theirs, isolation):
-            yield look.possible(most), f"a row matches: {look.read.description}"
+            yield look.possible(most), _condition(look.rule, look.read.description, "a row matches: {read}")
+
+
+def _condition(rule: ConflictRule, read: str, usual: str) -> str:
+    """What a conflict depends on, in words. Whatever is in a file matters to who has read the whole table."""
+    return _ONLY_IF_ANYTHING[rule] if read == WHOLE_TABLE else usual.format(read=read)
 
 
 def _touching_as_little(most: Footprint, least: Footprint) -> Footprint:

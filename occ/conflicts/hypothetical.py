@@ -7,6 +7,7 @@ most only, may. The page `docs/reference-conflicts.md` asks the same rules in th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ from lakelock.table.snapshot import DataFile, Snapshot
 
 _NOBODY_HAS_WRITTEN = "99991231235959999"
 """The instant of the files of such an operation."""
+_INVENTED = re.compile(rf"(?:(.*)/)?{bucket_name(0)}(?:-[A-Z]+)?")
 _READS = '[{"what": "what was asked about"}]'
 
 
@@ -149,6 +151,14 @@ def meets(profile: str, level: Level, mine: Footprint, other: CommitSummary, iso
     return conflict or next((answer for answer in answers if answer is not None), None)
 
 
+def in_partitions(conflict: Conflict) -> Conflict:
+    """The same conflict, over the partitions of those file groups that nobody has made."""
+    found = [(text, _INVENTED.fullmatch(text)) for text in conflict.overlap]
+    told = tuple(dict.fromkeys((made[1] or "the table") if made else text for text, made in found))
+    fewer = len(conflict.overlap) - len(told)
+    return replace(conflict, overlap=told, overlap_count=conflict.overlap_count - fewer)
+
+
 def as_if_at_the_same_time(
     snapshot: Snapshot, beside: CommitSummary | None = None, schema: TableSchema | None = None
 ) -> Isolation:
@@ -179,13 +189,13 @@ def _effect(asked: AskedOperation, scope: Scope, *, in_buckets: bool) -> Effect:
 
 
 def _least(asked: AskedOperation, effect: Effect, scope: Scope, snapshot: Snapshot, beside: CommitSummary | None) -> Extent:
-    """What is certain. New rows reach each partition that is named: in a new file, or in one that is rewritten, which is the
-    same to whoever reads the partition. All rows of a scope are changed, unless only some are looked for.
+    """What is certain. New rows reach the partition that is named, or some other: in a new file, or in one that is rewritten,
+    which is the same to whoever reads the partition. All rows of a scope are changed, unless only some are looked for.
     """
     by_rows = effect.reads is ReadKind.ROWS
     everything = scope.is_exact or not scope.targets if effect.overwrites else effect.rewrites and by_rows and not effect.adds
     touched = _groups(scope, snapshot, beside) if everything and not scope.condition else frozenset[FileGroupId]()
-    reached = (scope.named or frozenset({""})) if effect.brings and scope.is_exact else frozenset[str]()
+    reached = scope.partitions(()) if effect.brings and (scope.is_exact or not effect.overwrites) else frozenset[str]()
     # Of a condition nobody knows which files it concerns; keys are those of rows that reach a partition.
     reads = not scope.condition if by_rows else scope.is_exact
     return Extent(

@@ -153,12 +153,33 @@ def test_deltas_rules_have_deltas_words():
 
 
 @pytest.mark.parametrize(
-    ("mine", "other"),
-    [("READ month=9", "INSERT"), ("READ", "INSERT"), ("UPSERT", "INSERT month=9"), ("OVERWRITE month=9", "UPSERT")],
+    ("mine", "other", "verdict"),
+    [
+        ("READ month=9", "INSERT", DEPENDS),
+        ("READ", "INSERT", COLLIDES),
+        ("READ", "UPSERT", COLLIDES),
+        ("UPSERT", "INSERT month=9", DEPENDS),
+        ("OVERWRITE month=9", "UPSERT", DEPENDS),
+    ],
 )
-def test_an_operation_may_write_into_partitions_that_do_not_exist_yet(mine, other):
+def test_an_operation_may_write_into_partitions_that_do_not_exist_yet(mine, other, verdict):
     for storage in (memory_table(), filled()):
-        assert writer(storage).explain_conflict(mine, other).verdict is DEPENDS
+        assert writer(storage).explain_conflict(mine, other).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("other", "condition"), [("MERGE", "the other adds a row"), ("DELETE v = 1", "the other changes or removes a row")]
+)
+@pytest.mark.parametrize("profile", ["strict", "delta"])
+def test_to_a_read_of_everything_it_matters_whether_there_is_a_row(other, condition, profile):
+    found = writer(filled(), at(profile)).explain_conflict("READ", other).chosen
+    assert found.verdict is DEPENDS and condition in found.only_if.split("; or if ")
+
+
+@pytest.mark.parametrize("mine", ["READ month=1", "UPSERT month=1", "DELETE month=1"])
+def test_no_file_group_is_named_that_nobody_has_made(mine):
+    found = writer(filled(), at("delta")).explain_conflict(mine, "INSERT month=1").chosen
+    assert (found.overlap, found.overlap_count) == (("month=1",), 1)
 
 
 def test_a_table_without_partitions_has_one_place_for_everything():
