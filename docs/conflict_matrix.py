@@ -17,8 +17,9 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.snapshot import DataFile
 
-OPERATIONS = ("INSERT", "UPSERT", "UPDATE", "OVERWRITE", "OPTIMIZE")
-"""UPDATE stands for update, delete and merge by a condition as well; OVERWRITE replaces partitions."""
+OPERATIONS = ("INSERT", "UPSERT", "UPDATE", "MERGE", "OVERWRITE", "OPTIMIZE")
+"""UPDATE stands for a delete by a condition as well. A merge that equates the keys is an UPSERT, MERGE is any other. OVERWRITE
+replaces partitions."""
 
 LEVELS = (
     ("strict", Level.SERIALIZABLE),
@@ -27,7 +28,9 @@ LEVELS = (
     ("hive", Level.SERIALIZABLE),
     ("hudi", Level.SERIALIZABLE),
 )
-_TOUCHES = {"UPSERT", "UPDATE", "OVERWRITE", "OPTIMIZE"}
+READS = {"UPSERT": ReadKind.KEYS, "UPDATE": ReadKind.ROWS, "MERGE": ReadKind.ROWS}
+"""What operations read that rewrite file groups; the others read nothing."""
+_TOUCHES = {*READS, "OVERWRITE", "OPTIMIZE"}
 
 
 class Overlap(str, Enum):
@@ -105,14 +108,13 @@ def _footprint(operation: str, overlap: Overlap) -> Footprint:
     mine, new = FileGroupId("month=1", "mine"), FileGroupId("month=1", "new")
     everything = frozenset({mine, FileGroupId("month=1", "theirs")})
     sees = overlap in (Overlap.ROWS, Overlap.FILE_GROUP)
-    reads = {"UPSERT": (_Read(ReadKind.KEYS, sees),), "UPDATE": (_Read(ReadKind.ROWS, sees),)}
     return Footprint(
         Party("2", CLUSTER if operation == "OPTIMIZE" else operation),
         added=frozenset() if operation == "UPDATE" else frozenset({new}),
-        rewritten=frozenset({mine}) if operation in ("UPSERT", "UPDATE") else frozenset(),
+        rewritten=frozenset({mine}) if operation in READS else frozenset(),
         replaced=frozenset({mine}) if operation == "OPTIMIZE" else everything if operation == "OVERWRITE" else frozenset(),
         overwritten_partitions=frozenset({"month=1"}) if operation == "OVERWRITE" else frozenset(),
-        reads=reads.get(operation, ()),
+        reads=(_Read(READS[operation], sees),) if operation in READS else (),
     )
 
 
@@ -122,7 +124,7 @@ def _summary(operation: str, overlap: Overlap) -> CommitSummary:
     replaced = frozenset({touched}) if operation == "OPTIMIZE" else frozenset()
     if operation == "OVERWRITE":
         replaced = frozenset({touched, FileGroupId(partition, "mine")})
-    rewritten = frozenset({touched}) if operation in ("UPSERT", "UPDATE") else frozenset()
+    rewritten = frozenset({touched}) if operation in READS else frozenset()
     added = frozenset() if operation == "UPDATE" else frozenset({FileGroupId(partition, "added")})
     return CommitSummary(
         party=Party("1", CLUSTER if operation == "OPTIMIZE" else operation, completion="3"),
@@ -135,5 +137,5 @@ def _summary(operation: str, overlap: Overlap) -> CommitSummary:
         written_partitions=frozenset({partition}),
         overwritten_partitions=frozenset({partition}) if operation == "OVERWRITE" else frozenset(),
         changes_no_row=operation == "OPTIMIZE",
-        reads='[{"kind": "rows", "what": "the rows in question"}]' if operation in ("UPSERT", "UPDATE") else "",
+        reads='[{"kind": "rows", "what": "the rows in question"}]' if operation in READS else "",
     )

@@ -92,8 +92,9 @@ A transaction is judged when it commits, against what others committed since it 
 [Choose an isolation level](howto-choose-isolation.md) says which is for whom. A cell says how much two operations must have
 in common to collide; the least is different partitions, which never collide unless a condition spans both.
 
-UPDATE stands for an update, a delete, a merge by a condition, and for a transaction that reads by one. UPSERT also stands for a
-delete by key. OVERWRITE replaces partitions. OPTIMIZE joins small files and changes no row."""
+UPDATE stands for an update and a delete by a condition, and for a transaction that reads by one. UPSERT also stands for a
+delete by key, and for a merge whose `on` equates the key and partition columns; MERGE is any other
+[merge](howto-change-rows.md#merge). OVERWRITE replaces partitions. OPTIMIZE joins small files and changes no row."""
 
 CONFLICTS_NOTES = """"The same partition" in the profile `delta` means: files of it whose recorded column ranges do not rule
 out that they hold a row that was read. In the profiles `strict` and `delta`, keys that an upsert brings are rows that it

@@ -48,13 +48,16 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.SchemaError: Advice(
         "A key, partition or ordering column is missing or null; a column has another type; a column is new and "
-        "`write.merge_schema` is off; the rows of an upsert lack columns of the table.",
+        "`write.merge_schema` is off; the rows of an upsert lack columns of the table; an update or a merge sets a key or "
+        "partition column.",
         "Cast or add the column. For new nullable columns pass `merge_schema=True`. To update only the columns that the rows "
         'have, pass `missing_columns="keep"`: [rows that lack columns](concepts.md#rows-that-lack-columns).',
     ),
     e.DuplicateKeyError: Advice(
-        "One upsert holds a key twice, and `order_by` does not say which row is newer (or the table has no `order_by`).",
-        'Remove the duplicates before the upsert, give the table an `order_by`, or pass `duplicates="any"`.',
+        "One upsert holds a key twice, and `order_by` does not say which row is newer (or the table has no `order_by`). "
+        "Or several source rows of a merge would change one stored row, or insert one key.",
+        'Remove the duplicates before the upsert, give the table an `order_by`, or pass `duplicates="any"`. For a merge leave '
+        "one source row for each row of the table.",
     ),
     e.TableError: Advice(
         "There is no table at the path, or one already, or the table must not be read or written. A table that another engine "

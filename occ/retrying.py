@@ -1,7 +1,8 @@
 """Running a rejected operation again: bounded, with jitter, and only where that is sound.
 
-An operation may run again when its meaning does not depend on what it had read: an insert, an upsert, a delete by key or by
-condition looks at the table anew in each attempt. A transaction whose user read the table and computed from it may not.
+An operation may run again when its meaning does not depend on what it had read: an insert, an upsert, an update, a merge, a
+delete by key or by condition looks at the table anew in each attempt. A transaction whose user read the table and computed
+from it may not.
 """
 
 from __future__ import annotations

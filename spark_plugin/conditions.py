@@ -1,7 +1,7 @@
 """A condition on rows that gives the same answer about a row however often it is asked.
 
-A delete or an overwrite evaluates it several times: which rows go, whether the new rows fit, whether rows that others added
-meanwhile match; each attempt does so again. Spark keeps `current_timestamp()` constant within one query only.
+A delete, an update or an overwrite evaluates it several times: which rows are meant, whether the new rows fit, whether rows
+that others added meanwhile match; each attempt does so again. Spark keeps `current_timestamp()` constant within one query only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Condition:
         if not analysed.deterministic():
             raise InputError(
                 f"the condition {condition_text(given)} may give a different answer each time it is evaluated for a row",
-                hint="choose the rows first, and delete them by key: table.delete(table.read().where(...)) evaluates it once. "
+                hint="choose the rows first, and delete or merge them by key: "
+                "table.delete(table.read().where(...)) evaluates it once. "
                 "A UDF that always answers the same must not be declared asNondeterministic()",
             )
         filled, asks_for_time = _filled(spark, analysed, given)

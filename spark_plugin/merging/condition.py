@@ -19,10 +19,13 @@ _EXACT = (*_WHOLE_NUMBERS, "string", "boolean", "date", "timestamp", "timestamp_
 @dataclass(frozen=True)
 class MergeCondition:
     """`of_target` is the part that stored rows decide alone, None if there is none or it asks for the time. `equated` says, by
-    column of the table, which expression of the source it must equal, in the column's type: null where no value can."""
+    column of the table, which expression of the source it must equal, in the column's type: null where no value can.
+    `same` has, by column of the table, the columns of the source that it must equal.
+    """
 
     of_target: Condition | None
     equated: Mapping[str, Column]
+    same: Mapping[str, frozenset[str]]
 
     @classmethod
     def of(cls, target: DataFrame, source: DataFrame, on: str | Column) -> MergeCondition:
@@ -46,9 +49,11 @@ class MergeCondition:
                 hint="say which rows belong together, such as target.id = source.id",
             )
         equated: dict[str, Column] = {}
+        same: dict[str, frozenset[str]] = {}
         for node in conjuncts:
-            for name, column in _keys(node, sides[1], target):
+            for name, column, theirs in _keys(node, sides[1], target):
                 equated.setdefault(name, column)
+                same[name] = same.get(name, frozenset()) | theirs
         alone = [node for node in conjuncts if sides[0].has(node)]
         watched = None
         if alone:
@@ -57,7 +62,7 @@ class MergeCondition:
             for node in alone[1:]:
                 both = both & column_of(spark, node)
             watched = Condition.of_filter(spark, target.where(both), text)
-        return cls(watched, equated)
+        return cls(watched, equated, same)
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,18 @@ def _equates(node: Any, one: _Side, other: _Side) -> bool:
     return (one.has(left) and other.has(right)) or (one.has(right) and other.has(left))
 
 
-def _keys(node: Any, source: _Side, target: DataFrame) -> Iterator[tuple[str, Column]]:
-    """A column of the target that the part equates with an expression of the source."""
+def source_column(side: DataFrame, value: Column, source: DataFrame) -> str | None:
+    """The name of the column of the source that a value on the rows of a side is, if it is nothing more."""
+    plan = _plan(side.select(value))
+    if plan.nodeName() != "Project":
+        return None
+    node = plan.projectList().apply(0)
+    named = _Side(_plan(source).outputSet()).has(node) and node.nodeName() == "AttributeReference"
+    return str(node.name()) if named else None
+
+
+def _keys(node: Any, source: _Side, target: DataFrame) -> Iterator[tuple[str, Column, frozenset[str]]]:
+    """A column of the target that the part equates with an expression of the source, and which column that is, if it is one."""
     if node.nodeName() != "EqualTo":
         return
     spark = target.sparkSession
@@ -106,8 +121,19 @@ def _keys(node: Any, source: _Side, target: DataFrame) -> Iterator[tuple[str, Co
         exact = stored in _EXACT or stored.startswith("decimal(")
         if theirs.dataType().simpleString() != compared or not exact:
             continue
+        given = _without_widening(theirs)
+        named = frozenset({str(given.name())}) if given.nodeName() == "AttributeReference" else frozenset[str]()
         if not widened:
-            yield column.name(), column_of(spark, theirs)
+            yield column.name(), column_of(spark, theirs), named
         elif stored in _WHOLE_NUMBERS and compared in _WHOLE_NUMBERS:
             # A greater number than the column can hold equals none of its values.
-            yield column.name(), column_of(spark, theirs).try_cast(stored)
+            yield column.name(), column_of(spark, theirs).try_cast(stored), named
+
+
+def _without_widening(node: Any) -> Any:
+    """The whole number that the node only has in a wider type; any other node as it is."""
+    if node.nodeName() != "Cast":
+        return node
+    to, of = node.dataType().simpleString(), node.child().dataType().simpleString()
+    whole = to in _WHOLE_NUMBERS and of in _WHOLE_NUMBERS and _WHOLE_NUMBERS.index(of) < _WHOLE_NUMBERS.index(to)
+    return node.child() if whole else node

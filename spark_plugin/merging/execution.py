@@ -36,15 +36,15 @@ def merge(attempt: Attempt, spec: MergeSpec) -> Written:
     source = spec.source.withColumn(HERE, F.lit(True))
     attempt.keep(source)
     plan = MergePlan.of(spec, source, attempt.schema, attempt.properties)
-    files = _read(attempt, plan, source)
+    read = files = _read(attempt, plan, source)
     places = None
     if spec.has(When.NOT_MATCHED):
-        # In buckets new rows join a file group that is there.
-        files = tuple(dict.fromkeys((*files, *_joinable(attempt))))
+        # In buckets new rows join a file group that is there, whether or not it was read.
+        files = tuple(dict.fromkeys((*read, *_joinable(attempt))))
         places = NewPlaces(attempt.context(), files)
-    elif not files:
+    elif not read:
         return Written()
-    changes = plan.changes(_stored(attempt, files), source)
+    changes = plan.changes(_stored(attempt, read), source)
     misfit = f"when_matched_update_all would give a stored row another value of {', '.join(plan.compared)}"
     once = not may_match_often(spec.clauses)
     return Written(

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
-from lakelock.spark_plugin.changing.assignments import fitting_values, require_settable
+from lakelock.spark_plugin.changing.assignments import as_column, fitting_values, require_column, require_settable
 from lakelock.spark_plugin.changing.changes import ACTION, DELETE, FILE, INSERT, MISFIT, ROW, UPDATE
 from lakelock.spark_plugin.conditions import Condition, condition_text
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
-from lakelock.spark_plugin.merging.condition import MergeCondition
+from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, did_you_mean, require_columns
 
@@ -30,9 +30,9 @@ class MergePlan:
     """A merge after Spark's analysis.
 
     `values` are those of each clause in the table's types, None for a delete; `changed` are the columns that updates set.
-    `compared`: columns that `when_matched_update_all` must not change and `on` does not equate, so each row is checked. `keys`:
-    the source's expressions for the key and partition columns, None unless `on` equates them all. `by_source`: which rows each
-    clause about rows without a source row selects; None stands for all.
+    `compared`: columns that `when_matched_update_all` must not change and `on` does not equate with the source's column of
+    this name, so each row is checked. `keys`: the source's expressions for the key and partition columns, None unless `on`
+    equates them all. `by_source`: which rows each clause about rows without a source row selects; None stands for all.
     """
 
     spec: MergeSpec
@@ -56,17 +56,20 @@ class MergePlan:
         on = MergeCondition.of(stored, given, spec.on)
         fixed = tuple(dict.fromkeys((*properties.record_keys, *properties.partition_fields)))
         sides = {
-            When.MATCHED: stored.join(given, _column(spec.on)),
+            When.MATCHED: stored.join(given, as_column(spec.on)),
             When.NOT_MATCHED: given,
             When.NOT_MATCHED_BY_SOURCE: stored,
         }
         values = []
         for clause in spec.clauses:
             _require_certain(sides[clause.when], clause)
-            values.append(_values(spec, clause, sides[clause.when], source, schema, properties, fixed))
+            side = sides[clause.when]
+            if clause.when is When.MATCHED and clause.then is Then.UPDATE and clause.values is not None:
+                clause = replace(clause, values=_without_equated(clause.values, spec, side, given, on))
+            values.append(_values(spec, clause, side, source, schema, properties, fixed))
         updates = [each for clause, each in zip(spec.clauses, values, strict=True) if clause.then is Then.UPDATE and each]
         changes_all = any(clause.then is Then.UPDATE and clause.values is None for clause in spec.clauses)
-        compared = tuple(name for name in fixed if changes_all and name not in on.equated)
+        compared = tuple(name for name in fixed if changes_all and name not in on.same.get(name, ()))
         plan = cls(
             spec, schema, on, tuple(values),
             tuple(name for name in schema.names if any(name in each for each in updates)), compared,
@@ -85,7 +88,7 @@ class MergePlan:
         how = {(True, True): "full", (True, False): "left", (False, True): "right", (False, False): "inner"}[inserts, unmatched]
         # Without the hint Spark may collect the stored rows on the driver, to send all of them to every task.
         right = stored.alias(spec.target_alias).hint("merge")
-        joined = source.alias(spec.source_alias).join(right, _column(spec.on), how)
+        joined = source.alias(spec.source_alias).join(right, as_column(spec.on), how)
         is_stored, is_given = F.col(FILE).isNotNull(), F.col(HERE).isNotNull()
         kinds = {
             When.MATCHED: is_stored & is_given,
@@ -96,7 +99,7 @@ class MergePlan:
         for at, clause in reversed(list(enumerate(spec.clauses))):
             holds = kinds[clause.when]
             if clause.condition is not None:
-                holds = holds & F.coalesce(_column(clause.condition), F.lit(False))
+                holds = holds & F.coalesce(as_column(clause.condition), F.lit(False))
             number = F.when(holds, F.lit(at)).otherwise(number)
             action = F.when(F.col(_CLAUSE) == at, self._action(clause)).otherwise(action)
         joined = joined.withColumn(_CLAUSE, number).where(F.col(_CLAUSE).isNotNull())
@@ -135,14 +138,10 @@ def of(alias: str, name: str) -> Column:
     return F.col("`{}`.`{}`".format(*quoted))
 
 
-def _column(given: str | Column) -> Column:
-    return F.expr(given) if isinstance(given, str) else given
-
-
 def _require_certain(side: DataFrame, clause: Clause) -> None:
     if clause.condition is None:
         return
-    if not side.where(_column(clause.condition))._jdf.queryExecution().analyzed().deterministic():
+    if not side.where(as_column(clause.condition))._jdf.queryExecution().analyzed().deterministic():
         raise InputError(
             f"{clause.name}: the condition {condition_text(clause.condition)} may give a different answer each time",
             hint="compute such values in the source",
@@ -152,7 +151,7 @@ def _require_certain(side: DataFrame, clause: Clause) -> None:
 def _selected(spark: SparkSession, stored: DataFrame, clause: Clause) -> Condition | None:
     if clause.condition is None:
         return None
-    return Condition.of_filter(spark, stored.where(_column(clause.condition)), condition_text(clause.condition))
+    return Condition.of_filter(spark, stored.where(as_column(clause.condition)), condition_text(clause.condition))
 
 
 def _values(
@@ -171,14 +170,37 @@ def _values(
                 column=missing[0],
             )
         names = [name for name in schema.names if clause.then is Then.INSERT or name not in fixed]
-        return fitting_values(side, {name: of(spec.source_alias, name) for name in names}, schema)
-    prefix = f"{spec.target_alias}."
-    given = {name.removeprefix(prefix): value for name, value in clause.values.items()}
+        every = {name: of(spec.source_alias, name) for name in names}
+        return fitting_values(side, every, schema, whole=clause.then is Then.INSERT)
+    given = _unqualified(clause, spec)
     if clause.then is Then.UPDATE:
         require_settable(list(given), schema, properties, clause.name)
         return fitting_values(side, given, schema)
     for name in given:
-        if name not in schema.names:
-            raise SchemaError(f"{clause.name}: the table has no column {name!r}", hint=did_you_mean(name, schema.names))
+        require_column(name, schema, clause.name)
     require_columns(list(given), properties.needed_columns)
     return fitting_values(side, given, schema, whole=True)
+
+
+def _unqualified(clause: Clause, spec: MergeSpec) -> dict[str, object]:
+    """The values of a clause by column: `target.v` is `v`."""
+    given: dict[str, object] = {}
+    for name, value in (clause.values or {}).items():
+        column = name.removeprefix(f"{spec.target_alias}.")
+        if column in given:
+            raise InputError(f"{clause.name} sets {column} twice", hint="leave out one of the two values")
+        given[column] = value
+    return given
+
+
+def _without_equated(
+    values: Mapping[str, object], spec: MergeSpec, side: DataFrame, source: DataFrame, on: MergeCondition
+) -> Mapping[str, object]:
+    """The values without those that stored rows have anyway: a column gets that of the source which `on` says it equals."""
+    same = {f"{prefix}{name}": columns for name, columns in on.same.items() for prefix in ("", f"{spec.target_alias}.")}
+    left = {
+        name: value
+        for name, value in values.items()
+        if name not in same or source_column(side, as_column(value), source) not in same[name]
+    }
+    return left or values
