@@ -39,6 +39,9 @@ def merge_of(tree: exp.Expression, words: Words) -> Merge:
     ends = [*starts[1:], len(words)]
     clauses = tuple(_clause(node, words, start, end) for node, start, end in zip(nodes, starts, ends, strict=True))
     source = part_of(tree, "using")
+    named = optional_part(source, "alias")
+    if named is not None:
+        require_only(named, "this")
     free = "source" if target.qualifier.lower() != "source" else "given"
     alias = source.alias or (source.name if isinstance(source, exp.Table) else "") or free
     condition = piece_of(part_of(tree, "on"), words, on + 1, starts[0])

@@ -48,6 +48,7 @@ _PARTS = {
     ("Table", "when"): ("version of the target", _AS_IT_IS),
     ("Table", "system_time"): ("version of the target", _AS_IT_IS),
     ("Table", "joins"): ("second table beside the target", f"{_MERGE_UPDATE}, or THEN DELETE"),
+    ("TableAlias", "columns"): ("names of columns after an alias", "name them in a query: (SELECT x AS a, y AS b FROM …) AS s"),
     ("Update", "where"): ("WHERE in a clause of MERGE", "write WHEN MATCHED AND condition THEN …"),
     ("Insert", "where"): ("WHERE in a clause of MERGE", "write WHEN NOT MATCHED AND condition THEN …"),
     ("Star", "except_"): ("* EXCEPT", "name the columns to set"),

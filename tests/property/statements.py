@@ -68,7 +68,7 @@ inserts = st.builds(
 merges = st.builds(
     Merge,
     targets,
-    st.sampled_from(["d AS s", "(SELECT 'ON' AS x) s", "(VALUES (1, 2)) AS s (a, b)", "lake.`d` AS `s`"]),
+    st.sampled_from(["d AS s", "(SELECT 'ON' AS x) s", "(VALUES (1, 2)) AS s", "lake.`d` AS `s`"]),
     st.just("s"),
     expressions,
     st.lists(clauses, min_size=1, max_size=3).map(tuple),

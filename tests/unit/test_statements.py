@@ -82,7 +82,7 @@ READ: dict[str, Statement] = {
         GOODS, "delivery", "delivery", "goods.id = delivery.id", (MergeClause(When.MATCHED, Then.DELETE),), (("delivery",),)
     ),
     (
-        "MERGE INTO goods g USING (SELECT 1 AS id, 'WHEN' AS w) AS s (id, w) ON g.id = s.id AND CASE WHEN s.w THEN 1 END "
+        "MERGE INTO goods g USING (SELECT 1 AS id, 'WHEN' AS w) AS s ON g.id = s.id AND CASE WHEN s.w THEN 1 END "
         "WHEN MATCHED AND s.w = 'x' AND CASE WHEN s.w THEN true END THEN UPDATE SET g.a = s.a AND s.b, b = 1 "
         "WHEN MATCHED THEN UPDATE SET * "
         "WHEN NOT MATCHED AND s.id > 1 THEN INSERT (id, g.a) VALUES (s.id, (1 + 2)) "
@@ -90,7 +90,7 @@ READ: dict[str, Statement] = {
         "WHEN NOT MATCHED BY SOURCE AND g.p = 'a' THEN UPDATE SET a = 0 "
         "WHEN NOT MATCHED BY SOURCE THEN DELETE"
     ): Merge(
-        G, "(SELECT 1 AS id, 'WHEN' AS w) AS s (id, w)", "s", "g.id = s.id AND CASE WHEN s.w THEN 1 END",
+        G, "(SELECT 1 AS id, 'WHEN' AS w) AS s", "s", "g.id = s.id AND CASE WHEN s.w THEN 1 END",
         (
             MergeClause(
                 When.MATCHED, Then.UPDATE, "s.w = 'x' AND CASE WHEN s.w THEN true END",
@@ -169,7 +169,8 @@ REFUSED = {
     "DELETE FROM goods VERSION AS OF 3": ("no version of the target", "table.restore"),
     "DELETE FROM goods TIMESTAMP AS OF '2020-01-01'": ("no version of the target", "table.restore"),
     "DELETE FROM goods TABLESAMPLE (1 PERCENT)": ("no TABLESAMPLE", "condition"),
-    "DELETE FROM goods AS g (a, b)": ("COLUMNS in TABLEALIAS", "table.delete"),
+    "DELETE FROM goods AS g (a, b)": ("no names of columns after an alias", "in a query"),
+    "MERGE INTO goods USING (VALUES (1)) AS s (id) ON a WHEN MATCHED THEN DELETE": ("no names of columns", "SELECT x AS a"),
     "DELETE FROM IDENTIFIER('goods')": ("no name such as IDENTIFIER", "plainly"),
     "UPDATE goods SET a = 1 FROM other WHERE goods.id = other.id": ("UPDATE … FROM", "WHEN MATCHED THEN UPDATE"),
     "UPDATE goods SET a = DEFAULT": ("no DEFAULT", "NULL"),
