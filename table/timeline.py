@@ -129,9 +129,7 @@ class Timeline:
         saved = {i.requested for i in self.savepoints if i.is_completed}
         commits = [i.requested for i in self.commits if i.requested not in saved]
         return tuple(
-            i
-            for i in self.instants
-            if i.is_write and i.requested not in saved and (not commits or i.requested <= commits[0])
+            i for i in self.instants if i.is_write and i.requested not in saved and (not commits or i.requested <= commits[0])
         )
 
     @cached_property
