@@ -131,7 +131,7 @@ def test_java_reads_and_writes_what_an_update_and_a_merge_of_lakelock_left(share
     options = {**PATIENT, "lock.provider": Settings.resolve({}, file=table.hudi_file).settings.lock.provider}
 
     def changed(operation: str, argument: object) -> str:
-        with WriterProcess(table.path, operation, argument, options=options, own_jvm=True) as writer:
+        with WriterProcess(table.path, operation, argument, options=options) as writer:
             answer = writer.answer()
         assert answer["outcome"] == "committed", answer
         return str(answer["instant"])
