@@ -51,8 +51,8 @@ def write_joins(
     for number, join in enumerate(joins):
         ensure_wanted()
         batches, file_rows = kernels.stored(join.sources, tx.schema, table.storage), None
-        if sort_by:
-            rows = kernels.in_order(batches, sort_by)
+        if sort_by and (found := list(batches)):
+            rows = kernels.in_order(found, sort_by)
             batches, file_rows = iter([rows]), max(1, -(-rows.num_rows // join.files))
         stats += move_rows(
             context, join.partition, batches, TaskToken(number, 0, 0), file_rows=file_rows,

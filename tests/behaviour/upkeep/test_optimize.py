@@ -131,12 +131,13 @@ def test_a_column_to_sort_by_that_is_not_there_is_an_input_error(engine):
         engine.optimize(sort_by=["V"])
 
 
-def test_file_groups_without_rows_vanish(storage):
+@pytest.mark.parametrize("sort_by", [[], ["v"]])
+def test_file_groups_without_rows_vanish(storage, sort_by):
     engine = ArrowEngine(writer(storage))
     for number in range(3):
         engine.insert(rows((f"a{number}", number, "1")))
     engine.delete(pc.field("v") >= 0)
-    done = engine.optimize()
+    done = engine.optimize(sort_by=sort_by)
     assert (done.files_before, done.files_after) == (3, 0)
     assert engine.coordinator.snapshot().files == ()
     engine.insert(rows(("x", 1, "1")))
