@@ -97,7 +97,7 @@ class Explanation:
         return f"{verdict} (rule {self.rule})" if self.rule is not None else verdict
 
     def __str__(self) -> str:
-        return "\n".join(f"{name}: {line}" for name, text in self.facts().items() for line in text.split("\n"))
+        return _in_lines(self.facts())
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,11 @@ class PairExplanation:
         return {**self.chosen.facts(), **turned, **{f"in {name}": found.short for name, found in self.elsewhere.items()}}
 
     def __str__(self) -> str:
-        return "\n".join(f"{name}: {line}" for name, text in self.facts().items() for line in text.split("\n"))
+        return _in_lines(self.facts())
+
+
+def _in_lines(facts: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {line}" for name, text in facts.items() for line in text.split("\n"))
 
 
 def next_step(conflict: Conflict) -> str:

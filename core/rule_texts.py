@@ -155,12 +155,12 @@ IN_DELTA: dict[ConflictRule, RuleText] = {
         RULES[ConflictRule.APPEND],
         rejects="wrote a file that may hold a row which I read, or whose key I looked up, as far as partitions and the "
         "recorded ranges of columns tell; with WriteSerializable, not if it appended blindly",
-        example="an update of January, and an append to January",
+        example="an update of January, and an append to January or another update of it",
     ),
     ConflictRule.DELETE_READ: replace(
         RULES[ConflictRule.DELETE_READ],
         rejects="rewrote or replaced a file that may hold a row which I read, or whose key I looked up, and changed rows",
-        example="two updates of different rows of January",
+        example="an update of January, and an erasure that leaves nothing of a file of January",
     ),
     ConflictRule.PARTITION_OVERWRITE: replace(
         RULES[ConflictRule.PARTITION_OVERWRITE],

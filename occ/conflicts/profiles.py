@@ -34,8 +34,8 @@ PROFILES = {
             "delta",
             (
                 delta_rules.metadata,
-                delta_rules.delete_read,
                 delta_rules.append,
+                delta_rules.delete_read,
                 rules.file_group,
                 delta_rules.partition_overwrite,
             ),

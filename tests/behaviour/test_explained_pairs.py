@@ -257,7 +257,7 @@ def test_a_commit_that_removed_what_it_found_is_judged_by_what_was_there():
     for settings in (QUICK, at("delta", Level.WRITE_SERIALIZABLE)):
         asked = writer(storage, settings)
         assert asked.explain_conflict("READ month=1", gone).verdict is COLLIDES
-        assert asked.explain_conflict("DELETE month=1", gone).chosen.rule in (ConflictRule.FILE_GROUP, ConflictRule.DELETE_READ)
+        assert asked.explain_conflict("DELETE month=1", gone).chosen.rule in (ConflictRule.FILE_GROUP, ConflictRule.APPEND)
         assert asked.explain_conflict("READ month=2", gone).verdict is PASSES
 
 

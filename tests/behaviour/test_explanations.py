@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
-from lakelock.errors import ConcurrentDeleteReadException, ConflictError, EarlyConflictError
+from lakelock.errors import ConcurrentAppendException, ConflictError, EarlyConflictError
 from lakelock.explanation import Explanation, Verdict
 from lakelock.occ.conflicts.explaining import profiles_with
 from lakelock.occ.conflicts.profiles import PROFILES
@@ -98,11 +98,11 @@ def test_a_rejection_in_the_profile_delta_names_its_level_and_has_deltas_words(l
     mine = put_file(tx, storage, "month=2", "mine")
     with writer(storage).begin("UPSERT") as other:
         other.commit([put_file(other, storage, "month=1", "a", token="1-1-1")])
-    with pytest.raises(ConcurrentDeleteReadException) as caught:
+    with pytest.raises(ConcurrentAppendException) as caught:
         tx.commit([mine])
     found = pickle.loads(pickle.dumps(caught.value)).explanation
-    assert (found.profile, found.level, found.rule) == ("delta", level, ConflictRule.DELETE_READ)
-    assert found.rejects == IN_DELTA[ConflictRule.DELETE_READ].rejects
+    assert (found.profile, found.level, found.rule) == ("delta", level, ConflictRule.APPEND)
+    assert found.rejects == IN_DELTA[ConflictRule.APPEND].rejects
     assert f"profile: delta ({level})" in str(found)
     assert caught.value.conflict.read == "rows of a test" and caught.value.conflict.passes_at == ""
 

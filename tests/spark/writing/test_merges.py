@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -30,32 +29,12 @@ def content(table: LakeTable) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in table.read().collect())
 
 
-def files(table: LakeTable) -> set[Path]:
-    return set(Path(table.path.removeprefix("file://")).rglob("*.parquet"))
-
-
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
     once = {"retry.attempts": 1}
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", order_by="v", options=once)
     made.insert(rows(spark, (1, "a", 10, "one"), (2, "a", 20, "two"), (3, "b", 30, "three")))
     return made
-
-
-@pytest.fixture
-def other(spark: SparkSession, table: LakeTable) -> LakeTable:
-    """The same table, opened by somebody else."""
-    return LakeTable.for_path(spark, table.path, application="other")
-
-
-@pytest.fixture
-def untouched(table: LakeTable) -> Iterator[None]:
-    """After the test the table is as it was, with nothing pending and no stray file."""
-    before, rows_before = files(table), content(table)
-    yield
-    assert files(table) == before
-    assert content(table) == rows_before
-    assert list(Path(table.path.removeprefix("file://"), ".hoodie/.heartbeat").glob("*")) == []
 
 
 def test_the_first_clause_of_its_kind_whose_condition_holds_applies(spark: SparkSession, table: LakeTable) -> None:

@@ -22,6 +22,7 @@ from lakelock.spark_plugin.statements.grammar import statement_of
 from lakelock.spark_plugin.statements.operations import Insert, Merge, Statement
 from lakelock.spark_plugin.statements.proof import require_same_reading
 from tests.property.statements import gaps, statements, written
+from tests.spark.unchanged import unchanged
 
 COLUMNS = "id long, p string, v long, note string"
 SOURCE = [(1, "a", 1, "x"), (2, "a", -1, "x"), (3, "b", 3, "gone"), (4, "c", 4, "new"), (5, "c", 5, "skip")]
@@ -56,12 +57,6 @@ def twin(spark: SparkSession, path: str) -> LakeTable:
     return goods(spark, f"{path}-twin")
 
 
-@pytest.fixture
-def other(spark: SparkSession, table: LakeTable) -> LakeTable:
-    """The same table, opened by somebody else."""
-    return LakeTable.for_path(spark, table.path, application="other")
-
-
 @pytest.fixture(autouse=True)
 def delivery(spark: SparkSession) -> DataFrame:
     frame = rows(spark, *SOURCE)
@@ -72,12 +67,9 @@ def delivery(spark: SparkSession) -> DataFrame:
 @pytest.fixture(scope="module")
 def settled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeTable]:
     """A table that nothing changes: after its tests it is as it was, with nothing pending and no stray file."""
-    root = tmp_path_factory.mktemp("settled")
-    table = goods(spark, str(root))
-    before, rows_before, commits = set(root.rglob("*.parquet")), content(table), table.history().count()
-    yield table
-    assert (set(root.rglob("*.parquet")), content(table), table.history().count()) == (before, rows_before, commits)
-    assert list((root / ".hoodie/.heartbeat").glob("*")) == []
+    table = goods(spark, str(tmp_path_factory.mktemp("settled")))
+    with unchanged(table):
+        yield table
 
 
 SAME: dict[str, Callable[[LakeTable, DataFrame], object]] = {

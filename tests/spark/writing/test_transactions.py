@@ -46,12 +46,6 @@ def table(spark: SparkSession, path: str) -> LakeTable:
     return made
 
 
-@pytest.fixture
-def other(spark: SparkSession, table: LakeTable) -> LakeTable:
-    """The same table, opened by somebody else."""
-    return LakeTable.for_path(spark, table.path, application="other")
-
-
 def test_reads_and_writes_of_a_transaction_are_one(spark: SparkSession, table: LakeTable) -> None:
     with table.transaction() as tx:
         stock = tx.read("p = 'a'")

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, InputError, SchemaError, TransactionStateError, WriteFailed
 from lakelock.spark_plugin import LakeTable
 from lakelock.table.commit_metadata import CommitMetadata
+from tests.spark.unchanged import files
 
 COLUMNS = "id long, p string, v long, note string, at timestamp"
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -32,10 +32,6 @@ def content(table: LakeTable) -> list[tuple[object, ...]]:
     return sorted((row.id, row.p, row.v, row.note) for row in table.read().collect())
 
 
-def files(table: LakeTable) -> set[Path]:
-    return set(Path(table.path.removeprefix("file://")).rglob("*.parquet"))
-
-
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
     once = {"retry.attempts": 1}
@@ -43,23 +39,6 @@ def table(spark: SparkSession, path: str) -> LakeTable:
     made.insert(rows(spark, (1, "a", 10, "x", NOON), (2, "a", 20, None, NOON)))
     made.insert(rows(spark, (3, "b", 30, "z", NOON)))
     return made
-
-
-@pytest.fixture
-def other(spark: SparkSession, table: LakeTable) -> LakeTable:
-    """The same table, opened by somebody else."""
-    return LakeTable.for_path(spark, table.path, application="other")
-
-
-@pytest.fixture
-def untouched(table: LakeTable) -> Iterator[None]:
-    """After the test the table is as it was, with nothing pending and no stray file."""
-    before, rows_before, commits = files(table), content(table), table.history().count()
-    yield
-    assert files(table) == before
-    assert content(table) == rows_before
-    assert table.history().count() == commits
-    assert list(Path(table.path.removeprefix("file://"), ".hoodie/.heartbeat").glob("*")) == []
 
 
 def test_new_values_are_computed_from_the_old_row_and_nothing_else_changes(table: LakeTable) -> None:

@@ -1,0 +1,24 @@
+"""What tests do to `table`, which each module makes for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakelock.spark_plugin import LakeTable
+from tests.spark.unchanged import unchanged
+
+
+@pytest.fixture
+def other(spark: SparkSession, table: LakeTable) -> LakeTable:
+    """The same table, opened by somebody else."""
+    return LakeTable.for_path(spark, table.path, application="other")
+
+
+@pytest.fixture
+def untouched(table: LakeTable) -> Iterator[None]:
+    """After the test the table is as it was, with nothing pending and no stray file."""
+    with unchanged(table):
+        yield
