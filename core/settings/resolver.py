@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lakelock.errors import SettingsError
+from lakelock.near_misses import did_you_mean
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.settings.dynamodb import DynamodbSettings
-from lakelock.settings.fields import SettingRow, did_you_mean, parse, section_rows
+from lakelock.settings.fields import SettingRow, parse, section_rows
 from lakelock.settings.file import read_settings_file
 from lakelock.settings.given import Refused
 from lakelock.settings.hive import HIVE_KEYS, from_hive

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakelock.errors import SettingsError
+from lakelock.near_misses import did_you_mean
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import Settings
-from lakelock.settings.fields import did_you_mean
 from lakelock.settings.resolver import Resolved
 from lakelock.spark_plugin.arguments import numbered
 from lakelock.spark_plugin.session_conf import (

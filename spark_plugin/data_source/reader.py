@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.data_locks import Resource
 from lakelock.errors import SchemaError
+from lakelock.near_misses import column_hint
 from lakelock.occ.locking.targets import resources_of, within
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
@@ -21,7 +22,7 @@ from lakelock.spark_plugin.session_conf import OF_READS
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.instants import as_of_time
-from lakelock.table.schema import TableSchema, check_write, did_you_mean
+from lakelock.table.schema import TableSchema, check_write
 from lakelock.table.snapshot import DataFile, Snapshot
 
 
@@ -73,7 +74,7 @@ def _check_asked(columns: pa.Schema, asked: pa.Schema) -> None:
     """`SchemaError` for a column that the table lacks, or has in a type that does not fit. Any column may be left out."""
     unknown = [name for name in asked.names if name not in columns.names]
     if unknown:
-        hint = did_you_mean(unknown[0], columns.names)
+        hint = column_hint(unknown[0], columns.names)
         raise SchemaError(f"the schema of the read asks for {', '.join(unknown)}, which the table does not have", hint=hint)
     check_write(TableSchema(pa.schema([field.with_nullable(True) for field in columns])), asked)
 
