@@ -14,6 +14,7 @@ from typing import get_args
 
 import code_map
 import conflict_matrix
+import peer_names
 import reference_frames as frames
 import reference_texts as texts
 
@@ -251,12 +252,23 @@ def architecture_page() -> str:
     )
 
 
+def peers_page() -> str:
+    parts = [peer_names.INTRO.format(note=frames.NOTE), peer_names.OPTIONS]
+    for peer in ("Delta", "Hudi", "Spark"):
+        columns = (f"option of {peer}", "here", "what to type otherwise")
+        parts += [f"### {peer}'s", table(columns, peer_names.options(peer))]
+        parts += [peer_names.TABLE] if peer == "Hudi" else []
+    parts += [peer_names.METHODS, table(("name in Delta", "what to type"), peer_names.methods())]
+    return "\n\n".join([*parts, peer_names.SQL, table(("statement", "what to type"), peer_names.STATEMENTS)])
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "architecture.md": architecture_page,
     "reference-settings.md": settings_page,
     "reference-errors.md": errors_page,
     "reference-conflicts.md": conflicts_page,
     "reference-providers.md": providers_page,
+    "reference-delta-and-hudi.md": peers_page,
 }
 
 

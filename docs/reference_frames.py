@@ -16,6 +16,7 @@ else the option `config`, else the Spark conf `spark.lakelock.config`. `lakelock
 effect and where it came from.
 
 * In options a setting may be written `lock.wait_s` or `lock_wait_s`, in any case. In TOML it is `wait_s` under `[lock]`.
+* Hudi's keys (`hoodie.…`) may be options, too, and mean what they mean in a file. As an option one without effect is an error.
 * An unknown setting is an error that names the nearest known one. A value out of bounds is an error, too. Both come
   before any work.
 * Secrets are never shown.

@@ -15,14 +15,19 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
 
+def table_exists(storage: Storage) -> bool:
+    """Whether there is a table."""
+    # A Hudi writer that replaces the properties takes them away for a moment, and leaves the backup.
+    return any(storage.get(key) is not None for key in (layout.PROPERTIES, layout.PROPERTIES_BACKUP))
+
+
 def create_table(storage: Storage, properties: TableProperties, runtime: Runtime, *, if_not_exists: bool = False) -> bool:
     """Make an empty table, after checking that the storage honours conditional writes; whether it was made.
 
     A table that is there already stays as it is: `TableError`, or False with `if_not_exists`.
     """
     write_id = runtime.uuid()
-    # A Hudi writer that replaces the properties takes them away for a moment, and leaves the backup.
-    made = all(storage.get(key) is None for key in (layout.PROPERTIES, layout.PROPERTIES_BACKUP))
+    made = not table_exists(storage)
     if made:
         probe(storage, layout.probe(write_id), write_id)
         _record_index(storage, properties.bucket_index)

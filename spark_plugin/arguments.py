@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from enum import Enum
 from operator import index
 from pathlib import Path
 from typing import Literal, SupportsIndex
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from lakelock.errors import InputError
 from lakelock.occ.records.commit_keys import AppTransaction
@@ -19,16 +20,23 @@ from lakelock.table.instants import as_of_time
 
 Duplicates = Literal["error", "any"]
 
-HISTORY = (
-    "instant string, completion string, decision bigint, operation string, action string, writer string, application string, "
-    "tag string, files int, partitions int, rows_inserted bigint, rows_updated bigint, rows_deleted bigint, size_bytes bigint, "
-    "took_s double, lock_wait_s double, lock_s double, lock_requests long"
-)
+
+class Every(Enum):
+    """What a call is about that names no rows. It is not None, so that a variable that is None by mistake deletes nothing."""
+
+    ROW = "every row"
 
 
 def settings_of(spark: SparkSession, config: str | Path | None, options: Mapping[str, object] | None) -> Settings:
     """The settings of a call: its options, the session's conf, the file."""
     return Settings.resolve(options or {}, spark_conf(spark), config).settings
+
+
+def chosen_rows(what: str | Column | DataFrame | Every) -> str | Column | DataFrame:
+    """The rows that a delete is about; `InputError` for None."""
+    if what is None:
+        raise InputError("delete was given None", hint="table.delete() deletes every row; give a condition or keys otherwise")
+    return "true" if what is Every.ROW else what
 
 
 def changed(
@@ -78,8 +86,3 @@ def instant_of(moment: str | datetime) -> str:
         aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
         return as_of_time(aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f"))
     return as_of_time(moment)
-
-
-def plain(value: object) -> object:
-    """An enumeration's text as a plain string, the only kind that Spark 4.0 accepts."""
-    return str(value) if isinstance(value, str) else value

@@ -71,6 +71,12 @@ def require_batch(df: object, verb: str) -> DataFrame:
     return df
 
 
+def alias_of(df: DataFrame, otherwise: str = "source") -> str:
+    """The alias that a frame was given last, by `df.alias(...)`."""
+    plan = df._jdf.queryExecution().logical()
+    return str(plan.alias()) if plan.nodeName() == "SubqueryAlias" else otherwise
+
+
 def parallelism(spark: SparkSession) -> int:
     """How many tasks the cluster can run at once, as far as Spark reports it."""
     return max(1, spark.sparkContext.defaultParallelism)

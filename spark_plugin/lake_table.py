@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from copy import copy
 from datetime import datetime
 from pathlib import Path
 
@@ -15,16 +15,21 @@ from lakelock.clock import SystemRuntime
 from lakelock.events import Listener
 from lakelock.explanation import PairExplanation
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import HistoryEntry
+from lakelock.occ.create import table_exists
+from lakelock.occ.locking.targets import Targets, files_within, resources_of, within
 from lakelock.settings import Settings
 from lakelock.spark_plugin import creating
-from lakelock.spark_plugin.arguments import HISTORY, instant_of, names, plain, settings_of
+from lakelock.spark_plugin.arguments import instant_of, names, settings_of
 from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.data_source.options import ReadOptions
 from lakelock.spark_plugin.frames import require_classic, spark_schema
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
 from lakelock.spark_plugin.lost_spark import needs_spark
+from lakelock.spark_plugin.merging.builder import TARGET
+from lakelock.spark_plugin.peers.methods import DeltaNames
 from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.table_facts import DETAIL, HISTORY, row_of_detail, rows_of_history
 from lakelock.spark_plugin.table_upkeep import TableUpkeep
 from lakelock.spark_plugin.table_writes import TableWrites
 from lakelock.storage.location import StorageLocation
@@ -36,7 +41,7 @@ from lakelock.table.schema import COMMIT_TIME
 from lakelock.table.snapshot import Snapshot
 
 
-class LakeTable(TableWrites, TableUpkeep, LockedReads):
+class LakeTable(TableWrites, TableUpkeep, LockedReads, DeltaNames):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is safe. Values of `options` and of the file `config`
@@ -122,6 +127,20 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
         location = StorageLocation.of(path, settings.storage)
         return cls._open(spark, spark_path(spark, path, location.uri), location, settings, application, listeners)
 
+    forPath = for_path  # noqa: N815 - Delta's name
+
+    @classmethod
+    def exists(
+        cls,
+        spark: SparkSession,
+        path: str | Path,
+        *,
+        config: str | Path | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> bool:
+        """Whether there is a Hudi table at `path`. It may be one that cannot be opened: `for_path` says so."""
+        return table_exists(StorageLocation.of(path, settings_of(spark, config, options).storage).open())
+
     @classmethod
     def _open(
         cls,
@@ -142,16 +161,33 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
         where: str | Column | None = None,
         *,
         as_of: str | datetime | None = None,
+        partition: Targets = None,
         include_meta: bool = False,
+        options: Mapping[str, object] | None = None,
     ) -> DataFrame:
         """The table as it is now, or as it was: the frame keeps this state, whatever is committed later.
 
         `where` chooses rows, and skips partitions and files that cannot have any. A later `.where` on the frame skips
-        partitions, too. `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). Columns in the
-        table's order; `include_meta` adds Hudi's five in front.
+        partitions, too. `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). `partition`
+        (`"month=1"`) reads only these partitions or prefixes. Columns in the table's order; `include_meta` adds Hudi's five in
+        front. `options` are those of `spark.read.format("lakelock")`, also in Delta's and Hudi's spellings; arguments go first.
         """
-        snapshot = self._coordinator.snapshot(None if as_of is None else instant_of(as_of))
-        return self._rows(snapshot, where, include_meta=include_meta)
+        given = ReadOptions.parse(options or {})
+        moment, chosen = as_of or given.as_of, partition if partition is not None else given.partition
+        snapshot = self._coordinator.snapshot(None if moment is None else instant_of(moment))
+        return self._rows(snapshot, where, chosen, include_meta=include_meta or given.include_meta)
+
+    def to_df(self) -> DataFrame:
+        """The table as it is now, under its alias if it has one."""
+        return self.read() if self._alias == TARGET else self.read().alias(self._alias)
+
+    toDF = to_df  # noqa: N815 - Delta's name
+
+    def alias(self, name: str) -> LakeTable:
+        """This table under another name in `merge` and `to_df`: `table.alias("t").merge(df.alias("s"), "t.id = s.id")`."""
+        other = copy(self)
+        other._alias = name
+        return other
 
     @needs_spark
     def changes(
@@ -172,23 +208,32 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
         frame = self._rows(Snapshot(changes.files), where, include_meta=True)
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
 
-    def _rows(self, snapshot: Snapshot, where: str | Column | None, *, include_meta: bool) -> DataFrame:
-        """The rows of a snapshot that satisfy a condition on the columns of the frame."""
+    def _rows(
+        self, snapshot: Snapshot, where: str | Column | None, partition: Targets = None, *, include_meta: bool
+    ) -> DataFrame:
+        """The rows of a snapshot, in these partitions, that satisfy a condition on the columns of the frame."""
+        targets = resources_of(partition, self._coordinator.properties)
         schema = self._coordinator.schema()
         columns = schema.file_schema if include_meta else schema.arrow
         shown, by = spark_schema(columns), PartitionValues.of(self._coordinator.properties, columns)
         if where is None:
-            return read_files(self._spark, self._root, snapshot.files, shown, by)
+            return read_files(self._spark, self._root, files_within(snapshot, targets), shown, by)
         condition = Condition.of(self._spark, shown, where)
-        frame = read_files(self._spark, self._root, Pruning(condition.predicate, by).files_of(snapshot), shown, by)
+        found = Pruning(condition.predicate, by).files_of(snapshot)
+        files = [file for file in found if not targets or within(file.partition, targets)]
+        frame = read_files(self._spark, self._root, files, shown, by)
         return frame.where(condition.on(frame))
 
     @needs_spark
     def history(self, limit: int = 1000) -> DataFrame:
-        """The newest commits, newest first: who, when, what, how much, how long."""
-        entries = self._coordinator.history(limit)
-        rows = [tuple(plain(getattr(entry, f.name)) for f in fields(HistoryEntry)) for entry in entries]
+        """The newest commits, newest first: who, when, what, how much, how long. `timestamp` is when it was completed."""
+        rows = rows_of_history(self._coordinator.history(limit), self._coordinator.properties.timezone)
         return self._spark.createDataFrame(rows, HISTORY)
+
+    @needs_spark
+    def detail(self) -> DataFrame:
+        """One row about the table: its name, columns with a role, size, and newest commit."""
+        return self._spark.createDataFrame([row_of_detail(self._coordinator)], DETAIL)
 
     def explain_conflict(self, mine: str, other: str) -> PairExplanation:
         """What would become of `mine` if `other` ran at the same time and was decided first: by which rule, over what, when it

@@ -25,6 +25,7 @@ from lakelock.spark_plugin.arguments import instant_of, names
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
+from lakelock.spark_plugin.peers.methods import delta_arguments
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.joining import join_files
@@ -51,10 +52,11 @@ class TableUpkeep:
         """
         return self._coordinator.upkeep(dry_run=dry_run)
 
+    @delta_arguments(retentionHours="keep_hours")
     def vacuum(
         self,
-        *,
         keep_hours: float | None = None,
+        *,
         keep_commits: int | None = None,
         keep_versions: int | None = None,
         dry_run: bool = False,

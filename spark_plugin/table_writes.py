@@ -12,15 +12,16 @@ from lakelock.occ.locking.targets import Targets
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin import streaming
-from lakelock.spark_plugin.arguments import Duplicates, changed, numbered
+from lakelock.spark_plugin.arguments import Duplicates, Every, changed, chosen_rows, numbered
 from lakelock.spark_plugin.changing import updating
 from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.spark_plugin.frames import require_batch, spark_schema
+from lakelock.spark_plugin.frames import alias_of, require_batch, spark_schema
 from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.merging import execution
-from lakelock.spark_plugin.merging.builder import MergeBuilder, MergeSpec
+from lakelock.spark_plugin.merging.builder import TARGET, MergeBuilder, MergeSpec
 from lakelock.spark_plugin.merging.plan import require_mergeable
+from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.table_transactions import TableTransactions
@@ -30,6 +31,8 @@ from lakelock.spark_plugin.writing.attempt import Write
 
 class TableWrites(TableTransactions):
     """The operations of a `LakeTable` that write."""
+
+    _alias = TARGET
 
     @needs_spark
     def insert(
@@ -79,24 +82,29 @@ class TableWrites(TableTransactions):
         settings = changed(self._settings, merge_schema, duplicates, missing_columns)
         return self._write("UPSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
 
+    @delta_arguments(condition="what")
     @needs_spark
     def delete(
         self,
-        what: str | Column | DataFrame,
+        what: str | Column | DataFrame | Every = Every.ROW,
         *,
         partition: Targets = None,
         tag: str = "",
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> WriteResult:
-        """Delete the rows that satisfy a condition, or those whose key and partition columns are in a data frame."""
-        txn = numbered(txn_app_id, txn_version)
+        """Delete the rows that satisfy a condition, those whose key and partition columns are in a data frame, or all.
+
+        Only `table.delete()` deletes all rows; what is None is an `InputError`.
+        """
+        txn, what = numbered(txn_app_id, txn_version), chosen_rows(what)
         if isinstance(what, str | Column):
             write: Write = partial(deleting.delete_where, condition=self._condition(what))
             return self._write("DELETE", write, partition=partition, where=what, tag=tag, txn=txn)
         write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
         return self._write("DELETE", write, partition=partition, tag=tag, txn=txn)
 
+    @delta_update
     @needs_spark
     def update(
         self,
@@ -119,13 +127,14 @@ class TableWrites(TableTransactions):
         write = partial(updating.update_where, values=assigned, condition=condition)
         return self._write("UPDATE", write, partition=partition, where=where, tag=tag, txn=txn)
 
+    @delta_arguments(condition="on")
     def merge(
         self,
         source: DataFrame,
         on: str | Column,
         *,
-        target_alias: str = "target",
-        source_alias: str = "source",
+        target_alias: str | None = None,
+        source_alias: str | None = None,
         partition: Targets = None,
         tag: str = "",
         txn_app_id: str | None = None,
@@ -138,8 +147,9 @@ class TableWrites(TableTransactions):
 
         `on` must equate something of both sides. If it equates the key and partition columns, only the keys of the source are
         looked up, as in an upsert; otherwise it reads the rows that its part about the target selects, or the whole table.
+        The sides are called `target` and `source`, unless `table.alias(...)`, `df.alias(...)` or the arguments say otherwise.
         """
-        spec = MergeSpec(require_batch(source, "merge"), on, target_alias, source_alias)
+        spec = MergeSpec(require_batch(source, "merge"), on, target_alias or self._alias, source_alias or alias_of(source))
         txn = numbered(txn_app_id, txn_version)
         return MergeBuilder(spec, partial(self._merge, partition=partition, tag=tag, txn=txn))
 

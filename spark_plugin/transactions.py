@@ -16,14 +16,15 @@ from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns
-from lakelock.spark_plugin.arguments import changed
+from lakelock.spark_plugin.arguments import Every, changed, chosen_rows
 from lakelock.spark_plugin.changing import updating
 from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
-from lakelock.spark_plugin.frames import require_batch
+from lakelock.spark_plugin.frames import alias_of, require_batch
 from lakelock.spark_plugin.lost_spark import ended_by, outcome_told
 from lakelock.spark_plugin.merging import execution
-from lakelock.spark_plugin.merging.builder import MergeBuilder, MergeSpec
+from lakelock.spark_plugin.merging.builder import TARGET, MergeBuilder, MergeSpec
 from lakelock.spark_plugin.merging.plan import require_mergeable
+from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.writing import deleting, inserting, upserting
@@ -145,14 +146,17 @@ class LakeTransaction:
         settings = changed(self._open().settings, missing_columns=missing_columns)
         self._write(lambda attempt: upserting.upsert(replace(attempt, settings=settings), df), looks_up=True)
 
-    def delete(self, what: str | Column | DataFrame) -> None:
-        """Delete by condition, or by a data frame of keys, at the commit."""
+    @delta_arguments(condition="what")
+    def delete(self, what: str | Column | DataFrame | Every = Every.ROW) -> None:
+        """Delete by condition, by a data frame of keys, or all rows, at the commit; see `LakeTable.delete`."""
+        what = chosen_rows(what)
         if isinstance(what, str | Column):
             condition = self._open().condition(what)
             self._write(partial(deleting.delete_where, condition=condition), looks_up=True, anywhere="a delete by condition")
         else:
             self._write(partial(upserting.delete_keys, df=require_batch(what, "delete")), looks_up=True)
 
+    @delta_update
     def update(self, set: Assignments, where: str | Column | None = None) -> None:  # noqa: A002 - as `LakeTable.update`
         """Give the rows that satisfy `where`, or all rows, new values at the commit; see `LakeTable.update`."""
         attempt = self._open()
@@ -161,11 +165,13 @@ class LakeTransaction:
         write = partial(updating.update_where, values=values, condition=condition)
         self._write(write, looks_up=True, anywhere="an update")
 
+    @delta_arguments(condition="on")
     def merge(
-        self, source: DataFrame, on: str | Column, *, target_alias: str = "target", source_alias: str = "source"
+        self, source: DataFrame, on: str | Column, *, target_alias: str = TARGET, source_alias: str | None = None
     ) -> MergeBuilder[None]:
         """Describe a merge of `source` into the table, to be committed with the transaction; see `LakeTable.merge`."""
-        return MergeBuilder(MergeSpec(require_batch(source, "merge"), on, target_alias, source_alias), self._merge)
+        spec = MergeSpec(require_batch(source, "merge"), on, target_alias, source_alias or alias_of(source))
+        return MergeBuilder(spec, self._merge)
 
     def sql(self, statement: str, args: Mapping[str, object] | None = None) -> None:
         """Run one UPDATE, DELETE, MERGE or INSERT INTO in SQL, to be committed with the transaction; see `LakeTable.sql`.

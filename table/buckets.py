@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lakelock.errors import InputError
 from lakelock.json_object import JsonObject
-from lakelock.settings.fields import did_you_mean
+from lakelock.near_misses import did_you_mean
 from lakelock.table.layout import FileGroupId
 
 INDEX_TYPE = "hoodie.index.type"

@@ -175,6 +175,12 @@ _SPOKEN = re.compile(
 ).fullmatch
 
 
+def has_zone(text: str) -> bool:
+    """Whether the text is a date and time that says its offset from UTC."""
+    match = _SPOKEN(text.strip())
+    return match is not None and match[8] is not None
+
+
 def as_of_time(text: str) -> str:
     """The instant time that a person means: an instant time, or a date and time (UTC unless it carries an offset)."""
     text = text.strip()

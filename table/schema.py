@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, SchemaError
+from lakelock.near_misses import column_hint
 from lakelock.settings import MissingColumns
 from lakelock.table.avro.types import LOCAL_MICROS, UTC_MICROS, arrow_fields, avro_record, element_field
 from lakelock.table.fitting import why_not_fits
@@ -99,14 +99,14 @@ class TableSchema:
         """The column `name`, or `SchemaError` that suggests another."""
         index = self.arrow.get_field_index(name)
         if index < 0:
-            raise SchemaError(f"the table has no column {name!r}", hint=did_you_mean(name, self.names))
+            raise SchemaError(f"the table has no column {name!r}", hint=column_hint(name, self.names))
         return self.arrow.field(index)
 
     def require(self, names: Iterable[str], role: str) -> None:
         """Raise `SchemaError` unless every one of `names` is a column; `role` says what it is for."""
         for name in names:
             if name not in self.arrow.names:
-                raise SchemaError(f"the {role} column {name!r} is not in the schema", hint=did_you_mean(name, self.names))
+                raise SchemaError(f"the {role} column {name!r} is not in the schema", hint=column_hint(name, self.names))
 
     def _record(self, table_name: str, fields: list[pa.Field], *, null_first: bool) -> dict[str, Any]:
         # Hudi replaces what Avro does not allow in names by an underscore.
@@ -152,7 +152,7 @@ def check_write(
         if merge_schema:
             fields.append(new_column(given))
         else:
-            problems.append(f"{name}: not a column of the table. {did_you_mean(name, table.names)}".rstrip())
+            problems.append(f"{name}: not a column of the table. {column_hint(name, table.names)}".rstrip())
     if problems:
         raise SchemaError("the rows do not fit the table:\n  " + "\n  ".join(problems), hint=_advice(by_name, merge_schema))
     _refuse_twins([field.name for field in fields])
@@ -170,7 +170,7 @@ def require_columns(names: Sequence[str], needed: Iterable[tuple[str, str]]) -> 
     """Raise `SchemaError` unless rows with the columns `names` have all that a write needs, given by name and role."""
     for name, role in needed:
         if name not in names:
-            raise SchemaError(f"the {role} column {name!r} is missing in the rows to write", hint=did_you_mean(name, names))
+            raise SchemaError(f"the {role} column {name!r} is missing in the rows to write", hint=column_hint(name, names))
 
 
 def new_column(field: pa.Field) -> pa.Field:
@@ -186,14 +186,6 @@ def new_column(field: pa.Field) -> pa.Field:
 def canonical(arrow: pa.DataType, name: str = "value") -> pa.DataType:
     """The type that a table stores for `arrow`, or `SchemaError` where it stores none."""
     return _canonical(pa.field(name, arrow), name)
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A sentence with the nearest of `names`, which may be empty."""
-    known = list(names)
-    by_lower = {other.lower(): other for other in known}
-    near = by_lower.get(name.lower()) or next(iter(difflib.get_close_matches(name, known, 1)), None)
-    return f"did you mean {near!r}?" if near else f"columns: {', '.join(known[:20])}"
 
 
 def _canonical(field: pa.Field, where: str) -> pa.DataType:

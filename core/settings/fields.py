@@ -6,12 +6,11 @@ The same declaration parses text, checks values, explains them and documents the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from lakelock.errors import SettingsError
+from lakelock.near_misses import did_you_mean
 
 T = TypeVar("T")
 
@@ -153,10 +152,3 @@ def _bad(row: SettingRow, raw: object, where: str, rule: str, suggestion: str = 
     shown = "***" if row.secret else repr(raw)
     example = f"the default is {row.default!r}: {row.doc[:1].lower()}{row.doc[1:]}"
     return SettingsError(f"{_named(row, where)} is {shown} but {rule}{suggestion}", hint=example, key=row.key)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "x"?` for the nearest known word, or an empty string."""
-    by_lower = {one.lower(): one for one in known}
-    near = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f'; did you mean "{by_lower[near[0]]}"?' if near else ""

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from lakelock.errors import SettingsError
+from lakelock.near_misses import did_you_mean
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.settings.dynamodb import DynamodbSettings
-from lakelock.settings.fields import SettingRow, did_you_mean, parse, section_rows
+from lakelock.settings.fields import SettingRow, parse, section_rows
 from lakelock.settings.file import read_settings_file
 from lakelock.settings.given import Refused
 from lakelock.settings.hive import HIVE_KEYS, from_hive
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.hudi import from_hudi_properties
 from lakelock.settings.optimize import OptimizeSettings
 from lakelock.settings.redis import RedisSettings
 from lakelock.settings.secrets import masked
@@ -40,6 +42,7 @@ _log = logging.getLogger("lakelock")
 SPARK_PREFIX = "spark.lakelock."
 _STORAGE = "storage."
 _CONFIG = "config"
+_HUDI = "hoodie."
 
 
 @dataclass(frozen=True)
@@ -95,15 +98,20 @@ class Settings:
     ) -> Resolved:
         """Settings from all sources, with the origin of each; `SettingsError` names the key, the source and the fix.
 
-        `options` are dotted (`lock.wait_s`) or snake case (`lock_wait_s`), in any case. `file` may also be the option `config`
+        `options` are dotted (`lock.wait_s`) or snake case (`lock_wait_s`), in any case, or Hudi's keys (`hoodie.…`), which mean
+        what they mean in a file; one without effect is an error here. `file` may also be the option `config`
         or the conf `spark.lakelock.config`, in this order. Warnings are also logged, because a caller may overlook them.
         """
         sources = _Sources({row.key: row for row in settings_reference()})
+        hudis: dict[str, str] = {}
         for name, value in (options or {}).items():
             if name.lower() == _CONFIG:
                 file = file or str(value)
+            elif name.lower().startswith(_HUDI):
+                hudis[name.lower()] = str(value)
             else:
                 sources.offer(name, name, value, "option")
+        _offer_hudis(sources, hudis)
         for full_name, name, value in _ours(spark_conf or {}, sources):
             if name.lower() == _CONFIG:
                 file = file or value
@@ -195,6 +203,14 @@ def _ours(conf: Mapping[str, str], sources: _Sources) -> Iterator[tuple[str, str
         elif lowered.startswith(("lakelock.", "spark.hadoop.lakelock.", "spark.sql.lakelock.", "spark.lake_lock.")):
             name = full_name[lowered.index("lock.") + len("lock.") :]
             sources.warnings.append(f'{full_name} in the Spark conf has no effect; did you mean "{SPARK_PREFIX}{name}"?')
+
+
+def _offer_hudis(sources: _Sources, options: Mapping[str, str]) -> None:
+    read = from_hudi_properties("options", options)
+    for warning in read.warnings:
+        raise SettingsError(warning, hint="leave it out; docs/reference-settings.md lists Hudi's keys that have a counterpart")
+    for name, (value, given) in read.values.items():
+        sources.offer(name, given, value, f"option, {given}")
 
 
 def _offer_file(sources: _Sources, file: str | Path) -> None:

@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from lakelock.data_locks.request import TABLE, Resource
 from lakelock.errors import InputError, SchemaError
-from lakelock.settings.fields import did_you_mean
+from lakelock.near_misses import did_you_mean
 from lakelock.table.keys.record_keys import key_text
 from lakelock.table.partitions import partition_path, unescape
 from lakelock.table.properties import TableProperties
+from lakelock.table.snapshot import DataFile, Snapshot
 
 Target = str | Mapping[str, object]
 Targets = Target | Sequence[Target] | None
@@ -101,6 +102,14 @@ def _text(value: object, name: str) -> str:
 def _example(properties: TableProperties) -> str:
     fields = properties.partition_fields
     return f"write for example {'/'.join(f'{field}=...' for field in fields)}" if fields else "the table has no partitions"
+
+
+def files_within(snapshot: Snapshot, targets: Sequence[Resource]) -> tuple[DataFile, ...]:
+    """The files of these partitions and prefixes, all files without one. Of other partitions nothing is read."""
+    if not targets:
+        return snapshot.files
+    partitions = [partition for partition in snapshot.partitions if within(partition, targets)]
+    return tuple(file for partition in partitions for file in snapshot.in_partition(partition))
 
 
 def within(partition: str, targets: Iterable[Resource]) -> bool:

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import groupby
 
 from lakelock.errors import ConflictError, InputError, RolledBackError
+from lakelock.near_misses import did_you_mean
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import CLUSTER
 from lakelock.occ.coordinator import Coordinator
@@ -28,7 +29,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import look_like_buckets
 from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
-from lakelock.table.schema import TableSchema, did_you_mean
+from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
 
 MOST_FILES = 5_000

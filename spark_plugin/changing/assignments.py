@@ -10,10 +10,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from lakelock.errors import InputError, SchemaError
+from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.table.partial import lacking
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema, check_write, did_you_mean
+from lakelock.table.schema import TableSchema, check_write
 
 Assignments = Mapping[str, object]
 """Columns of the table and their new values: SQL text, a Column, or a Python value (not a str), which is a literal."""
@@ -49,7 +50,7 @@ def require_column(name: str, schema: TableSchema, what: str) -> None:
     if name in schema.names:
         return
     column, _, path = name.partition(".")
-    hint = did_you_mean(name, schema.names)
+    hint = column_hint(name, schema.names)
     if path and column in schema.names:
         hint = f"set the whole column, for example to F.col({column!r}).withField({path!r}, ...), which keeps its other fields"
     raise SchemaError(f"{what}: the table has no column {name!r}", hint=hint, column=name)

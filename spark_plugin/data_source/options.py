@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakelock.errors import SettingsError
+from lakelock.near_misses import did_you_mean
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import Settings
-from lakelock.settings.fields import did_you_mean
 from lakelock.settings.resolver import Resolved
 from lakelock.spark_plugin.arguments import numbered
+from lakelock.spark_plugin.data_source.stated_table import OPTIONS as TABLE_OPTIONS
+from lakelock.spark_plugin.data_source.stated_table import StatedTable
+from lakelock.spark_plugin.peers.options import spelled_as_here
 from lakelock.spark_plugin.session_conf import (
     OVERWRITE_MODE,
     chosen_by_options,
@@ -24,12 +27,14 @@ from lakelock.spark_plugin.session_conf import (
 from lakelock.spark_plugin.streaming import application_of
 from lakelock.storage.location import StorageLocation
 
-OWN = ("path", "as_of", "include_meta", "overwrite", "application", "config", "txn_app_id", "txn_version", "tag", "partition")
+OWN = (
+    "path", "as_of", "include_meta", "overwrite", "application", "config", "txn_app_id", "txn_version", "tag", "partition",
+    *TABLE_OPTIONS,
+)  # fmt: skip
 _OVERWRITE_MODE = "partitionoverwritemode"
-_DELTAS = {"txnappid": "txn_app_id", "txnversion": "txn_version"}
 _SPARKS = {"checkpointlocation", "queryname"}
 _REFUSED = {
-    "partitionby": "the table already records how it is partitioned: leave partitionBy out",
+    "partitionby": "write partition_by for a new table; an existing one records how it is partitioned: leave partitionBy out",
     "operation": "upsert and delete need the driver: LakeTable.for_path(spark, path).upsert(df)",
 }
 
@@ -51,11 +56,12 @@ class SourceOptions:
     txn_version: int | None
     tag: str
     partition: str | None
+    stated: StatedTable
 
     @classmethod
     def parse(cls, options: Mapping[str, str], conf: Mapping[str, str] | None = None) -> SourceOptions:
         """`conf`: the known confs of the session that start with `spark.lakelock.`."""
-        given = _spelled_as_here({key.lower(): value for key, value in options.items()})
+        given = spelled_as_here(options)
         for key, why in _REFUSED.items():
             if key in given:
                 raise SettingsError(f'format("lakelock") has no option {key!r}', hint=why)
@@ -68,9 +74,6 @@ class SourceOptions:
         conf = dict(conf or {})
         overwrite, chosen = _overwrite(given, sparks=overwrites_partitions(conf))
         conf.pop(OVERWRITE_MODE, None)
-        meta = given.get("include_meta", "false").lower()
-        if meta not in ("true", "false"):
-            raise SettingsError(f"the option include_meta is {meta!r}", hint="use true or false")
         resolved = _resolved(given, conf)
         return cls(
             path=given["path"],
@@ -78,7 +81,7 @@ class SourceOptions:
             conf=conf,
             chosen=chosen_by_options(resolved, given.get("config")),
             as_of=given.get("as_of") or None,
-            include_meta=meta == "true",
+            include_meta=_include_meta(given),
             overwrite=overwrite,
             overwrite_chosen=chosen,
             application=given.get("application", ""),
@@ -86,6 +89,7 @@ class SourceOptions:
             txn_version=_whole(given.get("txn_version")),
             tag=given.get("tag", ""),
             partition=given.get("partition") or None,
+            stated=StatedTable.of(given),
         )
 
     def application_of_batch(self) -> AppTransaction | None:
@@ -115,18 +119,51 @@ class SourceOptions:
         if not self.overwrite_chosen:
             ensure_overwrite_known(self.overwrite == "partitions")
 
+    @property
+    def location(self) -> StorageLocation:
+        return StorageLocation.of(self.path, self.settings.storage)
+
     def open(self) -> Coordinator:
-        """Open the table, in any process."""
-        location = StorageLocation.of(self.path, self.settings.storage)
-        return Coordinator.open(location, self.settings, application=self.application or "spark-data-source")
+        """Open the table, in any process; `TableError` unless it is as the options say."""
+        table = Coordinator.open(self.location, self.settings, application=self.application or "spark-data-source")
+        try:
+            self.stated.check(table)
+        except BaseException:
+            table.close()
+            raise
+        return table
 
 
-def _spelled_as_here(given: dict[str, str]) -> dict[str, str]:
-    """Delta's option names for the application's number as lakelock's; `SettingsError` if one option is given twice."""
-    for deltas, ours in _DELTAS.items():
-        if deltas in given and ours in given:
-            raise SettingsError(f"{ours} and {deltas} are the same option", hint="give one of them")
-    return {_DELTAS.get(key, key): value for key, value in given.items()}
+@dataclass(frozen=True)
+class ReadOptions:
+    """The options of a read that `LakeTable.read` takes, too."""
+
+    as_of: str | None
+    include_meta: bool
+    partition: str | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object]) -> ReadOptions:
+        """An unknown option is a `SettingsError` that names the nearest known one."""
+        given = spelled_as_here({key: str(value) for key, value in options.items()})
+        for key in given:
+            if key not in _OF_READ:
+                raise SettingsError(
+                    f'a read has no option "{key}"{did_you_mean(key, _OF_READ)}',
+                    hint=f"it has {', '.join(_OF_READ)}; settings belong into LakeTable.for_path(spark, path, options=...)",
+                    key=key,
+                )
+        return cls(given.get("as_of") or None, _include_meta(given), given.get("partition") or None)
+
+
+_OF_READ = ("as_of", "include_meta", "partition")
+
+
+def _include_meta(given: Mapping[str, str]) -> bool:
+    meta = given.get("include_meta", "false").lower()
+    if meta not in ("true", "false"):
+        raise SettingsError(f"the option include_meta is {meta!r}", hint="use true or false")
+    return meta == "true"
 
 
 def _overwrite(given: Mapping[str, str], *, sparks: bool) -> tuple[Literal["table", "partitions"], bool]:

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lakelock.data_locks import Resource
-from lakelock.errors import SchemaError
-from lakelock.occ.locking.targets import resources_of, within
+from lakelock.errors import InputError, SchemaError
+from lakelock.near_misses import column_hint
+from lakelock.occ.locking.targets import files_within, resources_of
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.session_conf import OF_READS
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.instants import as_of_time
-from lakelock.table.schema import TableSchema, check_write, did_you_mean
-from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.schema import TableSchema, check_write
+from lakelock.table.snapshot import DataFile
 
 
 def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType:
@@ -53,7 +54,7 @@ class LakelockReader(DataSourceReader):
             self._columns = arrow_schema(schema)
             _check_asked(whole, self._columns)
             snapshot = table.snapshot(None if parsed.as_of is None else as_of_time(parsed.as_of))
-            self._files = _files_within(snapshot, resources_of(parsed.partition, table.properties))
+            self._files = files_within(snapshot, resources_of(parsed.partition, table.properties))
         self._location = StorageLocation.of(parsed.path, parsed.settings.storage)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -69,18 +70,22 @@ class LakelockReader(DataSourceReader):
                 yield from table.to_batches()
 
 
+class NotAStream(DataSourceStreamReader):
+    """What `readStream` gets. Its first call fails: PySpark loses an error that comes before there is a reader."""
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802
+        raise InputError(
+            "a lake table is not a source of streams",
+            hint="read in batches: LakeTable.for_path(spark, path).changes(since=instant), and keep the newest instant",
+        )
+
+    latestOffset = partitions = read = initialOffset  # type: ignore[assignment]  # noqa: N815
+
+
 def _check_asked(columns: pa.Schema, asked: pa.Schema) -> None:
     """`SchemaError` for a column that the table lacks, or has in a type that does not fit. Any column may be left out."""
     unknown = [name for name in asked.names if name not in columns.names]
     if unknown:
-        hint = did_you_mean(unknown[0], columns.names)
+        hint = column_hint(unknown[0], columns.names)
         raise SchemaError(f"the schema of the read asks for {', '.join(unknown)}, which the table does not have", hint=hint)
     check_write(TableSchema(pa.schema([field.with_nullable(True) for field in columns])), asked)
-
-
-def _files_within(snapshot: Snapshot, targets: Sequence[Resource]) -> tuple[DataFile, ...]:
-    """The files of these partitions and prefixes, all files without one. Of other partitions nothing is read."""
-    if not targets:
-        return snapshot.files
-    partitions = [partition for partition in snapshot.partitions if within(partition, targets)]
-    return tuple(file for partition in partitions for file in snapshot.in_partition(partition))

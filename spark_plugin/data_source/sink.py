@@ -20,16 +20,18 @@ from pyspark.sql.types import StructType
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks.keeper.client import KeptLocks
-from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError
+from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError, TableError
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.create import table_exists
 from lakelock.occ.detached import Detached
 from lakelock.occ.locking.targets import resources_of, within
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.retrying import applied_instead
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.creating import Definition
 from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sign_of_life
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.frames import arrow_schema
@@ -87,13 +89,28 @@ class Sink:
         self.application = self._numbered()
         self.begun: Begun | None = None
         self.applied = False
-        with self.parsed.open() as table:
-            self.targets = resources_of(self.parsed.partition, table.properties)
-            self.after = _schema_after(table, schema, self.parsed.settings.write.merge_schema)
+        self.new: Definition | None = None
+        try:
+            with self.parsed.open() as table:
+                self.targets = resources_of(self.parsed.partition, table.properties)
+                self.after = self._schema_after(table)
+        except TableError:
+            if table_exists(self.parsed.location.open()):
+                raise
+            self.new = self.parsed.stated.definition(self.parsed.location, schema)
+            self.targets = resources_of(self.parsed.partition, self.new.properties)
+            self.after = self.new.columns
+
+    def _schema_after(self, table: Coordinator) -> TableSchema:
+        return _schema_after(table, self.schema, self.parsed.settings.write.merge_schema)
 
     def __getstate__(self) -> dict[str, object]:
         if self.begun is None and not self.applied:
+            if self.new is not None:
+                self.new.make(self.parsed.location, SystemRuntime(), if_not_exists=True)
             with self.parsed.open() as table:
+                if self.new is not None:  # somebody else may have made it meanwhile, with other columns
+                    self.after = self._schema_after(table)
                 try:
                     self.begun = self._begin(table)
                 except ConflictError as error:

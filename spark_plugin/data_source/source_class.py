@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from lakelock.spark_plugin.data_source.reader import LakelockReader
+    from lakelock.spark_plugin.data_source.reader import LakelockReader, NotAStream
     from lakelock.spark_plugin.data_source.sink import BatchSink, StreamSink
 
 
@@ -23,8 +23,10 @@ class LakelockDataSource(DataSource):
     Name: `lakelock`. Options: `path` (required); `as_of` and `include_meta` for reads; `overwrite` (`table`, the default, or
     `partitions`) for mode overwrite, or Spark's own `partitionOverwriteMode` (`static` or `dynamic`), also as its conf;
     `partition` (`month=1`), outside which no row is read or written; `txn_app_id` and `txn_version`, which make a batch write
-    apply once (Delta's `txnAppId` and `txnVersion` mean the same); `application`, `config` (a file), and every setting, such
-    as `lock.provider` or `concurrency.mode`.
+    apply once; `application`, `config` (a file), and every setting, such as `lock.provider` or `concurrency.mode`.
+    `key`, `partition_by`, `order_by`, `name`, `hive_style` and `index`, as in `LakeTable.create`, with commas between columns,
+    make the table if a write finds none, and must be true of one that it finds.
+    Delta's and Hudi's spellings are taken where they mean the same, and otherwise answered by what to type.
     Spark confs (`spark.lakelock.*`) reach it by `lakelock.spark_plugin.register(spark)`. Where a session sets some and
     `register` was not called, or they have changed since, a write fails in its first task, before it writes anything.
 
@@ -59,6 +61,11 @@ class LakelockDataSource(DataSource):
         from lakelock.spark_plugin.data_source.reader import LakelockReader
 
         return LakelockReader(self.options, schema, self.conf)
+
+    def streamReader(self, schema: StructType) -> NotAStream:  # noqa: N802
+        from lakelock.spark_plugin.data_source.reader import NotAStream
+
+        return NotAStream()
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         from lakelock.spark_plugin.data_source.sink import BatchSink

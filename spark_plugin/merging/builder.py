@@ -16,14 +16,18 @@ Test = str | Column | None
 """A condition: SQL text, a Column, or None for every row."""
 
 
+TARGET, SOURCE = "target", "source"
+"""What the two sides are called where nobody gives them another name."""
+
+
 @dataclass(frozen=True)
 class MergeSpec:
     """What a merge is to do. `target_alias` and `source_alias` are the names of both sides in its expressions."""
 
     source: DataFrame
     on: str | Column
-    target_alias: str = "target"
-    source_alias: str = "source"
+    target_alias: str = TARGET
+    source_alias: str = SOURCE
     clauses: tuple[Clause, ...] = ()
 
     def has(self, *whens: When) -> bool:

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
+from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.changing.assignments import as_column, fitting_values, require_column, require_settable
 from lakelock.spark_plugin.changing.changes import ACTION, DELETE, FILE, INSERT, MISFIT, ROW, UPDATE
 from lakelock.spark_plugin.conditions import Condition, condition_text
@@ -18,7 +19,7 @@ from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
 from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema, did_you_mean, require_columns
+from lakelock.table.schema import TableSchema, require_columns
 
 HERE = "_lakelock_here"
 """A column of the source that is true in every row, and null where the join found no source row."""
@@ -166,7 +167,7 @@ def _values(
         if missing:
             raise SchemaError(
                 f"{clause.name}: the source has no column {missing[0]!r}",
-                hint=f"{did_you_mean(missing[0], source.columns)} Or name the columns to set",
+                hint=f"{column_hint(missing[0], source.columns)} Or name the columns to set",
                 column=missing[0],
             )
         names = [name for name in schema.names if clause.then is Then.INSERT or name not in fixed]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lakelock.errors import InputError
+from lakelock.near_misses import nearest
 from lakelock.spark_plugin.statements.words import Words
-from lakelock.table.schema import did_you_mean
 
 
 def marked(text: str) -> tuple[str, ...]:
@@ -29,7 +29,8 @@ def filled_in(text: str, values: Mapping[str, str]) -> str:
 
 
 def _hint(name: str, values: Mapping[str, str]) -> str:
-    return f"{did_you_mean(name, values)} Names are case-sensitive" if values else f'pass args={{"{name}": ...}}'
+    near = nearest(name, values)
+    return f"did you mean {near!r}? Names are case-sensitive" if near else f'pass args={{"{name}": ...}}'
 
 
 def _markers(text: str) -> Iterator[tuple[int, int, str]]:

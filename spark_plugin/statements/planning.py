@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
+from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.changing import updating
 from lakelock.spark_plugin.changing.assignments import checked_assignments
 from lakelock.spark_plugin.conditions import Condition
@@ -40,7 +41,7 @@ from lakelock.spark_plugin.statements.sources import (
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting
 from lakelock.spark_plugin.writing.attempt import Write
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema, did_you_mean
+from lakelock.table.schema import TableSchema
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class StatementPlanner:
             _require_once(columns)
         for name in columns:
             if name not in names:
-                raise SchemaError(f"INSERT: the table has no column {name!r}", hint=did_you_mean(name, names), column=name)
+                raise SchemaError(f"INSERT: the table has no column {name!r}", hint=column_hint(name, names), column=name)
         if len(df.columns) != len(columns):
             raise InputError(
                 f"the query has {len(df.columns)} columns for the {len(columns)} columns {', '.join(columns)}",

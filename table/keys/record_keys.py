@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.errors import SchemaError
+from lakelock.near_misses import column_hint
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema import did_you_mean
 
 NULL = "__null__"
 EMPTY = "__empty__"
@@ -67,7 +67,7 @@ def key_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 def _text(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
     index = rows.schema.get_field_index(name)
     if index < 0:
-        raise SchemaError(f"the key column {name!r} is missing", hint=did_you_mean(name, rows.schema.names))
+        raise SchemaError(f"the key column {name!r} is missing", hint=column_hint(name, rows.schema.names))
     return key_text(_chunked(rows.column(index)), name)
 
 

@@ -1,0 +1,79 @@
+"""The page for users of Delta and Hudi: what becomes of the names that they bring along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lakelock.spark_plugin.peers.methods import ALIASES, INSTEAD
+from lakelock.spark_plugin.peers.options import SPELLINGS, Spelling
+
+INTRO = """# Names of Delta and Hudi
+
+{note}
+
+Options and methods of Delta and Hudi are taken where they mean the same here. Any other is an error before any work,
+which says what to type instead."""
+
+OPTIONS = """## Options
+
+Of `spark.read`, `df.write` and `df.writeStream` with `format("lakelock")`; those of reads also of
+`table.read(options={...})`. The case of a name does not matter. Hudi's keys for locks and for writing
+(`hoodie.write.lock.provider` and so on) are settings, as in [a properties
+file](reference-settings.md#from-a-properties-file-of-java-hudi), also in `LakeTable.for_path(options={...})`; as an
+option a key without effect is an error.
+
+An append through `format("lakelock")` looks up no key, as Hudi's operation `insert`. Hudi's default is `upsert`: that
+is `LakeTable.for_path(spark, path).upsert(df)`."""
+
+TABLE = """What the table is like (`key`, `partition_by`, `order_by`, `name`, `hive_style`, `index`) is used when a write finds
+no table and makes it. Where there is one, it must be true: otherwise the write is a `TableError` that names both
+sides. `.partitionBy(...)` is refused by Spark itself, for every data source in Python."""
+
+METHODS = """## Methods
+
+`condition` is taken for `where` of `update`, `what` of `delete` and `on` of `merge`, and `retentionHours` for
+`keep_hours` of `vacuum`. `update` takes Delta's order of arguments, too: `table.update("id = 1", {"v": "v + 1"})`.
+`table.alias("t").merge(df.alias("s"), "t.id = s.id")` works as in Delta."""
+
+SQL = """## Statements
+
+Python data sources of Spark have no SQL of their own beyond SELECT and INSERT, so `spark.sql` answers with Spark's
+own errors. Type instead:"""
+
+STATEMENTS = (
+    ("`UPDATE`, `DELETE FROM`, `MERGE INTO`, `INSERT`", '`table.sql("…")`, with the same text'),
+    ("``SELECT … FROM lakelock.`path` ``", '`table.read().createOrReplaceTempView("t")`, then `spark.sql("SELECT … FROM t")`'),
+    ("`SELECT … TIMESTAMP AS OF`, `VERSION AS OF`", '`table.read(as_of="2026-11-20 12:00")`, in UTC, or an instant'),
+    ("`DESCRIBE HISTORY`, `DESCRIBE DETAIL`", "`table.history()`, `table.detail()`"),
+    ("`OPTIMIZE … ZORDER BY (a)`", '`table.optimize(sort_by="a")`'),
+    ("`VACUUM … RETAIN 24 HOURS`", "`table.vacuum(keep_hours=24)`"),
+    ("`RESTORE TABLE … TO`", "`table.restore(as_of)`"),
+    ("`CALL run_clean`, `run_clustering`, `create_savepoint`", "`table.vacuum()`, `table.optimize()`, `table.savepoint(name)`"),
+    ("`ALTER TABLE … ADD COLUMNS`", "`table.insert(df, merge_schema=True)`"),
+    ("`CREATE TABLE … USING lakelock`", "`LakeTable.create(spark, path, …)`: Spark's catalog keeps no path for such a table"),
+    ("`df.write.saveAsTable`, `df.mergeInto`", "`df.write.save(path)`, `table.merge(df, on)`"),
+)
+
+
+def options(peer: str) -> Iterator[tuple[str, ...]]:
+    """Name, what it is here, and what to type for what it is not, of one peer's options."""
+    for spelling in SPELLINGS:
+        if spelling.peer == peer:
+            yield f"`{spelling.name}`", _here(spelling), _sentence(spelling.instead)
+
+
+def _here(spelling: Spelling) -> str:
+    if spelling.ours:
+        return f"`{spelling.ours}`" + (f", {spelling.only_text}" if spelling.only_text else "")
+    return ", ".join(f"`{value}`" for value in spelling.same) + " (what happens anyway)" if spelling.same else "refused"
+
+
+def methods() -> Iterator[tuple[str, ...]]:
+    """Delta's names, and what to type."""
+    yield from ((f"`{name}`", f"works: it is `{ours}`") for name, ours in ALIASES.items())
+    yield from ((f"`{name}`", _sentence(instead)) for name, instead in INSTEAD.items())
+
+
+def _sentence(text: str) -> str:
+    text = text.replace("*", "\\*")
+    return f"{text[:1].upper()}{text[1:]}" if text[:1].islower() and not text.startswith("table.") else text

@@ -1,0 +1,94 @@
+"""What the options of a write say about its table: how to make it, and how it must be where it exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructType
+
+from lakelock.errors import SettingsError, TableError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.spark_plugin.creating import Definition
+from lakelock.storage.location import StorageLocation
+from lakelock.table.buckets import BucketIndex
+
+OPTIONS = ("key", "partition_by", "order_by", "name", "hive_style", "index")
+
+
+@dataclass(frozen=True)
+class StatedTable:
+    """The arguments of `LakeTable.create` as options; None where there is no such option. Columns are separated by commas."""
+
+    key: tuple[str, ...] | None = None
+    partition_by: tuple[str, ...] | None = None
+    order_by: str | None = None
+    name: str | None = None
+    hive_style: bool | None = None
+    index: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> StatedTable:
+        """From options with lower-case names; `SettingsError` for a value that means nothing."""
+        hive_style = given.get("hive_style", "").strip().lower()
+        if hive_style not in ("", "true", "false"):
+            raise SettingsError(f"the option hive_style is {hive_style!r}", hint="use true or false")
+        return cls(
+            key=_columns(given.get("key")),
+            partition_by=_columns(given.get("partition_by")),
+            order_by=given.get("order_by"),
+            name=given.get("name"),
+            hive_style=hive_style == "true" if hive_style else None,
+            index=given.get("index"),
+        )
+
+    def definition(self, location: StorageLocation, columns: StructType) -> Definition:
+        """The table to make for rows with these columns; `TableError` if nothing says what its key is."""
+        if not self.key:
+            raise TableError(
+                f"{location.uri} is not a Hudi table, and the options do not say how to make it",
+                hint='check the path; or have it made: .option("key", "id"), and if wanted partition_by and order_by, or '
+                "LakeTable.create(spark, path, schema=df, key=...)",
+            )
+        return Definition.of(
+            location,
+            columns,
+            key=self.key,
+            partition_by=self.partition_by or (),
+            order_by=self.order_by or None,
+            name=self.name,
+            hive_style=self.hive_style is not False,
+            index=self.index or None,
+        )
+
+    def check(self, table: Coordinator) -> None:
+        """`TableError` if the table is not as the options say, where they say something."""
+        wrong = list(self._differences(table))
+        if wrong:
+            raise TableError(
+                f"{table.table.storage.uri} is a table already, and not as the options say:\n  " + "\n  ".join(wrong),
+                hint="leave these options out, for the table records what it is; or check the path",
+            )
+
+    def _differences(self, table: Coordinator) -> Iterator[str]:
+        found = table.properties
+        index = None if self.index is None else str(BucketIndex.parse(self.index).hashing(found.record_keys))
+        for what, wanted, has in (
+            ("key", self.key, found.record_keys),
+            ("partition_by", self.partition_by, found.partition_fields),
+            ("order_by", self.order_by, found.ordering_field or ""),
+            ("name", self.name, found.name),
+            ("hive_style", self.hive_style, found.hive_style if found.partition_fields else self.hive_style),
+            ("index", index, str(found.bucket_index)),
+        ):
+            if wanted is not None and wanted != has:
+                yield f"{what}: {_shown(wanted)} was given, the table has {_shown(has)}"
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _shown(value: object) -> str:
+    text = ", ".join(value) if isinstance(value, tuple) else str(value)
+    return text or "none"

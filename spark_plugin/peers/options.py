@@ -1,0 +1,180 @@
+"""The options of Delta, Hudi and Spark's own formats, and what they are here.
+
+A spelling is used where it means the same. Where it does not, it is a `SettingsError` that says what to type instead: no
+option is passed over in silence, and none gets the guess of a near name that means something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from lakelock.errors import SettingsError
+from lakelock.table.instants import has_zone
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """One option as others spell it.
+
+    `ours` is the option or setting of the same meaning; `only` says of which values that is true, and `only_text` says it for
+    people. Values in `same` ask for what happens here anyway. `instead` is what to type for all other values.
+    """
+
+    peer: str
+    name: str
+    ours: str = ""
+    same: tuple[str, ...] = ()
+    instead: str = ""
+    only: Callable[[str], bool] | None = None
+    only_text: str = ""
+
+    def translated(self, value: str) -> tuple[str, str] | None:
+        """Our option and its value, None where the value asks for nothing in particular; `SettingsError` with `instead`."""
+        if value.strip().lower() in self.same:
+            return None
+        if self.ours and (self.only is None or self.only(value)):
+            return self.ours, value
+        what = f"{self.peer}'s option {self.name}" + (f"={value}" if self.same or self.only else "")
+        raise SettingsError(f"lakelock does not take {what}", hint=self.instead, key=self.name)
+
+
+_CHANGES = "LakeTable.for_path(spark, path).changes(since, until=...) is the frame of the rows that have changed"
+_NO_VERSIONS = 'tables here have instants, not version numbers: .option("as_of", instant); table.history() lists them'
+_OTHER_COLUMNS = (
+    'leave it out: an overwrite keeps the table\'s columns, and .option("mergeSchema", "true") adds new ones. '
+    "For other columns make a new table"
+)
+_WHERE = "LakeTable.for_path(spark, path).overwrite(df, where=...) replaces the rows that satisfy a condition"
+_KNOWS_ITS_FILES = "leave it out: a table knows its files and columns. LakeTable.for_path(spark, path).read(where) skips files"
+_NO_SYNC = "leave it out: lakelock registers no table with a metastore. Run Hudi's sync tool on it: it is a Hudi table"
+_TASKS = "leave it out: df.repartition(n) sets the tasks of an append; the other writes choose their own"
+_BY_KEY = "leave it out: a table that is made here has the key generator that fits key and partition_by, others keep their own"
+_OPERATION = (
+    "LakeTable.for_path(spark, path) has upsert(df), delete(keys_df), merge(df, on) and more; "
+    'insert_overwrite is .mode("overwrite").option("overwrite", "partitions"), and insert_overwrite_table .mode("overwrite")'
+)
+_STREAM = "a table is not a source of streams: read table.changes(since) in a loop"
+_SIZES = "leave it out: write.target_file_rows bounds the rows of a file, and table.optimize() joins small files"
+
+SPELLINGS: tuple[Spelling, ...] = (
+    Spelling(
+        "Delta", "timestampAsOf", "as_of", only=has_zone, only_text="with a zone: `2026-11-20T12:00:00Z`",
+        instead='Delta reads a time without a zone in the session\'s: write .option("as_of", "2026-11-20 12:00") in UTC, '
+        "or add the zone, as in 2026-11-20T12:00:00+01:00",
+    ),
+    Spelling("Delta", "versionAsOf", instead=_NO_VERSIONS),
+    Spelling("Delta", "readChangeFeed", same=("false",), instead=_CHANGES),
+    Spelling("Delta", "readChangeData", same=("false",), instead=_CHANGES),
+    *(
+        Spelling("Delta", name, instead=_CHANGES)
+        for name in ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+    ),
+    *(
+        Spelling("Delta", name, instead=_STREAM)
+        for name in ("ignoreChanges", "ignoreDeletes", "skipChangeCommits", "maxFilesPerTrigger", "maxBytesPerTrigger")
+    ),
+    Spelling("Delta", "replaceWhere", instead=_WHERE),
+    Spelling("Delta", "mergeSchema", "write.merge_schema"),
+    Spelling("Delta", "overwriteSchema", same=("false",), instead=_OTHER_COLUMNS),
+    Spelling("Delta", "userMetadata", "tag"),
+    Spelling("Delta", "txnAppId", "txn_app_id"),
+    Spelling("Delta", "txnVersion", "txn_version"),
+    Spelling("Delta", "dataChange", same=("true",), instead="table.optimize() is the write that changes no row"),
+    Spelling("Delta", "optimizeWrite", same=("false",), instead=_SIZES),
+    Spelling("Delta", "clusterBy", instead="table.optimize(sort_by=[...]) sorts the rows of the files that it joins"),
+    Spelling("Delta", "delta.*", instead="leave it out: properties of Delta's tables have no effect here"),
+    Spelling("Hudi", "as.of.instant", "as_of"),
+    Spelling("Hudi", "hoodie.datasource.query.type", same=("snapshot", "read_optimized"), instead=_CHANGES),
+    Spelling("Hudi", "hoodie.datasource.query.incremental.format", instead=_CHANGES),
+    Spelling("Hudi", "hoodie.datasource.read.begin.instanttime", instead=_CHANGES),
+    Spelling("Hudi", "hoodie.datasource.read.end.instanttime", instead=_CHANGES),
+    Spelling("Hudi", "hoodie.datasource.write.operation", same=("insert", "bulk_insert"), instead=_OPERATION),
+    Spelling("Hudi", "hoodie.datasource.write.recordkey.field", "key"),
+    Spelling("Hudi", "hoodie.table.recordkey.fields", "key"),
+    Spelling("Hudi", "hoodie.datasource.write.partitionpath.field", "partition_by"),
+    Spelling("Hudi", "hoodie.table.partition.fields", "partition_by"),
+    Spelling("Hudi", "hoodie.datasource.write.precombine.field", "order_by"),
+    Spelling("Hudi", "hoodie.table.precombine.field", "order_by"),
+    Spelling("Hudi", "hoodie.table.ordering.fields", "order_by"),
+    Spelling("Hudi", "hoodie.table.name", "name"),
+    Spelling("Hudi", "hoodie.datasource.write.table.name", "name"),
+    Spelling("Hudi", "hoodie.datasource.write.hive_style_partitioning", "hive_style"),
+    Spelling(
+        "Hudi", "hoodie.datasource.write.table.type", same=("copy_on_write", "cow"),
+        instead="leave it out: lakelock writes copy-on-write tables",
+    ),
+    Spelling(
+        "Hudi", "hoodie.table.type", same=("copy_on_write", "cow"),
+        instead="leave it out: lakelock writes copy-on-write tables",
+    ),
+    Spelling("Hudi", "hoodie.datasource.write.keygenerator.class", instead=_BY_KEY),
+    Spelling("Hudi", "hoodie.datasource.write.keygenerator.type", instead=_BY_KEY),
+    Spelling(
+        "Hudi", "hoodie.datasource.write.payload.class",
+        instead="leave it out: the newest row by order_by wins. table.merge(df, on) says anything else",
+    ),
+    Spelling(
+        "Hudi", "hoodie.datasource.write.insert.drop.duplicates", same=("false",),
+        instead="LakeTable.for_path(spark, path).merge(df, on).when_not_matched_insert_all() inserts only keys that are new",
+    ),
+    Spelling(
+        "Hudi", "hoodie.combine.before.insert", same=("false",),
+        instead="drop the duplicates before writing, df.dropDuplicates([key]), or use LakeTable.upsert",
+    ),
+    Spelling(
+        "Hudi", "hoodie.metadata.enable", same=("false",),
+        instead="leave it out: lakelock does not write tables that have a metadata table",
+    ),
+    Spelling(
+        "Hudi", "hoodie.datasource.write.reconcile.schema", same=("false",),
+        instead='.option("mergeSchema", "true") adds new columns; an upsert says by missing_columns what missing ones mean',
+    ),
+    *(
+        Spelling("Hudi", f"hoodie.{operation}.shuffle.parallelism", instead=_TASKS)
+        for operation in ("insert", "upsert", "bulkinsert", "delete")
+    ),
+    Spelling("Hudi", "hoodie.datasource.hive_sync.*", same=("false",), instead=_NO_SYNC),
+    Spelling("Hudi", "hoodie.datasource.meta.sync.*", same=("false",), instead=_NO_SYNC),
+    Spelling("Spark", "compression", "write.compression"),
+    Spelling("Spark", "maxRecordsPerFile", "write.target_file_rows"),
+    *(
+        Spelling("Spark", name, instead=_KNOWS_ITS_FILES)
+        for name in ("basePath", "recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter", "inferSchema")
+    ),
+    Spelling(
+        "Spark", "owner",
+        instead="Spark's catalog keeps neither path nor options of such a table: CREATE TEMPORARY VIEW t USING lakelock "
+        "OPTIONS (path '...'), or LakeTable.create(spark, path, ...)",
+    ),
+)  # fmt: skip
+"""Every spelling. A name that ends in `*` stands for all that begin so."""
+
+_BY_NAME = {spelling.name.lower(): spelling for spelling in SPELLINGS}
+_BY_PREFIX = {name[:-1]: spelling for name, spelling in _BY_NAME.items() if name.endswith("*")}
+
+
+def spelling_of(name: str) -> Spelling | None:
+    """The spelling with this name, in any case; None for a name that is nobody's."""
+    name = name.lower()
+    return _BY_NAME.get(name) or next((found for prefix, found in _BY_PREFIX.items() if name.startswith(prefix)), None)
+
+
+def spelled_as_here(given: Mapping[str, str]) -> dict[str, str]:
+    """Options in our spelling, with lower-case names; `SettingsError` for one that means something else here, or that is
+    given twice. Hudi has several names for some options, which may stand side by side if they say the same.
+    """
+    options: dict[str, str] = {}
+    written: dict[str, tuple[str, Spelling | None]] = {}
+    for key, value in given.items():
+        spelling = spelling_of(key)
+        translated = (key.lower(), value) if spelling is None else spelling.translated(value)
+        if translated is None:
+            continue
+        name, value = translated
+        if name in written:
+            other, its = written[name]
+            if options[name] != value or not (spelling and its and spelling.peer == its.peer):
+                raise SettingsError(f"{other} and {key} are the same option", hint="give one of them", key=name)
+        options[name], written[name] = value, (key, spelling)
+    return options

@@ -1,0 +1,41 @@
+"""Hudi's keys as options mean what they mean in a properties file."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakelock.errors import SettingsError
+from lakelock.settings import Settings
+
+LOCK = {
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
+    "hoodie.write.lock.zookeeper.url": "zk1:2181",
+    "hoodie.write.lock.zookeeper.base_path": "/hudi",
+    "hoodie.write.lock.zookeeper.lock_key": "flights",
+}
+
+
+def test_the_lock_of_a_hudi_writer_can_be_given_as_options() -> None:
+    resolved = Settings.resolve({**LOCK, "hoodie.write.lock.wait_time_ms": "5000"})
+    assert resolved.settings.lock.provider == "zookeeper://zk1:2181/hudi/flights"
+    assert resolved.settings.lock.wait_s == 5
+    assert resolved.origins["lock.wait_s"].origin == "option, hoodie.write.lock.wait_time_ms"
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("hoodie.write.lock.num_retries", "has no effect here: one bound is enough: lock.wait_s"),
+        ("hoodie.write.lock.provyder", 'is not known and has no effect; did you mean "hoodie.write.lock.provider"'),
+        ("hoodie.datasource.write.recordkey.field", "has no effect here"),
+    ],
+)
+def test_an_option_of_hudi_without_effect_is_an_error(key: str, problem: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings.resolve({key: "3"})
+    assert problem in str(caught.value)
+
+
+def test_a_setting_and_hudis_key_for_it_must_not_contradict_each_other() -> None:
+    with pytest.raises(SettingsError, match=r"lock\.wait_s is given twice in option"):
+        Settings.resolve({"lock.wait_s": 7, "hoodie.write.lock.wait_time_ms": "5000"})

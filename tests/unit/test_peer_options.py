@@ -1,0 +1,107 @@
+"""Options as Delta, Hudi and Spark spell them."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from lakelock.errors import SettingsError
+from lakelock.settings import settings_reference
+from lakelock.spark_plugin.data_source.options import OWN, ReadOptions, SourceOptions
+from lakelock.spark_plugin.peers.options import SPELLINGS, spelled_as_here
+
+OURS = {*OWN, *(row.key for row in settings_reference())}
+
+
+def test_each_spelling_has_a_counterpart_or_says_what_to_type() -> None:
+    for spelling in SPELLINGS:
+        assert spelling.ours in OURS if spelling.ours else spelling.instead, spelling.name
+        assert not spelling.only or (spelling.only_text and spelling.instead), spelling.name
+
+
+def test_no_spelling_is_also_an_option_here() -> None:
+    assert {spelling.name.lower() for spelling in SPELLINGS} & OURS == set()
+
+
+@pytest.mark.parametrize("spelling", [s for s in SPELLINGS if s.instead], ids=lambda s: s.name)
+def test_a_spelling_that_means_something_else_is_told_what_to_type_and_gets_no_guess(spelling) -> None:
+    name = spelling.name.replace("*", "anything")
+    with pytest.raises(SettingsError) as caught:
+        SourceOptions.parse({"path": "/t", name: "surely not"})
+    assert f"{spelling.peer}'s option {spelling.name}" in caught.value.message
+    assert caught.value.hint == spelling.instead
+    assert "did you mean" not in str(caught.value) and "\n" not in caught.value.hint
+
+
+def test_a_spelling_with_the_same_meaning_is_used_in_any_case() -> None:
+    parsed = SourceOptions.parse({"path": "/t", "userMetadata": "nightly", "MERGESCHEMA": "true", "compression": "gzip"})
+    assert (parsed.tag, parsed.settings.write.merge_schema, parsed.settings.write.compression) == ("nightly", True, "gzip")
+
+
+def test_a_value_that_asks_for_what_happens_anyway_is_accepted() -> None:
+    hudis = {"hoodie.datasource.query.type": "snapshot", "hoodie.datasource.write.operation": "INSERT"}
+    assert spelled_as_here({"readChangeFeed": "false", "dataChange": "true", "overwriteSchema": "False", **hudis}) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "as_of"),
+    [
+        ({"timestampAsOf": "2026-11-20T12:00:00Z"}, "2026-11-20T12:00:00Z"),
+        ({"timestampAsOf": "2026-11-20 12:00:00.5+01:00"}, "2026-11-20 12:00:00.5+01:00"),
+        ({"as.of.instant": "20261120120000000"}, "20261120120000000"),
+        ({"as.of.instant": "2026-11-20 12:00:00"}, "2026-11-20 12:00:00"),
+    ],
+)
+def test_reads_of_an_older_state_as_delta_and_hudi_spell_them(given: dict[str, str], as_of: str) -> None:
+    assert SourceOptions.parse({"path": "/t", **given}).as_of == as_of
+    assert ReadOptions.parse(given).as_of == as_of
+
+
+def test_deltas_time_without_a_zone_is_refused_because_the_sessions_zone_is_unknown() -> None:
+    with pytest.raises(SettingsError, match=r"(?s)timestampAsOf=2026-11-20 12:00.*\.option\(\"as_of\", .*in UTC"):
+        ReadOptions.parse({"timestampAsOf": "2026-11-20 12:00"})
+
+
+def test_hudis_options_of_a_write_say_what_the_table_is() -> None:
+    stated = SourceOptions.parse(
+        {
+            "path": "/t",
+            "hoodie.table.name": "flights",
+            "hoodie.datasource.write.table.name": "flights",
+            "hoodie.datasource.write.recordkey.field": "carrier,flight",
+            "hoodie.datasource.write.partitionpath.field": "month",
+            "hoodie.datasource.write.precombine.field": "updated_at",
+            "hoodie.datasource.write.hive_style_partitioning": "true",
+            "hoodie.datasource.write.operation": "insert",
+        }
+    ).stated
+    assert (stated.name, stated.key, stated.partition_by) == ("flights", ("carrier", "flight"), ("month",))
+    assert (stated.order_by, stated.hive_style, stated.index) == ("updated_at", True, None)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tag": "a", "userMetadata": "a"},
+        {"as_of": "2026-11-20", "as.of.instant": "2026-11-20"},
+        {"hoodie.table.name": "flights", "hoodie.datasource.write.table.name": "trains"},
+    ],
+)
+def test_one_option_in_two_spellings_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match="are the same option"):
+        spelled_as_here(given)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"as_off": "2026"}, 'a read has no option "as_off"; did you mean "as_of"'),
+        ({"lock.wait_s": 5}, r"for_path\(spark, path, options=\.\.\.\)"),
+        ({"include_meta": "perhaps"}, "use true or false"),
+        ({"versionAsOf": 3}, r"versionAsOf(?s:.*)table\.history\(\)"),
+    ],
+)
+def test_a_read_names_what_is_wrong_with_its_options(options: dict[str, object], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        ReadOptions.parse(options)
