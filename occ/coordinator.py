@@ -17,6 +17,7 @@ from lakelock.occ.baseline import Baseline, begin, give_up
 from lakelock.occ.certainty import OwnDecision
 from lakelock.occ.conflicts.footprint import OVERWRITES
 from lakelock.occ.conflicts.profiles import ensure_not_weaker
+from lakelock.occ.detached import Detached
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.locking.data_locking import DataLocking
@@ -27,7 +28,7 @@ from lakelock.occ.records.decisions import DecisionLog
 from lakelock.occ.records.lock import ensure_recorded, require_profile
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.schemas import SchemaHistory
-from lakelock.occ.transaction import Detached, Transaction
+from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean

@@ -28,6 +28,7 @@ class Step(str, Enum):
     FILE_WRITTEN = "file-written"
     DATA_WRITTEN = "data-written"
     RECONCILED = "reconciled"
+    SET_ASIDE = "set-aside"
     LOCKED = "locked"
     VALIDATED = "validated"
     DECIDED = "decided"

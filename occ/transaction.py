@@ -6,12 +6,13 @@ begin ──► open ──► commit ──► committed          visible to ev
             │         └─────► unknown            storage gave no answer; nothing is cleaned up; the log will tell
             └──► abort ─────► rejected
 ```
+A commit that conflicts may also be set aside: it never commits, and its files stay until the next attempt has copied them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 
 from lakelock.conflict import Conflict, Party
@@ -28,7 +29,7 @@ from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import Claim
 from lakelock.markers.direct import MarkerSet
-from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.markers.heartbeat import Heartbeat
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
@@ -38,6 +39,7 @@ from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.reads import Read
+from lakelock.occ.detached import Detached
 from lakelock.occ.early.announced import AnnouncedGroups
 from lakelock.occ.early.detection import early_conflict
 from lakelock.occ.foreign.overlaps import alarm
@@ -46,7 +48,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
+from lakelock.occ.recovery.ending import TransactionState, goes_aside, outcome_unknown, remove_uncounted, tidy_up, withdraw
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.upkeep.run import after_commit
@@ -58,17 +60,6 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.statistics import FileStatistics
-
-
-@dataclass(frozen=True)
-class Detached:
-    """An open transaction on its way from one process of a job to another; small and picklable."""
-
-    baseline: Baseline
-    schema: TableSchema
-    heartbeat: HeartbeatRecord
-    application: AppTransaction | None = None
-    tag: str = ""
 
 
 class Transaction:
@@ -99,6 +90,12 @@ class Transaction:
         self._decision = own or OwnDecision()
         self.extra: dict[str, str] = {}
         """What else the commit's extra metadata says, for people."""
+        self.keeps_files = False
+        """Whether a commit that conflicts sets this transaction aside, for `lakelock.occ.set_aside`."""
+        self.earlier: Transaction | None = None
+        """The attempt before, set aside, whose files this one may copy."""
+        self.kept = 0
+        """How many of the files are such copies."""
         self.reconciled = False
         """Whether the commit has looked at the markers: files that are announced later are not counted."""
 
@@ -197,6 +194,11 @@ class Transaction:
         self._heartbeat.stop(delete=False)
         return Detached(self.baseline, self.schema, self._heartbeat.record, self._application, self._tag)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether nobody can have taken this for dead."""
+        return self._heartbeat.alive()
+
     def check_alive(self) -> None:
         """Raise `RolledBackError` if the heartbeat was too late: others may have rolled this back."""
         self._heartbeat.ensure_alive()
@@ -216,6 +218,7 @@ class Transaction:
         """
         self._ensure_open()
         reached(Step.DATA_WRITTEN)
+        commit: Commit | None = None
         try:
             # A job commits once, so nothing is decided before this, not even for an adopted transaction.
             self._decision.learn(News.COMMITS)
@@ -238,14 +241,15 @@ class Transaction:
             else:
                 if isinstance(error, ConflictError):
                     self._tell(EventKind.CONFLICT, error.conflict)
-                self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed))
+                if not self._is_set_aside(error, commit):
+                    self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed))
             if isinstance(error, ConflictError):
                 raise self._rejection(error.conflict, error.hint).with_traceback(error.__traceback__) from error.__cause__
             raise
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
         tidy_up(self._table, self.instant, self.operation, markers, self._announced.claimed)
-        result = Committed.of(decision, stats, lock=commit.lock, took_s=self._took_s())
+        result = Committed.of(decision, stats, kept=self.kept, lock=commit.lock, took_s=self._took_s())
         under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
@@ -276,6 +280,7 @@ class Transaction:
             {
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
+                keys.KEPT: str(self.kept or ""),
                 **self.extra,
             },
         )
@@ -305,8 +310,18 @@ class Transaction:
         An adopted transaction may have been committed by another process of its job: then it stays, and `state` says so.
         `disturbed`: others have rolled it back, and may have removed markers before the files that they announce were written.
         """
-        if self.state is TransactionState.OPEN:
+        if self.state in (TransactionState.OPEN, TransactionState.SET_ASIDE):
             self._withdraw(reason, disturbed=disturbed)
+
+    def _is_set_aside(self, error: BaseException, commit: Commit | None) -> bool:
+        """Set this transaction aside if the next attempt may use its files."""
+        if commit is None or not (self.keeps_files and isinstance(error, ConflictError) and self.is_alive):
+            return False
+        claims = self._announced.own_claims(disturbed=False)
+        if not goes_aside(self._table, self._decision, error.conflict, commit.footprint, commit.judged, claims):
+            return False
+        self._announced, self.state = AnnouncedGroups(), TransactionState.SET_ASIDE
+        return True
 
     def _withdraw(self, reason: str, *, disturbed: bool) -> None:
         """Remove what was written. Where this may be committed, only the log says whether it is."""

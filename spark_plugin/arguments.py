@@ -22,7 +22,7 @@ Duplicates = Literal["error", "any"]
 HISTORY = (
     "instant string, completion string, decision bigint, operation string, action string, writer string, application string, "
     "tag string, files int, partitions int, rows_inserted bigint, rows_updated bigint, rows_deleted bigint, size_bytes bigint, "
-    "took_s double, lock_wait_s double, lock_s double, lock_requests long"
+    "took_s double, lock_wait_s double, lock_s double, lock_requests long, files_kept int"
 )
 
 

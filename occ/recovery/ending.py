@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from lakelock.conflict import Party
+from lakelock.conflict import Conflict, Party
 from lakelock.errors import CommitOutcomeUnknown, LakelockError, RolledBackError
 from lakelock.events import EventKind
+from lakelock.markers.claims import OwnClaims
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import markers_of
 from lakelock.occ.certainty import OwnDecision
-from lakelock.occ.conflicts.footprint import SERVICES
+from lakelock.occ.conflicts.collision import worth_keeping
+from lakelock.occ.conflicts.footprint import SERVICES, Footprint
+from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.decisions import Decision
@@ -25,6 +28,7 @@ from lakelock.table.layout import FileGroupId
 class TransactionState(Enum):
     OPEN = "open"
     DETACHED = "detached"
+    SET_ASIDE = "set aside"
     COMMITTED = "committed"
     REJECTED = "rejected"
     UNKNOWN = "unknown"
@@ -64,6 +68,34 @@ def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, distur
         problem = f"could not remove the files of this transaction yet: {error.message}"
         table.emit(EventKind.ALERT, mine.instant, mine.operation, problem=problem)
     return TransactionState.REJECTED if certain else TransactionState.UNKNOWN
+
+
+def goes_aside(
+    table: OpenTable,
+    own: OwnDecision,
+    conflict: Conflict,
+    mine: Footprint,
+    others: Mapping[str, CommitSummary],
+    claims: OwnClaims,
+) -> bool:
+    """Whether the files of a transaction that lost may stay for the next attempt; then its claims are gone.
+
+    It must be certain that it never commits. Claims go first: its writer may now wait for others, and nobody may wait for it
+    meanwhile, or two such writers could wait for each other.
+    """
+    found = worth_keeping(conflict, mine, others.values())
+    if found is None or own.may_be_in_log:
+        return False
+    instant, parallel = mine.party.instant, table.parallel_requests
+    try:
+        table.storage.delete(claims.keys(table.storage, instant, table.runtime, parallel=parallel))
+    except LakelockError:
+        return False
+    table.observed.time_seen(instant)
+    reached(Step.SET_ASIDE)
+    kept, collided = len(found.kept), len(found.collided)
+    table.emit(EventKind.SET_ASIDE, instant, mine.party.operation, kept=kept, collided=collided)
+    return True
 
 
 def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, claimed: Iterable[FileGroupId]) -> None:

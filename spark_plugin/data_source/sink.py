@@ -24,10 +24,11 @@ from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaEr
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.detached import Detached
 from lakelock.occ.locking.targets import resources_of, within
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.retrying import applied_instead
-from lakelock.occ.transaction import Detached, Transaction
+from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sign_of_life
 from lakelock.spark_plugin.data_source.options import SourceOptions
