@@ -289,6 +289,23 @@ def test_an_attempt_that_is_set_aside_holds_no_claims_and_its_files_wait_for_the
     assert leftovers(five) == []
 
 
+def test_an_attempt_that_meets_an_early_conflict_keeps_what_it_found_out_about_keys(five):
+    holder = writer(five, EARLY).begin("UPSERT")
+    holder.claim(f.group for f in holder.snapshot().files if f.partition == "month=3")
+
+    class Listener(Recorder):
+        def __call__(self, event) -> None:
+            super().__call__(event)
+            if event.kind.value == "retry":
+                holder.abort("the holder gives up")
+
+    kernels = Watched()
+    done = engine(five, kernels, EARLY, Listener()).upsert(everywhere("b", 2))
+    assert (done.attempts, done.files_kept, [c.early for c in done.conflicts]) == (2, 0, [True])
+    assert kernels.done == {"looked": 5, "written": 5}
+    assert content(engine(five).read()) == base(b=2)
+
+
 def test_the_history_tells_how_many_files_were_kept_and_changes_are_those_of_the_commit(five):
     kernels = Watched(written_2=lambda: engine(five).upsert(rows(("a", 7, "3"))))
     done = engine(five, kernels).upsert(everywhere("b", 2))
