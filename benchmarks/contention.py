@@ -3,8 +3,8 @@
 `python -m benchmarks.contention [--groups 20] [--rows 50000] [--processes 8] [--seconds 60] [--json]`, on Arrow tables, without
 Spark. First an upsert over all groups is rejected because of one of them: it runs again as a whole, or does only that group
 again. What is `wasted` is the CPU time beyond that of an undisturbed upsert, in units of one group, copies included. Then each
-process upserts rows of its own into one hot group and into groups of its own, for so many seconds, with and without redos, and
-with claims instead. Targets: a collision wastes little more than one group, three times the commits, no job lost.
+process upserts rows of its own into one hot group and into 19 groups of its own, for so many seconds, with and without redos,
+and with claims instead. Targets: a collision wastes little more than one group, three times the commits, no job lost.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def main() -> None:
         make_table(f"{folder}/t", chosen.groups, chosen.rows)
         found = one_collision(f"{folder}/t", chosen.groups, chosen.rows)
     if chosen.seconds:
-        wide = 1 + 4 * chosen.processes
+        wide = 1 + (chosen.groups - 1) * chosen.processes
         with scratch() as folder:
             make_table(f"{folder}/t", wide, chosen.rows)
             found |= hot_group(f"{folder}/t", wide, chosen.rows, chosen.processes, chosen.seconds)
