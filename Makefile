@@ -93,6 +93,6 @@ $(VENV)/.python:
 # pip builds in the tree and would pack modules that were deleted since the last build: remove what it left there.
 $(VENV)/.demo $(VENV)/.test: $(VENV)/.%: $(VENV)/.python $(SOURCES)
 	rm -rf build lakelock.egg-info
-	$(PIP) install --quiet ".[$*]"
+	$(PIP) install --quiet --no-compile ".[$*]"
 	rm -rf build lakelock.egg-info
 	@touch $@

@@ -19,6 +19,7 @@ from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
 from lakelock.occ.recorded_index import recorded_index
 from lakelock.occ.records.decisions import DecisionLog, Resolution, resolve
 from lakelock.occ.records.lock import recorded_provider
+from lakelock.occ.records.rejections import outdated_rejections, rejected_instants
 from lakelock.providers import open_provider
 from lakelock.storage import probe
 from lakelock.table import layout
@@ -192,6 +193,17 @@ def check_decisions(context: DoctorContext) -> Iterator[Check]:
         yield Check("decisions", "ok", f"{len(view.numbers)} decisions, the latest is {view.head}")
 
 
+def check_rejections(context: DoctorContext) -> Iterator[Check]:
+    found = rejected_instants(context.storage)
+    if not found:
+        yield Check("rejections", "ok", "no transaction left a record of its rejection")
+        return
+    old = len(outdated_rejections(context.storage, context.runtime))
+    more = f"; {old} are for upkeep to delete" if old else ""
+    hint = f"to see why: lakelock conflicts list {context.path}"
+    yield Check("rejections", "ok", f"{len(found)} rejected transactions left a record, the latest is {found[0]}{more}", hint)
+
+
 def check_packages(context: DoctorContext) -> Iterator[Check]:
     found = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
@@ -210,6 +222,7 @@ CHECKS: dict[str, Callable[[DoctorContext], Iterator[Check]]] = {
     "lock": check_lock,
     "writers": check_writers,
     "decisions": check_decisions,
+    "rejections": check_rejections,
     "contents": check_contents,
     "index": check_index,
     "packages": check_packages,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lakelock.cli import commits, config, locks, markers, savepoints
+from lakelock.cli import commits, config, conflicts, locks, markers, savepoints
 from lakelock.cli.audit import audit_table
 from lakelock.cli.doctor import doctor
 from lakelock.cli.optimize import optimize_table, restore_table
@@ -37,6 +37,7 @@ app.command("clean")(clean)
 app.command("archive")(archive)
 app.add_typer(commits.app, name="commits")
 app.add_typer(config.app, name="config")
+app.add_typer(conflicts.app, name="conflicts")
 app.add_typer(locks.app, name="locks")
 app.add_typer(markers.app, name="markers")
 app.add_typer(savepoints.app, name="savepoint")

@@ -117,6 +117,8 @@ def _print_upkept(out: Output, done: Upkept) -> None:
     _print_cleaned(out, done.cleaned, dry_run=done.dry_run)
     _print_archived(out, done.archived, dry_run=done.dry_run)
     out.line(f"{'would collect' if done.dry_run else 'collected'} {done.collected} decision(s)")
+    if done.forgotten:
+        out.line(f"{'would delete' if done.dry_run else 'deleted'} {done.forgotten} old record(s) of rejections")
     for problem in done.problems:
         out.note(f"problem: {problem}")
     if done.spent:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
 from lakelock.identity import WriterIdentity
 
 SHOWN = 5
+WHOLE_TABLE = "the whole table"
+"""How a read of everything describes itself."""
 
 
 class ConflictRule(str, Enum):
@@ -55,7 +57,10 @@ class Conflict:
 
     `overlap` holds the first five of `overlap_count` things that both touch, written as `partition/file id`, a partition,
     or `partition: key`. `early`: found from a claim, before the data was written. `retry_helps`: running the
-    operation again on the new state can succeed.
+    operation again on the new state can succeed. `read`: what of mine had read the overlap, in words, if the rule is about
+    reads. `profile` and `level`: by which mine was judged; no level where the profile has only one. `passes_at`: the weaker
+    level of the same profile at which the two would both commit, empty if there is none. `within`: the partitions of `overlap`
+    where that quotes rows.
     """
 
     rule: ConflictRule
@@ -66,6 +71,11 @@ class Conflict:
     detail: str = ""
     retry_helps: bool = True
     early: bool = False
+    read: str = ""
+    profile: str = ""
+    level: str = ""
+    passes_at: str = ""
+    within: tuple[str, ...] = ()
 
     @classmethod
     def over(
@@ -74,6 +84,10 @@ class Conflict:
         """A conflict over `overlap`; only the first five in order are kept."""
         things = sorted(overlap)
         return cls(rule, mine, other, tuple(things[:SHOWN]), len(things), detail, True, early)
+
+    def without_rows(self) -> Conflict:
+        """The same over whole partitions where it quotes rows: for what is kept, since rows may have to be forgotten."""
+        return replace(self, overlap=self.within, overlap_count=len(self.within), within=()) if self.within else self
 
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "rule": self.rule.value}

@@ -48,6 +48,7 @@ from enum import Enum
 from typing import ClassVar
 
 from lakelock.conflict import Conflict
+from lakelock.explanation import Explanation, next_step
 
 
 class ErrorCode(str, Enum):
@@ -202,16 +203,21 @@ class ConflictError(TransactionError):
     retryable = True
 
     def __init__(self, conflict: Conflict, *, hint: str = "") -> None:
-        advice = hint or (
-            "run the operation again on the new state" if conflict.retry_helps else "a retry meets the same conflict"
-        )
-        super().__init__(str(conflict), hint=advice, conflict=conflict)
+        super().__init__(str(conflict), hint=hint or next_step(conflict), conflict=conflict)
 
     @property
     def conflict(self) -> Conflict:
         value = self.details["conflict"]
         assert isinstance(value, Conflict)
         return value
+
+    @property
+    def explanation(self) -> Explanation:
+        """The rule in words, when it was found, and what helps."""
+        return Explanation.of(self.conflict)
+
+    def as_dict(self) -> dict[str, object]:
+        return {**super().as_dict(), "explanation": self.explanation.as_dict()}
 
 
 class EarlyConflictError(ConflictError):

@@ -1,33 +1,34 @@
-"""Which operations conflict in which profile: asked of the rules themselves, for the page `reference-conflicts.md`."""
+"""Which operations conflict in which profile: asked of the rules themselves, for the page `reference-conflicts.md`.
+
+The operations, and what the rules see of them, are those of `lakelock conflicts explain`, at one given extent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from lakelock.conflict import Party
-from lakelock.occ.conflicts.footprint import CLUSTER, Footprint
+from lakelock.data_locks.request import Resource
+from lakelock.occ.conflicts import asked
+from lakelock.occ.conflicts.hypothetical import AskedRead, Extent, meets
 from lakelock.occ.conflicts.isolation import Isolation, Level
-from lakelock.occ.conflicts.profiles import PROFILES, judge
-from lakelock.occ.conflicts.reads import ReadKind
-from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.occ.conflicts.profiles import LEVELS
+from lakelock.occ.conflicts.scopes import Scope
 from lakelock.table.layout import FileGroupId
-from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.snapshot import DataFile
 
-OPERATIONS = ("INSERT", "UPSERT", "UPDATE", "OVERWRITE", "OPTIMIZE")
-"""UPDATE stands for update, delete and merge by a condition as well; OVERWRITE replaces partitions."""
+__all__ = ["LEVELS", "OPERATIONS", "Case", "Overlap", "cases", "cell", "rows"]
 
-LEVELS = (
-    ("strict", Level.SERIALIZABLE),
-    ("delta", Level.SERIALIZABLE),
-    ("delta", Level.WRITE_SERIALIZABLE),
-    ("hive", Level.SERIALIZABLE),
-    ("hudi", Level.SERIALIZABLE),
-)
-_TOUCHES = {"UPSERT", "UPDATE", "OVERWRITE", "OPTIMIZE"}
+OPERATIONS = ("INSERT", "UPSERT", "UPDATE", "MERGE", "OVERWRITE", "OPTIMIZE")
+"""UPDATE stands for a delete by a condition as well. A merge that equates the keys is an UPSERT, MERGE is any other. OVERWRITE
+replaces partitions."""
+
+READS = {name: reads for name in OPERATIONS if (reads := asked.OPERATIONS[name].reads) is not None}
+"""What operations read that rewrite file groups; the others read nothing."""
+_TOUCHES = {*READS, "OVERWRITE", "OPTIMIZE"}
+_MINE, _THEIRS = "mine", "theirs"
+"""The two file groups of each partition: which of them an operation touches, if it does not touch both."""
 
 
 class Overlap(str, Enum):
@@ -50,10 +51,14 @@ class Case(NamedTuple):
 
     @property
     def collides(self) -> bool:
-        mine = _footprint(self.mine, self.overlap)
-        isolation = Isolation(before=lambda group: DataFile(*group, "0-0-0", "0"), level=self.level)
-        conflict, looks = judge(PROFILES[self.profile], mine, [_summary(self.other, self.overlap)], isolation)
-        return conflict is not None or any(look.answer(mine) is not None for look in looks)
+        effects = asked.OPERATIONS
+        partition = "month=2" if self.overlap is Overlap.NOTHING else "month=1"
+        theirs = _MINE if self.overlap is Overlap.FILE_GROUP else _THEIRS
+        mine = _extent(self.mine, "month=1", _MINE, sees=self.overlap in (Overlap.ROWS, Overlap.FILE_GROUP))
+        other = _extent(self.other, partition, theirs)
+        snapshot = Isolation(before=lambda group: DataFile(*group, "0-0-0", "0"))
+        footprint, summary = mine.footprint(effects[self.mine]), other.summary(effects[self.other])
+        return meets(self.profile, self.level, footprint, summary, snapshot) is not None
 
 
 def cases() -> Iterator[Case]:
@@ -83,57 +88,14 @@ def rows() -> Iterator[Sequence[str]]:
             yield mine, other, *(cell(profile, level, mine, other) for profile, level in LEVELS)
 
 
-@dataclass(frozen=True)
-class _Read:
-    """A read of the partition `month=1`; `sees` whether a row of the other matches."""
-
-    kind: ReadKind
-    sees: bool
-    description = "the rows in question"
-
-    def concerns(self, partition: str) -> bool:
-        return partition == "month=1"
-
-    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        return files
-
-    def matches(self, files: Sequence[DataFile]) -> str | None:
-        return "a row" if self.sees and any(self.concerns(file.partition) for file in files) else None
-
-
-def _footprint(operation: str, overlap: Overlap) -> Footprint:
-    mine, new = FileGroupId("month=1", "mine"), FileGroupId("month=1", "new")
-    everything = frozenset({mine, FileGroupId("month=1", "theirs")})
-    sees = overlap in (Overlap.ROWS, Overlap.FILE_GROUP)
-    reads = {"UPSERT": (_Read(ReadKind.KEYS, sees),), "UPDATE": (_Read(ReadKind.ROWS, sees),)}
-    return Footprint(
-        Party("2", CLUSTER if operation == "OPTIMIZE" else operation),
-        added=frozenset() if operation == "UPDATE" else frozenset({new}),
-        rewritten=frozenset({mine}) if operation in ("UPSERT", "UPDATE") else frozenset(),
-        replaced=frozenset({mine}) if operation == "OPTIMIZE" else everything if operation == "OVERWRITE" else frozenset(),
-        overwritten_partitions=frozenset({"month=1"}) if operation == "OVERWRITE" else frozenset(),
-        reads=reads.get(operation, ()),
-    )
-
-
-def _summary(operation: str, overlap: Overlap) -> CommitSummary:
-    partition = "month=2" if overlap is Overlap.NOTHING else "month=1"
-    touched = FileGroupId(partition, "mine" if overlap is Overlap.FILE_GROUP else "theirs")
-    replaced = frozenset({touched}) if operation == "OPTIMIZE" else frozenset()
-    if operation == "OVERWRITE":
-        replaced = frozenset({touched, FileGroupId(partition, "mine")})
-    rewritten = frozenset({touched}) if operation in ("UPSERT", "UPDATE") else frozenset()
-    added = frozenset() if operation == "UPDATE" else frozenset({FileGroupId(partition, "added")})
-    return CommitSummary(
-        party=Party("1", CLUSTER if operation == "OPTIMIZE" else operation, completion="3"),
-        decision=1,
-        number=1,
-        is_foreign=False,
-        files={group: DataFile(*group, "0-0-0", "1") for group in sorted(rewritten | added)},
-        rewritten=rewritten,
-        replaced=replaced,
-        written_partitions=frozenset({partition}),
-        overwritten_partitions=frozenset({partition}) if operation == "OVERWRITE" else frozenset(),
-        changes_no_row=operation == "OPTIMIZE",
-        reads='[{"kind": "rows", "what": "the rows in question"}]' if operation in ("UPSERT", "UPDATE") else "",
+def _extent(operation: str, partition: str, touched: str, *, sees: bool = False) -> Extent:
+    """What an operation does in a partition: it touches one file group there, as an overwrite both, and adds one if it may."""
+    effect = asked.OPERATIONS[operation]
+    groups = (_MINE, _THEIRS) if effect.overwrites else (touched,) if effect.rewrites or effect.replaces else ()
+    read = AskedRead(effect.reads, "the rows in question", Scope((Resource.of(partition),)), sees) if effect.reads else None
+    return Extent(
+        touched=frozenset(FileGroupId(partition, name) for name in groups),
+        added=frozenset({FileGroupId(partition, f"{operation} {touched}")}) if effect.adds else frozenset(),
+        written=frozenset({partition}),
+        read=read,
     )

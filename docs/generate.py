@@ -22,9 +22,11 @@ from lakelock.cli.output import Exit, exit_of
 from lakelock.conflict import ConflictRule
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind, log_event
+from lakelock.occ.conflicts.explaining import profiles_with
 from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.providers.base import LossReason, Strength
 from lakelock.providers.registry import BUILT_IN
+from lakelock.rule_texts import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER_LEVEL, Remedy
 from lakelock.settings import SECTIONS
 from lakelock.settings import hudi as settings_hudi
 from lakelock.settings.fields import SettingRow, section_rows
@@ -103,6 +105,7 @@ def _hudi_classes() -> list[tuple[str, str]]:
 
 
 def errors_page() -> str:
+    weaker = WEAKER_LEVEL.format(level="WriteSerializable")
     classes = [LakelockError, *_below(LakelockError)]
     parts = [frames.ERRORS_INTRO, table(("error", "code", "is a", "again?", "exit", "meaning"), map(_error, classes))]
     parts += [frames.ERRORS_NOTES, "## What each error wants from you"]
@@ -112,6 +115,10 @@ def errors_page() -> str:
     parts += [
         frames.RULES_INTRO,
         table(("rule", "the other …", "for example", "does running again help?", "profiles"), _rules()),
+        frames.REMEDIES_INTRO,
+        table(("rule", "found at the", "what helps"), _remedies()),
+        table(("what helps", "in other words"), [(code(remedy), sentence(REMEDIES[remedy])) for remedy in Remedy]),
+        frames.PARTICULAR_NOTE.format(scope=sentence(DECLARE_SCOPE), weaker=sentence(weaker)),
     ]
     parts += [frames.LOSSES_INTRO, table(("reason", "meaning"), [(code(r), texts.LOSSES[r]) for r in get_args(LossReason)])]
     parts += [frames.EXITS_INTRO, table(("code", "name", "meaning"), [(e.value, e.name, texts.EXITS[e]) for e in Exit])]
@@ -142,8 +149,19 @@ def meanings() -> dict[str, str]:
 
 def _rules() -> Iterable[tuple[str, ...]]:
     for rule in ConflictRule:
-        text = texts.RULES[rule]
-        yield code(rule), text.rejects, text.example, text.retry, _profiles(rule)
+        profiles, text = profiles_with(rule), RULES[rule]
+        apart = rule in IN_DELTA
+        others = [name for name in profiles if not (apart and name == "delta")]
+        everywhere = len(others) == len(PROFILES) - apart
+        told = ("all others" if apart else "all") if everywhere else ", ".join(others)
+        yield code(rule), text.rejects, text.example, text.retry, told
+        if apart:
+            yield code(rule), IN_DELTA[rule].rejects, IN_DELTA[rule].example, IN_DELTA[rule].retry, "delta"
+
+
+def _remedies() -> Iterable[tuple[str, ...]]:
+    for rule in ConflictRule:
+        yield code(rule), str(RULES[rule].found), ", ".join(map(code, RULES[rule].remedies))
 
 
 def conflicts_page() -> str:
@@ -156,16 +174,6 @@ def conflicts_page() -> str:
             table(("mine", "the other's", "Delta", "Hive 3", "Iceberg", "Hudi", "lakelock differs"), texts.PEERS),
         ]
     )
-
-
-def _profiles(rule: ConflictRule) -> str:
-    """The profiles that check a rule; what none of them names is checked always."""
-    named = [
-        name
-        for name, profile in PROFILES.items()
-        if rule.name.lower() in {function.__name__ for function in (*profile.rules, *profile.read_rules)}
-    ]
-    return ", ".join(named) or "all"
 
 
 class _Levels(logging.Handler):

@@ -81,7 +81,21 @@ RULES_INTRO = """## Conflict rules
 
 A rule rejects my transaction if another one, which committed after mine had begun, did what the second column says. In
 `error.conflict.rule` and in logs a rule has the name in the first column. The profile is the setting
-`concurrency.profile`; rules with "all" are checked in every profile."""
+`concurrency.profile`; rules with "all" are checked in every profile. A rule that says something else in the profile `delta`
+has a second row."""
+
+REMEDIES_INTRO = """`error.explanation` tells the same of one conflict: its rule, when it was found, over what, what helps.
+[Read a conflict](howto-read-a-conflict.md) goes through an example. "Claim" is before the data is
+written, unless `concurrency.early_conflict_detection` is off. The other conflicts are found at the commit, or at the claim
+if the other had committed by then."""
+
+PARTICULAR_NOTE = """Where a read of the whole table caused the conflict, the first advice is:
+
+> {scope}
+
+And where only the level `Serializable` of the profile `delta` makes it a conflict:
+
+> {weaker}"""
 
 CONFLICTS_INTRO = f"""# What conflicts with what
 
@@ -92,8 +106,9 @@ A transaction is judged when it commits, against what others committed since it 
 [Choose an isolation level](howto-choose-isolation.md) says which is for whom. A cell says how much two operations must have
 in common to collide; the least is different partitions, which never collide unless a condition spans both.
 
-UPDATE stands for an update, a delete, a merge by a condition, and for a transaction that reads by one. UPSERT also stands for a
-delete by key. OVERWRITE replaces partitions. OPTIMIZE joins small files and changes no row."""
+UPDATE stands for an update and a delete by a condition, and for a transaction that reads by one. UPSERT also stands for a
+delete by key, and for a merge whose `on` equates the key and partition columns; MERGE is any other
+[merge](howto-change-rows.md#merge). OVERWRITE replaces partitions. OPTIMIZE joins small files and changes no row."""
 
 CONFLICTS_NOTES = """"The same partition" in the profile `delta` means: files of it whose recorded column ranges do not rule
 out that they hold a row that was read. In the profiles `strict` and `delta`, keys that an upsert brings are rows that it
@@ -101,6 +116,8 @@ reads. `strict` looks into the other's files for them, `delta` does not. OPTIMIZ
 groups, even if it came first. In a table with buckets an INSERT rewrites file groups, as an UPSERT does.
 
 All profiles apply a version of an application once, and none lets two transactions rewrite one file group.
+`lakelock conflicts explain` answers the same question about two operations on a table of yours
+([read a conflict](howto-read-a-conflict.md)).
 
 ## What other systems answer"""
 

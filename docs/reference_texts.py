@@ -1,6 +1,7 @@
 """What the reference pages say beyond what the code says itself: one text for each thing that has a name there.
 
-`generate.py` fails when a name has no text here, so a new error, rule, event, exit code or provider cannot stay undocumented.
+`generate.py` fails when a name has no text here, so a new error, event, exit code or provider cannot stay undocumented. The
+texts of the conflict rules are in `lakelock.rule_texts`, because errors and the command line say them, too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 
 from lakelock import errors as e
 from lakelock.cli.output import Exit
-from lakelock.conflict import ConflictRule
 from lakelock.events import EventKind
 
 
@@ -19,15 +19,6 @@ class Advice:
 
     causes: str
     what_to_do: str
-
-
-@dataclass(frozen=True)
-class RuleText:
-    """For one conflict rule: what the other did, an example, and whether running again helps."""
-
-    rejects: str
-    example: str
-    retry: str
 
 
 ADVICE: dict[type[e.LakelockError], Advice] = {
@@ -48,13 +39,16 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.SchemaError: Advice(
         "A key, partition or ordering column is missing or null; a column has another type; a column is new and "
-        "`write.merge_schema` is off; the rows of an upsert lack columns of the table.",
+        "`write.merge_schema` is off; the rows of an upsert lack columns of the table; an update or a merge sets a key or "
+        "partition column.",
         "Cast or add the column. For new nullable columns pass `merge_schema=True`. To update only the columns that the rows "
         'have, pass `missing_columns="keep"`: [rows that lack columns](concepts.md#rows-that-lack-columns).',
     ),
     e.DuplicateKeyError: Advice(
-        "One upsert holds a key twice, and `order_by` does not say which row is newer (or the table has no `order_by`).",
-        'Remove the duplicates before the upsert, give the table an `order_by`, or pass `duplicates="any"`.',
+        "One upsert holds a key twice, and `order_by` does not say which row is newer (or the table has no `order_by`). "
+        "Or several source rows of a merge would change one stored row, or insert one key.",
+        'Remove the duplicates before the upsert, give the table an `order_by`, or pass `duplicates="any"`. For a merge leave '
+        "one source row for each row of the table.",
     ),
     e.TableError: Advice(
         "There is no table at the path, or one already, or the table must not be read or written. A table that another engine "
@@ -193,60 +187,6 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "`lakelock.spark_plugin` was imported into a Python without PySpark, or with one older than 4.0; or a PySpark that is "
         "new enough met a JVM with an older Spark.",
         "`pip install 'lakelock[spark]'` in the Python of the driver and of every worker, for a cluster that runs Spark 4.",
-    ),
-}
-
-RULES: dict[ConflictRule, RuleText] = {
-    ConflictRule.PROTOCOL: RuleText(
-        "changed `hoodie.properties` in something that matters to a writer",
-        "a Java writer upgraded the table, or switched its metadata table on",
-        "yes, if the table may still be written",
-    ),
-    ConflictRule.METADATA: RuleText(
-        "changed the table's columns in a way that does not fit my change: nullable columns that both add go together, "
-        "whoever adds them; nothing else does",
-        "two writers add the same column at the same time, one as a number and one as text",
-        "yes",
-    ),
-    ConflictRule.APPLICATION_TRANSACTION: RuleText(
-        "carries my application's version, or a later one",
-        "one streaming query was started twice from one checkpoint",
-        "the second run finds that the batch is applied, and writes nothing",
-    ),
-    ConflictRule.APPEND: RuleText(
-        "added rows that match a condition that I read",
-        "an erasure `tail_number = 'N14228'` and an append that brings a flight of N14228",
-        "yes",
-    ),
-    ConflictRule.DELETE_READ: RuleText(
-        "rewrote or replaced a file group, other than by clustering, that holds or held a row that I read",
-        "a transaction sums up January, another one corrects a flight of January",
-        "yes, but only the author can compute the result anew",
-    ),
-    ConflictRule.FILE_GROUP: RuleText(
-        "rewrote or replaced a file group that I rewrite or replace",
-        "two corrections touch rows that are in one file",
-        "yes",
-    ),
-    ConflictRule.KEY: RuleText(
-        "wrote a record key that I looked up and did not find",
-        "two upserts bring the same new order: without the rule it would be there twice",
-        "yes: the second one updates the row of the first",
-    ),
-    ConflictRule.PARTITION_OVERWRITE: RuleText(
-        "wrote into a partition that I overwrite",
-        "a nightly overwrite of a day, and a late append to that day that was decided first",
-        "yes",
-    ),
-    ConflictRule.PENDING_TABLE_SERVICE: RuleText(
-        "plans to cluster a file group that I rewrite or replace, or to remove the folder of a partition that I write into",
-        "Java Hudi has scheduled clustering and not executed it; its cleaner found a partition empty that I write into",
-        "clustering: no, execute or roll back the plan first, its execution would undo the write; cleaning: yes",
-    ),
-    ConflictRule.WRITE_SET: RuleText(
-        "updated or deleted rows of a partition in which I do, too: the first committer wins",
-        "two corrections of different rows of one month",
-        "yes",
     ),
 }
 

@@ -6,7 +6,7 @@ kernels the same engine runs in the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -22,7 +22,7 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_expression, within
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.retrying import with_retries
+from lakelock.occ.retrying import run, with_retries
 from lakelock.occ.services.optimize import Optimized, optimize
 from lakelock.occ.services.restore import restore
 from lakelock.occ.transaction import Transaction
@@ -162,17 +162,34 @@ class ArrowEngine:
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Replace the whole content of every partition that `rows` has rows for."""
-
-        def work(tx: Transaction) -> Committed:
-            batch = self._batch(tx, rows)
-            parts = batch.by_partition()
-            tx.overwrites(parts)
-            replaced = {p: [f.file_id for f in tx.snapshot().in_partition(p)] for p in parts}
-            place = batch.placed(parts, anew=True)
-            tx.claim((f.group for p in parts for f in tx.snapshot().in_partition(p)), place.claims)
-            return tx.commit(batch.new_files(place), schema=batch.schema, replaced=replaced)
-
+        work = partial(self.overwrite_partitions_in, rows=rows)
         return with_retries(self._coordinator, "INSERT_OVERWRITE", work, application=application, tag=tag, partition=partition)
+
+    def overwrite_partitions_in(self, tx: Transaction, rows: pa.Table) -> Committed:
+        """Replace partitions as the only write of a transaction that was begun as an overwrite, and may have read before."""
+        batch = self._batch(tx, rows)
+        parts = batch.by_partition()
+        tx.overwrites(parts)
+        replaced = {p: [f.file_id for f in tx.snapshot().in_partition(p)] for p in parts}
+        place = batch.placed(parts, anew=True)
+        tx.claim((f.group for p in parts for f in tx.snapshot().in_partition(p)), place.claims)
+        return tx.commit(batch.new_files(place), schema=batch.schema, replaced=replaced)
+
+    def run(
+        self,
+        function: Callable[[Transaction], Committed],
+        operation: str = "UPSERT",
+        *,
+        application: AppTransaction | None = None,
+        tag: str = "",
+        partition: Targets = None,
+    ) -> Committed:
+        """Read, compute and write in `function`, which ends with one of the writes `..._in`, and returns its result.
+
+        It is called again with a new transaction, up to `retry.attempts` times, as long as conflicts reject it. If the
+        application has applied its version already, it is not called.
+        """
+        return run(self._coordinator, operation, function, application=application, tag=tag, partition=partition)
 
     def optimize(
         self,

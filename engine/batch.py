@@ -60,8 +60,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         self.context = self.tx.write_context(self.schema)
-        earlier = self.tx.earlier.instant if self.tx.earlier is not None else None
-        properties = self.tx.baseline.properties
+        properties, earlier = self.tx.baseline.properties, self.tx.redo.earlier
         self._before, self._mine = self.memory.begin(self.tx.instant, earlier, self.schema, properties)
 
     @property
@@ -157,7 +156,7 @@ class Batch:
             if copy is None:
                 return []
             copies.append(copy)
-        self.tx.kept += len(copies)
+        self.tx.redo.kept += len(copies)
         return copies
 
     def copy(self, earlier: WriteStat) -> WriteStat | None:

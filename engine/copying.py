@@ -1,4 +1,4 @@
-"""Copying the file of an attempt that was rejected into the attempt after it, instead of making it again (ADR 18)."""
+"""Copying the file of an attempt that was rejected into the attempt after it, instead of making it again (ADR 19)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from lakelock.table.file_index.recorded import recorded
 from lakelock.table.keys.keyed import Keyed
 from lakelock.table.partitions import partition_metadata
 from lakelock.table.rewriting.kernels import ARROW, Kernels, KeyedRows, StoredRows
-from lakelock.table.rewriting.merge import Counts, DeleteMask
+from lakelock.table.rewriting.merge import Counts, DeleteMask, Placed
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import FileStatistics
 
@@ -79,7 +79,7 @@ def rewrite_group(
     base: DataFile,
     task: TaskToken,
     *,
-    upserts: Keyed | None = None,
+    upserts: Keyed | Placed | None = None,
     delete_mask: DeleteMask | None = None,
     added: Keyed | None = None,
     content: DataFile | None = None,
@@ -87,7 +87,8 @@ def rewrite_group(
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
 ) -> WriteStat:
-    """Write the next slice of the file group of `base`, without the rows of `delete_mask` and with `upserts` (one per key).
+    """Write the next slice of the file group of `base`, without the rows of `delete_mask` and with `upserts` (one per key, or
+    by place).
 
     The `added` rows come last, whatever their keys. Columns that the `upserts` lack keep their stored values. `content`: an
     older slice, whose rows are taken instead.

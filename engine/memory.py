@@ -1,4 +1,4 @@
-"""What one write remembers from attempt to attempt, so that none does again what would come out the same (ADR 18).
+"""What one write remembers from attempt to attempt, so that none does again what would come out the same (ADR 19).
 
 Everything here is a fact about files that never change: which of the call's rows a file holds, and what file came of it. An
 attempt on a later snapshot asks for the files that it finds there, so it knows everything about those that are the same.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow.compute as pc
 
+from lakelock.conflict import WHOLE_TABLE
 from lakelock.errors import InputError, StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.storage import Storage
@@ -66,7 +67,7 @@ class RowsRead:
 
     @property
     def description(self) -> str:
-        return "the whole table" if self._condition is None else str(self._condition)
+        return WHOLE_TABLE if self._condition is None else str(self._condition)
 
     def concerns(self, partition: str) -> bool:
         return True

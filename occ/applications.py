@@ -100,8 +100,7 @@ class AppliedVersions:
             [str(application)],
             detail="the application has already applied this version",
         )
-        profile = self._table.settings.concurrency.profile
-        raise rejection(profile, replace(conflict, retry_helps=False))
+        raise rejection(self._table.settings.concurrency, replace(conflict, retry_helps=False))
 
 
 def _application(other: CommitSummary) -> tuple[AppTransaction, Party] | None:

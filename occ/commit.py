@@ -189,6 +189,7 @@ class Commit:
                 f"{mine.party.instant}: {sorted(archived)[0]} was pending when this began and has been archived since, so "
                 "nobody can tell any more whether the two conflict",
                 hint="run the operation again; archive less eagerly in the other writer (hoodie.keep.min.commits)",
+                instant=mine.party.instant,
             )
         return [look for look in looks if look.identity not in self._answers]
 
@@ -206,6 +207,7 @@ class Commit:
             raise RolledBackError(
                 f"{instant} was rolled back by another Hudi writer",
                 hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
+                instant=instant,
             )
 
     def _decide(self, view: LogView, timeline: Timeline, decisions: Sequence[Decision], schema_json: str) -> Decision | None:
@@ -272,6 +274,7 @@ class Commit:
             raise RolledBackError(
                 f"{decision.instant}: storage gave no answer to the commit, which was withdrawn",
                 hint="run the operation again when the storage answers",
+                instant=decision.instant,
                 decision=decision.number,
             )
         if made is Created.UNKNOWN:
@@ -291,6 +294,7 @@ class Commit:
             raise RolledBackError(
                 f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible",
                 hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
+                instant=decision.instant,
             )
         table.observed.time_seen(decision.completion)
         reached(Step.PUBLISHED)
@@ -309,6 +313,7 @@ class Commit:
             raise RolledBackError(
                 f"{instant}: decisions of its window were collected, because its heartbeat had stopped",
                 hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
+                instant=instant,
             )
         self._own.learn(News.FOUND)
         extra = CommitMetadata.from_bytes(completed.data, instant).extra

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
 from lakelock.errors import RolledBackError, SnapshotTooOld, StorageError
 from lakelock.events import Events, Listener
+from lakelock.explanation import PairExplanation
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
 from lakelock.occ.certainty import OwnDecision
+from lakelock.occ.conflicts.explaining import TableNow, explain_pair
 from lakelock.occ.conflicts.footprint import OVERWRITES
 from lakelock.occ.conflicts.profiles import ensure_not_weaker
 from lakelock.occ.detached import Detached
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.locking.data_locking import DataLocking
+from lakelock.occ.locking.nesting import refuse_nested
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.occ.records.lock import ensure_recorded, require_profile
+from lakelock.occ.records.rejections import forget_rejections
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
+from lakelock.occ.rejected import WhyRejected, why_rejected
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
@@ -110,6 +116,7 @@ class Coordinator:
         that cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
         """
+        refuse_nested(operation, self.table.storage.uri)
         self.ensure_same_provider(record=records_lock)
         settle_index(self.table)
         replaces = operation in OVERWRITES if overwrites is None else overwrites
@@ -170,6 +177,7 @@ class Coordinator:
         if baseline.first - self.table.log.known_boundary > self.table.settings.decisions.collect_above:
             collect(self.table)
             sweep(self.table)
+            forget_rejections(self.table.storage, self.table.runtime)
 
     def applied_by(self, application: AppTransaction) -> Party | None:
         """The commit by which this application has applied this version or a later one; None if it has not."""
@@ -263,6 +271,22 @@ class Coordinator:
     def outcome(self, instant: str) -> Outcome:
         """What became of an instant; publishes it if it was decided and nobody did yet."""
         return outcome_of(self.table, instant)
+
+    def explain_conflict(self, mine: str, other: str) -> PairExplanation:
+        """What would become of `mine`, such as `DELETE month=1`, beside `other`: another such text, or a commit's instant.
+
+        Reads only. `InputError` for a text that is neither.
+        """
+        table = self.table
+        timeline = table.timeline()
+        schema = self._schemas.at(timeline, self.properties).arrow
+        before = partial(self._schemas.before, timeline, self.properties)
+        now = TableNow(table.storage, timeline, self._current(), schema, self.properties, before)
+        return explain_pair(now, table.settings.concurrency, mine, other)
+
+    def why_rejected(self, instant: str) -> WhyRejected:
+        """Why an instant was rejected and whom it met, as far as a record is left. Reads only."""
+        return why_rejected(self.table, instant)
 
     def ensure_same_provider(self, *, record: bool = True) -> None:
         """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another.

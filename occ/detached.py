@@ -1,4 +1,4 @@
-"""A transaction on its way from one process of a job to another."""
+"""An open transaction on its way from one process of a job to another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakelock.table.schema import TableSchema
 
 @dataclass(frozen=True)
 class Detached:
-    """An open transaction on its way from one process of a job to another; small and picklable."""
+    """What the other process needs to go on with it; small and picklable."""
 
     baseline: Baseline
     schema: TableSchema

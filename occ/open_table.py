@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch
@@ -60,7 +60,7 @@ class OpenTable:
 
         Java creates a file of the timeline on a disk before it writes to it, so one that looks torn is looked at again.
         A listing of several answers may miss what an archiver removed in between: the oldest instants go first, so it is whole
-        if the oldest commit that it shows still is there.
+        if the oldest that it shows are still there.
         """
         for looks in range(TORN_LOOKS):
             listed = list(self.storage.list(layout.TIMELINE))
@@ -78,9 +78,15 @@ class OpenTable:
         return timeline
 
     def _is_whole(self, timeline: Timeline) -> bool:
-        """Whether nothing was archived while the timeline was listed: names of the archive come last in a listing."""
-        oldest = timeline.commits[0] if timeline.commits and timeline.has_archive else None
-        return oldest is None or self.storage.get(layout.timeline(oldest.file_name)) is not None
+        """Whether nothing was archived while the timeline was listed: names of the archive come last in a listing.
+
+        What was archived in between may still look pending, if its last file was gone before the listing came to it. Writes
+        that are older than the oldest commit and not finished are rare otherwise, since they keep an archiver from going on.
+        """
+        if not timeline.has_archive:
+            return True
+        files = [partial(self.storage.get, layout.timeline(instant.file_name)) for instant in timeline.oldest_writes]
+        return all(found is not None for found in self.runtime.gather(files, limit=self.parallel_requests))
 
     def timeline_of_one_moment(self) -> Timeline:
         """The timeline with each commit before the newest, for readers outside a transaction: one listing, or two if long.

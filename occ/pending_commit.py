@@ -14,6 +14,9 @@ from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.file_index.recorded import STATISTICS, of_commit
 from lakelock.table.schema import TableSchema
 
+HUDI_NAMES = {"UPDATE": "UPSERT", "MERGE": "UPSERT"}
+"""What Hudi calls operations that it has no name for, as its own UPDATE and MERGE INTO do; it cannot read other names."""
+
 
 @dataclass(frozen=True)
 class PendingCommit:
@@ -62,7 +65,8 @@ class PendingCommit:
         extra[keys.COMMIT_INFO] = cost.to_json()
         if newest_foreign:
             extra[keys.NEWEST_FOREIGN] = newest_foreign
-        return CommitMetadata(self.stats, self.operation, extra, self.replaced).to_bytes()
+        operation = HUDI_NAMES.get(self.operation, self.operation)
+        return CommitMetadata(self.stats, operation, extra, self.replaced).to_bytes()
 
 
 def _extra_of(footprint: Footprint) -> dict[str, str]:

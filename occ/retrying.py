@@ -1,7 +1,8 @@
 """Running a rejected operation again: bounded, with jitter, and only where that is sound.
 
-An operation may run again when its meaning does not depend on what it had read: an insert, an upsert, a delete by key or by
-condition looks at the table anew in each attempt. A transaction whose user read the table and computed from it may not.
+An operation may run again when its meaning does not depend on what it had read: an insert, an upsert, an update, a merge, a
+delete by key or by condition looks at the table anew in each attempt. A transaction whose user read the table and computed
+from it may run again only as a whole, from the function that reads.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from dataclasses import replace
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.data_locks import Resource
-from lakelock.errors import ConflictError, LakelockError, RolledBackError
+from lakelock.errors import ConflictError, LakelockError, RolledBackError, TransactionStateError
 from lakelock.events import EventKind
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.early.waiting import wait_for
+from lakelock.occ.locking.nesting import running_on
 from lakelock.occ.locking.targets import Targets, resources_of
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.recovery.ending import TransactionState
 from lakelock.occ.set_aside import SetAside
 from lakelock.occ.transaction import Transaction
 from lakelock.retry import Backoff
@@ -48,7 +51,7 @@ def with_retries(
     `partition` names what the work may write: anything else is an `InputError` at the commit. In PESSIMISTIC mode it is locked
     for all attempts together; where it is not named, what is `likely`, else the table.
 
-    `redoes`: the `work` takes over what it can of the files of `tx.earlier`, up to `retry.redo_attempts` times.
+    `redoes`: the `work` takes over what it can of the attempt that `tx.redo` names, up to `retry.redo_attempts` times.
     """
     named = resources_of(partition, coordinator.properties)
     if coordinator.data.for_writes:
@@ -61,6 +64,29 @@ def with_retries(
             return _attempts(coordinator, operation, work, application, overwrites, tag, named, aside)
         finally:
             aside.drop()
+
+
+def run(
+    coordinator: Coordinator,
+    operation: str,
+    function: Callable[[Transaction], Committed],
+    *,
+    application: AppTransaction | None = None,
+    tag: str = "",
+    partition: Targets = None,
+) -> Committed:
+    """Run a user's function, which reads, computes and commits, as `with_retries` runs the work of an operation.
+
+    Each attempt calls it with a new transaction, so it reads the table anew. Only a conflict of that transaction is a reason
+    for another attempt: every other error passes through. It may begin no other transaction on the table
+    (`TransactionStateError`).
+    """
+
+    def work(tx: Transaction) -> Committed:
+        with running_on(coordinator.table.storage.uri):
+            return function(tx)
+
+    return with_retries(coordinator, operation, work, application=application, tag=tag, partition=partition)
 
 
 def _attempts(
@@ -84,9 +110,11 @@ def _attempts(
             with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
                 aside.offer(tx)
                 tx.keep_within(targets)
-                done = work(tx)
+                done = _ended(tx, work(tx))
             return replace(done, attempts=attempt, conflicts=tuple(conflicts))
         except (ConflictError, RolledBackError) as error:
+            if tx is not None and not _rejects(error, tx):
+                raise
             applied = applied_instead(coordinator, application, operation, error)
             if applied is not None:
                 return replace(applied, attempts=attempt)
@@ -94,9 +122,10 @@ def _attempts(
                 conflicts.append(error.conflict)
             # A service that was faster has only moved the rows: what it costs is not this write's fault.
             by_service = moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
-            redo = _helps(error) and aside.follows(tx)
+            redo = _helps(error) and aside.follows()
             moved, redone = moved + (by_service and not redo), redone + redo
             if attempt - moved - redone == policy.attempts or not _helps(error):
+                error.details["attempts"] = attempt
                 _note(error, f"after {attempt} of {policy.attempts} attempts (retry.attempts)")
                 raise
             wait_s = policy.first_wait_s if by_service or redo else next(waits)
@@ -127,6 +156,27 @@ def applied_instead(
     if other is None:
         return None
     return Committed(other.instant, other.completion or "", 0, operation, already_applied=True)
+
+
+def _ended(tx: Transaction, done: Committed) -> Committed:
+    """What the work returned, which must have committed."""
+    if tx.state is not TransactionState.COMMITTED:
+        raise TransactionStateError(
+            f"the function of {tx.operation} {tx.instant} returned without a commit, so nothing of it is in the table",
+            hint="end it with a write in the transaction (insert_in, upsert_in, ...) or with tx.commit, and return the result",
+        )
+    return done
+
+
+def _rejects(error: LakelockError, tx: Transaction) -> bool:
+    """Whether the error is the rejection of this transaction, and not of another one that its work ran into."""
+    if tx.state is TransactionState.COMMITTED:
+        return False
+    if isinstance(error, ConflictError):
+        # Two tables may give the same instant; each has a writer of its own.
+        mine = error.conflict.mine
+        return (mine.instant, mine.writer) == (tx.instant, tx.party.writer)
+    return error.details.get("instant") == tx.instant
 
 
 def _note(error: LakelockError, text: str) -> None:

@@ -18,7 +18,7 @@ from lakelock.occ.pending_commit import PendingCommit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import look_like_buckets
 from lakelock.table.evolution import merged
-from lakelock.table.instants import Instant
+from lakelock.table.instants import Instant, format_instant, parse_instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.timeline import Timeline
@@ -49,6 +49,13 @@ class SchemaHistory:
             f"{self._table.storage.uri} has no schema: neither its commits nor hoodie.table.create.schema hold one",
             hint="create the table with a schema, or let its first writer commit",
         )
+
+    def before(self, timeline: Timeline, properties: TableProperties, instant: str) -> TableSchema | None:
+        """The schema just before an instant, None if nothing tells it any more."""
+        try:
+            return self.at(timeline.as_of(format_instant(parse_instant(instant) - 1)), properties)
+        except TableError:
+            return None
 
     def _found_earlier(self, timeline: Timeline, commits: int) -> TableSchema | None:
         """The schema that was told last of all, when the newest commits tell none; the file index has it."""

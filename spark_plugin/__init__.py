@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from lakelock.spark_plugin.lake_table import LakeTable
     from lakelock.spark_plugin.locking import locked_together
     from lakelock.spark_plugin.registration import register
-    from lakelock.spark_plugin.results import WriteResult
+    from lakelock.spark_plugin.results import RunResult, WriteResult
 
-__all__ = ["LakeTable", "LakelockDataSource", "WriteResult", "locked_together", "register"]
+__all__ = ["LakeTable", "LakelockDataSource", "RunResult", "WriteResult", "locked_together", "register"]
 
 _HOMES = {
     "LakeTable": "lake_table",
     "LakelockDataSource": "data_source.source_class",
+    "RunResult": "results",
     "WriteResult": "results",
     "locked_together": "locking",
     "register": "registration",

@@ -1,7 +1,7 @@
 """A condition on rows that gives the same answer about a row however often it is asked.
 
-A delete or an overwrite evaluates it several times: which rows go, whether the new rows fit, whether rows that others added
-meanwhile match; each attempt does so again. Spark keeps `current_timestamp()` constant within one query only.
+A delete, an update or an overwrite evaluates it several times: which rows are meant, whether the new rows fit, whether rows
+that others added meanwhile match; each attempt does so again. Spark keeps `current_timestamp()` constant within one query only.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _TIME_LITERAL = re.compile(r"'\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A condition as its user gave it and, if it asks for the time, as Spark's analysed filter with the time filled in.
+    """A condition as its user gave it and, if it asks for the time or may use an alias, as Spark's analysed filter.
 
-    `predicate` is the part of it that can rule files out.
+    `filled` has the time filled in. `predicate` is the part of it that can rule files out.
     """
 
     given: str | Column
@@ -37,20 +37,29 @@ class Condition:
     predicate: Predicate = field(default_factory=Anything)
 
     @classmethod
-    def of(cls, spark: SparkSession, schema: StructType, given: str | Column) -> Condition:
-        """The condition on rows of `schema`, with the time fixed. `InputError` if its answers may vary, as with `rand()`."""
-        analysed = spark.createDataFrame([], schema).where(given)._jdf.queryExecution().analyzed()
+    def of(cls, spark: SparkSession, schema: StructType, given: str | Column, *, alias: str = "") -> Condition:
+        """The condition on rows of `schema`, with the time fixed. `InputError` if its answers may vary, as with `rand()`.
+
+        With an `alias` it may name columns `alias.column`, whatever the frames are called that it is asked about.
+        """
+        rows = spark.createDataFrame([], schema)
+        analysed = (rows.alias(alias) if alias else rows).where(given)._jdf.queryExecution().analyzed()
         if not analysed.deterministic():
             raise InputError(
                 f"the condition {condition_text(given)} may give a different answer each time it is evaluated for a row",
-                hint="choose the rows first, and delete them by key: table.delete(table.read().where(...)) evaluates it once. "
+                hint="choose the rows first, and delete or merge them by key: "
+                "table.delete(table.read().where(...)) evaluates it once. "
                 "A UDF that always answers the same must not be declared asNondeterministic()",
             )
-        filled = analysed
-        for rule in _TIME_RULES:
-            filled = _object(spark, f"{_CATALYST}.{rule}").apply(filled)
-        asks_for_time = not filled.equals(analysed) or _TIME_LITERAL.search(str(given)) is not None
-        return cls(given, filled if asks_for_time else None, predicate_of(spark, filled))
+        filled, asks_for_time = _filled(spark, analysed, given)
+        return cls(given, filled if asks_for_time or alias else None, predicate_of(spark, filled))
+
+    @classmethod
+    def of_filter(cls, spark: SparkSession, rows: DataFrame, given: str | Column) -> Condition | None:
+        """The condition of a frame that `where(given)` made of rows of a table; None if it asks for the time."""
+        analysed = rows._jdf.queryExecution().analyzed()
+        filled, asks_for_time = _filled(spark, analysed, given)
+        return None if asks_for_time else cls(given, filled, predicate_of(spark, filled))
 
     def on(self, frame: DataFrame) -> Column:
         """The condition on the rows of `frame`, which has the columns that it needs."""
@@ -62,10 +71,18 @@ class Condition:
         pairs = [jvm.scala.Tuple2(attribute, theirs[name]) for name, attribute in own.items() if name in theirs]
         renamed = _object(spark, f"{_CATALYST}.expressions.AttributeMap$").apply(jvm.PythonUtils.toSeq(pairs))
         condition = self.filled.rewriteAttrs(renamed).condition()
-        return Column(_object(spark, "org.apache.spark.sql.classic.ExpressionUtils$").column(condition))
+        return column_of(spark, condition)
 
     def __str__(self) -> str:
         return condition_text(self.given)
+
+
+def _filled(spark: SparkSession, analysed: Any, given: str | Column) -> tuple[Any, bool]:
+    """An analysed plan with the time filled in, and whether it asks for it."""
+    filled = analysed
+    for rule in _TIME_RULES:
+        filled = _object(spark, f"{_CATALYST}.{rule}").apply(filled)
+    return filled, not filled.equals(analysed) or _TIME_LITERAL.search(str(given)) is not None
 
 
 def condition_text(condition: str | Column) -> str:
@@ -74,6 +91,11 @@ def condition_text(condition: str | Column) -> str:
     if not isinstance(condition, str) and text.startswith("Column<'"):
         text = text.removeprefix("Column<'").removesuffix("'>")
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def column_of(spark: SparkSession, expression: Any) -> Column:
+    """An expression of an analysed plan as a Column."""
+    return Column(_object(spark, "org.apache.spark.sql.classic.ExpressionUtils$").column(expression))
 
 
 def _object(spark: SparkSession, name: str) -> Any:

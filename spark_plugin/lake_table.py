@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.clock import SystemRuntime
 from lakelock.events import Listener
+from lakelock.explanation import PairExplanation
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import HistoryEntry
 from lakelock.settings import Settings
@@ -188,6 +189,18 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads):
         entries = self._coordinator.history(limit)
         rows = [tuple(plain(getattr(entry, f.name)) for f in fields(HistoryEntry)) for entry in entries]
         return self._spark.createDataFrame(rows, HISTORY)
+
+    def explain_conflict(self, mine: str, other: str) -> PairExplanation:
+        """What would become of `mine` if `other` ran at the same time and was decided first: by which rule, over what, when it
+        is found, and what helps.
+
+        Both are texts such as `"DELETE month=1"`, an operation and then a partition or a condition. `other` may also be the
+        instant of a commit. Nothing is written. `InputError` for a text that is neither.
+
+        >>> table.explain_conflict("DELETE month=1", "UPSERT month=2").verdict       # doctest: +SKIP
+        <Verdict.PASSES: 'passes'>
+        """
+        return self._coordinator.explain_conflict(mine, other)
 
     @property
     def schema(self) -> StructType:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
 
 from lakelock.conflict import Conflict
 from lakelock.occ.committed import Committed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +39,7 @@ class WriteResult:
 
     @classmethod
     def of(cls, done: Committed) -> WriteResult:
-        return cls(**{field.name: getattr(done, field.name) for field in fields(cls)})
+        return cls(**{field.name: getattr(done, field.name) for field in fields(WriteResult)})
 
     @property
     def redone(self) -> int:
@@ -44,7 +47,7 @@ class WriteResult:
 
     def as_dict(self) -> dict[str, object]:
         """Plain values, for logs and JSON."""
-        values: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(self)}
+        values: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(WriteResult)}
         return {**values, "conflicts": [conflict.as_dict() for conflict in self.conflicts]}
 
     def __repr__(self) -> str:
@@ -66,6 +69,20 @@ class WriteResult:
             again += f", which redid {self.files - self.files_kept} of {self.files} files"
         files = f"{self.files} file{'s' if self.files != 1 else ''}, {_size(self.size_bytes)}"
         return f"{self.operation} {self.instant}: {rows} ({files}) in {self.took_s:.1f} s{waited}{again}"
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult(WriteResult, Generic[T]):
+    """What `LakeTable.run` committed. `value` is what the function returned in the attempt that was committed.
+
+    None if that was `already_applied`: then the function was not called, or all that it wrote was withdrawn.
+    """
+
+    value: T | None = None
+
+    @classmethod
+    def of_run(cls, done: Committed, value: T | None) -> RunResult[T]:
+        return cls(**{field.name: getattr(done, field.name) for field in fields(WriteResult)}, value=value)
 
 
 def _size(size_bytes: int) -> str:

@@ -1,39 +1,35 @@
-"""The writes of a `LakeTable`: each a transaction of its own, run again where that is safe."""
+"""The writes of a `LakeTable`: each is a transaction of its own."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 
-from lakelock.data_locks import Resource
 from lakelock.errors import InputError
-from lakelock.occ.committed import Committed
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.targets import Targets, resources_of, target_of_condition
+from lakelock.occ.locking.targets import Targets
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.retrying import applied_instead, with_retries
-from lakelock.occ.transaction import Transaction
-from lakelock.settings import MissingColumns, WriteSettings
+from lakelock.settings import MissingColumns
 from lakelock.spark_plugin import streaming
 from lakelock.spark_plugin.arguments import Duplicates, changed, numbered
+from lakelock.spark_plugin.changing import updating
+from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import require_batch, spark_schema
-from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
+from lakelock.spark_plugin.lost_spark import needs_spark
+from lakelock.spark_plugin.merging import execution
+from lakelock.spark_plugin.merging.builder import MergeBuilder, MergeSpec
+from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.results import WriteResult
-from lakelock.spark_plugin.transactions import LakeTransaction
+from lakelock.spark_plugin.statements.planning import StatementPlanner
+from lakelock.spark_plugin.table_transactions import TableTransactions
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting, upserting
-from lakelock.spark_plugin.writing.attempt import Attempt, Write
+from lakelock.spark_plugin.writing.attempt import Write
 
 
-class TableWrites:
-    """The part of a `LakeTable` that writes."""
-
-    _spark: SparkSession
-    _coordinator: Coordinator
-    _root: str
+class TableWrites(TableTransactions):
+    """The operations of a `LakeTable` that write."""
 
     @needs_spark
     def insert(
@@ -102,6 +98,57 @@ class TableWrites:
         return self._write("DELETE", write, partition=partition, tag=tag, txn=txn)
 
     @needs_spark
+    def update(
+        self,
+        set: Assignments,  # noqa: A002 - SQL's and Delta's word for it
+        where: str | Column | None = None,
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Give the rows that satisfy `where`, or all rows, new values: `table.update({"price": "price * 1.1"}, "kind = 'a'")`.
+
+        Values are SQL texts or Columns, which see the old row, or Python values of other types, which are literals (None is
+        null). Types must fit as in an upsert: cast where they do not. Key and partition columns cannot be changed: a
+        `SchemaError`. The rows change whatever their `order_by` says.
+        """
+        txn, assigned = numbered(txn_app_id, txn_version), self._assignments(set, "update")
+        condition = None if where is None else self._condition(where)
+        write = partial(updating.update_where, values=assigned, condition=condition)
+        return self._write("UPDATE", write, partition=partition, where=where, tag=tag, txn=txn)
+
+    def merge(
+        self,
+        source: DataFrame,
+        on: str | Column,
+        *,
+        target_alias: str = "target",
+        source_alias: str = "source",
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> MergeBuilder[WriteResult]:
+        """Describe a merge of `source` into the table, whose clauses say what becomes of its rows; `.execute()` runs it.
+
+        >>> table.merge(updates, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
+        ... # doctest: +SKIP
+
+        `on` must equate something of both sides. If it equates the key and partition columns, only the keys of the source are
+        looked up, as in an upsert; otherwise it reads the rows that its part about the target selects, or the whole table.
+        """
+        spec = MergeSpec(require_batch(source, "merge"), on, target_alias, source_alias)
+        txn = numbered(txn_app_id, txn_version)
+        return MergeBuilder(spec, partial(self._merge, partition=partition, tag=tag, txn=txn))
+
+    @needs_spark
+    def _merge(self, spec: MergeSpec, *, partition: Targets, tag: str, txn: AppTransaction | None) -> WriteResult:
+        require_mergeable(spec, self._coordinator.schema(), self._coordinator.properties)
+        return self._write("MERGE", partial(execution.merge, spec=spec), partition=partition, tag=tag, txn=txn)
+
+    @needs_spark
     def overwrite_partitions(
         self,
         df: DataFrame,
@@ -133,9 +180,7 @@ class TableWrites:
         require_batch(df, "overwrite")
         txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
         if where is None:
-            if partition is not None:
-                hint = "name the rows to replace by where=..., or use overwrite_partitions(df, partition=...)"
-                raise InputError("an overwrite of the whole table takes no partition", hint=hint)
+            _require_whole(partition)
             write: Write = partial(overwriting.overwrite_table, df=df)
             return self._write("INSERT_OVERWRITE_TABLE", write, settings=settings, tag=tag, txn=txn)
         write = partial(overwriting.overwrite_where, df=df, condition=self._condition(where))
@@ -153,70 +198,40 @@ class TableWrites:
         """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""
         self._write("INSERT", partial(inserting.insert, df=df), txn=streaming.micro_batch(df, batch_id))
 
-    def transaction(
+    @needs_spark
+    def sql(
         self,
-        operation: str = "UPSERT",
+        statement: str,
+        args: Mapping[str, object] | None = None,
         *,
         partition: Targets = None,
+        tag: str = "",
         txn_app_id: str | None = None,
         txn_version: int | None = None,
-    ) -> LakeTransaction:
-        """Read, compute and write as one: `with table.transaction() as tx:`. Commits when the block ends without error.
-
-        `partition` is where it may write. In PESSIMISTIC mode this part, or the whole table, is locked from the beginning.
-        With `txn_app_id` and `txn_version` it is applied once as a whole: if repeated, `tx.already_applied` is True in it,
-        and the block's writes do nothing.
-        """
-        application = numbered(txn_app_id, txn_version)
-        targets = resources_of(partition, self._coordinator.properties)
-        begin = partial(self._begin, operation, targets)
-        instead = partial(applied_instead, self._coordinator, application, operation)
-        return LakeTransaction(begin, self._attempt, application, instead)
-
-    def _begin(
-        self, operation: str, targets: tuple[Resource, ...], application: AppTransaction | None, stack: ExitStack
-    ) -> Transaction:
-        require_running(self._spark)
-        coordinator = self._coordinator
-        coordinator.ensure_same_provider()
-        stack.enter_context(coordinator.data.writing(operation, targets))
-        tx = coordinator.begin(operation, application=application)
-        tx.keep_within(targets)
-        return tx
-
-    def _write(
-        self,
-        operation: str,
-        write: Write,
-        *,
-        partition: Targets = None,
-        where: str | Column | None = None,
-        settings: WriteSettings | None = None,
-        tag: str = "",
-        txn: AppTransaction | None = None,
     ) -> WriteResult:
-        require_running(self._spark)
-        coordinator = self._coordinator
-        likely: tuple[Resource, ...] = ()
-        if isinstance(where, str) and coordinator.data.for_writes:
-            likely = target_of_condition(where, coordinator.schema().arrow, coordinator.properties)
+        """Run one UPDATE, DELETE, MERGE or INSERT in Spark's SQL, as the operation of that name, with its rules and its result.
 
-        def work(tx: Transaction) -> Committed:
-            told = outcome_told(self._spark, tx, coordinator.table.storage.uri)
-            with told, closing(replace(self._attempt(tx), settings=settings or self._settings)) as attempt:
-                written = write(attempt)
-                return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
+        >>> table.sql("UPDATE goods SET price = price * 2 WHERE shop = :shop", {"shop": "berlin"})  # doctest: +SKIP
 
-        done = with_retries(coordinator, operation, work, application=txn, tag=tag, partition=partition, likely=likely)
-        return WriteResult.of(done)
+        The statement names this table by its own name, or as lakelock.`path`; its sources are relations of the session. `args`
+        are values for its markers. What has no exact counterpart is an `InputError` before any work, which says what to type
+        instead. Needs sqlglot: `pip install 'lakelock[sql]'`.
+        """
+        coordinator, txn = self._coordinator, numbered(txn_app_id, txn_version)
+        planner = StatementPlanner(self._spark, coordinator.schema(), coordinator.properties, coordinator.table.storage.uri)
+        planned = planner.plan(statement, args)
+        if planned.operation == "INSERT_OVERWRITE_TABLE":
+            _require_whole(partition)
+        return self._write(planned.operation, planned.write, partition=partition, where=planned.where, tag=tag, txn=txn)
 
     def _condition(self, given: str | Column) -> Condition:
         return Condition.of(self._spark, spark_schema(self._coordinator.schema().arrow), given)
 
-    @property
-    def _settings(self) -> WriteSettings:
-        return self._coordinator.table.settings.write
+    def _assignments(self, given: Assignments, what: str) -> Assignments:
+        return checked_assignments(self._spark, given, self._coordinator.schema(), self._coordinator.properties, what)
 
-    def _attempt(self, tx: Transaction) -> Attempt:
-        storage = self._coordinator.table.storage
-        return Attempt(self._spark, tx, storage, self._root, self._coordinator.table.runtime, self._settings)
+
+def _require_whole(partition: Targets) -> None:
+    if partition is not None:
+        hint = "name the rows to replace by where=..., or use overwrite_partitions(df, partition=...)"
+        raise InputError("an overwrite of the whole table takes no partition", hint=hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -10,16 +10,22 @@ from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
 
-from lakelock.errors import ConflictError, LakelockError, TransactionStateError
+from lakelock.errors import ConflictError, InputError, LakelockError, TransactionStateError
 from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin.arguments import changed
+from lakelock.spark_plugin.changing import updating
+from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.frames import require_batch
 from lakelock.spark_plugin.lost_spark import ended_by, outcome_told
+from lakelock.spark_plugin.merging import execution
+from lakelock.spark_plugin.merging.builder import MergeBuilder, MergeSpec
+from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.writing import deleting, inserting, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
 from lakelock.spark_plugin.writing.row_reads import RowsRead
@@ -28,9 +34,9 @@ from lakelock.spark_plugin.writing.row_reads import RowsRead
 class LakeTransaction:
     """`with table.transaction() as tx:` — reads see the table as it was at the beginning, writes are committed together.
 
-    It is rejected (`ConflictError`) if somebody commits what its reads would have seen. It is never run again automatically,
-    because only its author can compute the result again. An exception in the block rolls everything back. After the
-    block `result` says what was committed.
+    It is rejected (`ConflictError`) if somebody commits what its reads would have seen. A block is never run again
+    automatically; a function is, by `table.run`. An exception in the block rolls everything back. After the block `result`
+    says what was committed.
 
     A transaction whose version its application has applied before can still read, but its writes do nothing: `already_applied`
     says so in the block, which may return at once, and `result` says so after it.
@@ -52,7 +58,17 @@ class LakeTransaction:
         self._applied: Committed | None = None
         self._locks = ExitStack()
         self._attempt: Attempt | None = None
-        self.result: WriteResult | None = None
+        self.committed: Committed | None = None
+
+    @classmethod
+    def of_function(cls, tx: Transaction, attempt: Callable[[Transaction], Attempt]) -> LakeTransaction:
+        """A transaction that `LakeTable.run` has begun, and runs again if need be."""
+        return cls(lambda application, stack: tx, attempt, None, lambda error: None)
+
+    @property
+    def result(self) -> WriteResult | None:
+        """What was committed; None before the end of the block."""
+        return None if self.committed is None else WriteResult.of(self.committed)
 
     def __enter__(self) -> LakeTransaction:
         if self._attempt is not None:
@@ -84,9 +100,9 @@ class LakeTransaction:
                     raise gone from error
                 return
             with outcome_told(spark, tx, path):
-                self.result = WriteResult.of(self._applied or self._committed(tx, attempt.earlier))
+                self.committed = self._applied or self._commit(tx, attempt.earlier)
 
-    def _committed(self, tx: Transaction, written: Written) -> Committed:
+    def _commit(self, tx: Transaction, written: Written) -> Committed:
         try:
             return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
         except ConflictError as error:
@@ -133,11 +149,46 @@ class LakeTransaction:
         """Delete by condition, or by a data frame of keys, at the commit."""
         if isinstance(what, str | Column):
             condition = self._open().condition(what)
-            self._write(partial(deleting.delete_where, condition=condition), looks_up=True, anywhere=True)
+            self._write(partial(deleting.delete_where, condition=condition), looks_up=True, anywhere="a delete by condition")
         else:
             self._write(partial(upserting.delete_keys, df=require_batch(what, "delete")), looks_up=True)
 
-    def _write(self, write: Write, *, looks_up: bool, anywhere: bool = False) -> None:
+    def update(self, set: Assignments, where: str | Column | None = None) -> None:  # noqa: A002 - as `LakeTable.update`
+        """Give the rows that satisfy `where`, or all rows, new values at the commit; see `LakeTable.update`."""
+        attempt = self._open()
+        values = checked_assignments(attempt.spark, set, attempt.schema, attempt.properties, "update")
+        condition = None if where is None else attempt.condition(where)
+        write = partial(updating.update_where, values=values, condition=condition)
+        self._write(write, looks_up=True, anywhere="an update")
+
+    def merge(
+        self, source: DataFrame, on: str | Column, *, target_alias: str = "target", source_alias: str = "source"
+    ) -> MergeBuilder[None]:
+        """Describe a merge of `source` into the table, to be committed with the transaction; see `LakeTable.merge`."""
+        return MergeBuilder(MergeSpec(require_batch(source, "merge"), on, target_alias, source_alias), self._merge)
+
+    def sql(self, statement: str, args: Mapping[str, object] | None = None) -> None:
+        """Run one UPDATE, DELETE, MERGE or INSERT INTO in SQL, to be committed with the transaction; see `LakeTable.sql`.
+
+        It may read views of what the transaction has read."""
+        attempt = self._open()
+        uri = attempt.storage.uri
+        planned = StatementPlanner(attempt.spark, attempt.schema, attempt.properties, uri, in_transaction=True).plan(
+            statement, args
+        )
+        if planned.replaces:
+            raise InputError(
+                "a transaction takes no INSERT OVERWRITE and no REPLACE WHERE",
+                hint="run it with table.sql, which is a transaction of its own; or write DELETE FROM and then INSERT INTO",
+            )
+        self._write(planned.write, looks_up=planned.looks_up, anywhere=planned.anywhere)
+
+    def _merge(self, spec: MergeSpec) -> None:
+        attempt = self._open()
+        require_mergeable(spec, attempt.schema, attempt.properties)
+        self._write(partial(execution.merge, spec=spec), looks_up=True, anywhere="a merge")
+
+    def _write(self, write: Write, *, looks_up: bool, anywhere: str = "") -> None:
         attempt = self._open()
         if self._applied is not None:
             return
@@ -146,8 +197,8 @@ class LakeTransaction:
         earlier = {stat.partition_path or "" for stat in attempt.earlier.stats}
         if anywhere and earlier:
             raise TransactionStateError(
-                "a delete by condition must be the first write of its transaction: it would not see the rows written before it",
-                hint="delete first, or filter the rows before writing them",
+                f"{anywhere} must be the first write of its transaction: it would not see the rows written before it",
+                hint="do it first, or change the rows before writing them",
             )
         try:
             written = write(attempt)

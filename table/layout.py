@@ -30,6 +30,7 @@ CLEANED_UNTIL = f"{LAKELOCK}/cleaned_until.json"
 LOCK_IDENTITY = f"{LAKELOCK}/lock.json"
 PROBES = f"{LAKELOCK}/probe"
 AUDIT = f"{LAKELOCK}/audit"
+REJECTIONS = f"{LAKELOCK}/rejections"
 INDEX = f"{LAKELOCK}/index.json"
 HUDI_BUCKETS = f"{HOODIE}/.bucket_index"
 PARTITION_METADATA = f"{HOODIE}_partition_metadata"
@@ -107,6 +108,11 @@ def checkpoint_number(key: str) -> int | None:
     """The number in a checkpoint's key, None for anything else under that folder."""
     name = key.rpartition("/")[2]
     return int(name) if len(name) == CHECKPOINT_DIGITS and name.isascii() and name.isdigit() else None
+
+
+def rejection(instant: str) -> str:
+    """The key of the record that says why an instant was rejected."""
+    return f"{REJECTIONS}/{instant}"
 
 
 def probe(name: str) -> str:

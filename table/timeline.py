@@ -122,6 +122,17 @@ class Timeline:
         return tuple(i for i in self.instants if i.action == Action.SAVEPOINT)
 
     @cached_property
+    def oldest_writes(self) -> tuple[Instant, ...]:
+        """The oldest commit that an archiver may take, which is one that no savepoint keeps, and all writes before it that
+        have not completed.
+        """
+        saved = {i.requested for i in self.savepoints if i.is_completed}
+        commits = [i.requested for i in self.commits if i.requested not in saved]
+        return tuple(
+            i for i in self.instants if i.is_write and i.requested not in saved and (not commits or i.requested <= commits[0])
+        )
+
+    @cached_property
     def newest_time(self) -> str:
         """The greatest requested or completion time of anything, `""` when there is nothing."""
         return max((max(i.requested, i.completion or "") for i in self.instants), default="")

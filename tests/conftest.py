@@ -19,6 +19,7 @@ _WAITING_FOLDERS = {Path(__file__).parent / name for name in ("faults", "integra
 _SERVICES = {"s3_endpoint", "clean_python"}
 """Fixtures that need a server, or a package index."""
 _IN_CI = bool(os.environ.get("CI"))
+_IN_FULL = bool(os.environ.get("FULL"))
 
 # Hypothesis has no deadline, since a busy machine is not a failure. Laptops look for new examples; CI takes the same ones each
 # time, so that one commit has one result.
@@ -43,11 +44,16 @@ def _waits(item: pytest.Item) -> bool:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Everything in tests/spark starts Spark: `make tests` runs it alone. Without Java it is skipped.
 
-    What waits has the marker `waits`, by a rule or by hand, and says so in the results, for `.ci/run_stages.py`.
+    What waits has the marker `waits`, by a rule or by hand, and says so in the results, for `.ci/run_stages.py`. Long forms
+    are left out unless they are asked for.
     """
+    long = [] if _IN_FULL else [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     skip = pytest.mark.skip(reason="needs Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
     without_java = not _java_is_there()
     for item in items:

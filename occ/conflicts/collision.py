@@ -1,4 +1,4 @@
-"""Which part of a rejected commit collided, and whether the rest is worth keeping for the next attempt (ADR 18).
+"""Which part of a rejected commit collided, and whether the rest is worth keeping for the next attempt (ADR 19).
 
 This only says whether a redo is worth trying. That it gives what a fresh run would is up to whoever takes files over: they
 compare the base files of both snapshots, whatever the rules said.

@@ -8,6 +8,7 @@ with whoever rewrites the same file groups, and with nobody else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.occ.conflicts.footprint import Footprint
@@ -49,17 +50,23 @@ def append(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Confl
         concerned = [file for file in files if read.concerns(file.partition)]
         found = read.candidates(concerned, other.statistics_of)
         if found:
-            return _over(ConflictRule.APPEND, mine, other, read, found, "wrote files that may hold rows")
+            conflict = _over(ConflictRule.APPEND, mine, other, read, found, "wrote files that may hold rows")
+            return _with_weaker_level(conflict, other)
     return None
 
 
 def partition_overwrite(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
     """The other wrote into a partition that I overwrite, unless it did so blindly and the level lets that pass."""
-    return None if _is_passed_over(other, isolation) else any_write_into_overwritten(mine, other, isolation)
+    conflict = None if _is_passed_over(other, isolation) else any_write_into_overwritten(mine, other, isolation)
+    return None if conflict is None else _with_weaker_level(conflict, other)
 
 
 def _is_passed_over(other: CommitSummary, isolation: Isolation) -> bool:
     return isolation.level is Level.WRITE_SERIALIZABLE and other.is_blind_append
+
+
+def _with_weaker_level(conflict: Conflict, other: CommitSummary) -> Conflict:
+    return replace(conflict, passes_at=Level.WRITE_SERIALIZABLE.value if other.is_blind_append else "")
 
 
 def _at_stake(mine: Footprint, other: CommitSummary) -> tuple[Read, ...]:
@@ -76,4 +83,5 @@ def _over(
     verb: str,
 ) -> Conflict:
     detail = f"the other {verb} that this transaction read as {read.description}"
-    return Conflict.over(rule, mine.party, other.party, (str(file.group) for file in files), detail=detail)
+    conflict = Conflict.over(rule, mine.party, other.party, (str(file.group) for file in files), detail=detail)
+    return replace(conflict, read=read.description)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakelock import errors
 from lakelock.conflict import Conflict, ConflictRule
@@ -56,6 +56,9 @@ _STRENGTH: dict[tuple[str, Level], int] = {
 }
 """Which guarantees are stronger. Both profiles with the greatest number are serializable; `delta` rejects more to be so."""
 
+LEVELS = tuple(_STRENGTH)
+"""Every profile at each level that it has, from strong to weak."""
+
 _NAMED_BY_DELTA = {
     ConflictRule.APPEND: errors.ConcurrentAppendException,
     ConflictRule.KEY: errors.ConcurrentAppendException,
@@ -68,6 +71,11 @@ _NAMED_BY_DELTA = {
     ConflictRule.APPLICATION_TRANSACTION: errors.ConcurrentTransactionException,
     ConflictRule.PROTOCOL: errors.ProtocolChangedException,
 }
+
+
+def level_name(profile: str, level: str) -> str:
+    """What people are told of a level; empty for a profile that has only one."""
+    return str(level) if profile == "delta" else ""
 
 
 def judge(
@@ -85,12 +93,14 @@ def judge(
     return None, [look for other in others for read_rule in profile.read_rules for look in read_rule(mine, other, isolation)]
 
 
-def rejection(profile: str, conflict: Conflict, *, read: bool = False, hint: str = "") -> ConflictError:
-    """The error to raise for a conflict; in the profile `delta`, Delta's. `read`: whether the loser read what it rewrites.
+def rejection(mine: ConcurrencySettings, conflict: Conflict, *, read: bool = False, hint: str = "") -> ConflictError:
+    """The error to raise for a conflict of a writer with these settings, which it names; in the profile `delta`, Delta's.
 
-    An update of a file that another update rewrote has read that file, so Delta calls it a delete-read conflict.
+    `read`: whether the loser read what it rewrites. An update of a file that another update rewrote has read that file, so
+    Delta calls it a delete-read conflict.
     """
-    if profile != "delta":
+    conflict = replace(conflict, profile=mine.profile, level=level_name(mine.profile, mine.isolation))
+    if mine.profile != "delta":
         return EarlyConflictError(conflict, hint=hint) if conflict.early else ConflictError(conflict, hint=hint)
     rule = ConflictRule.DELETE_READ if read and conflict.rule is ConflictRule.FILE_GROUP else conflict.rule
     return _NAMED_BY_DELTA[rule](conflict, hint=hint)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
+from lakelock.conflict import WHOLE_TABLE
 from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.snapshot import DataFile
 
@@ -54,7 +55,7 @@ class WholeTable:
 
     @property
     def description(self) -> str:
-        return "the whole table" if self._partitions is None else f"{len(self._partitions)} whole partitions"
+        return WHOLE_TABLE if self._partitions is None else f"{len(self._partitions)} whole partitions"
 
     def concerns(self, partition: str) -> bool:
         return self._partitions is None or partition in self._partitions

@@ -42,14 +42,21 @@ class FileCheck:
         match = self.read.matches(self.files)
         if match is None:
             return None
+        conflict = self.possible(mine)
+        return replace(conflict, overlap=(match,), overlap_count=1, within=conflict.overlap)
+
+    def possible(self, mine: Footprint) -> Conflict:
+        """The conflict that there is if the files hold such a row, over the partitions of the files."""
         verb = {ConflictRule.APPEND: "added", ConflictRule.KEY: "wrote"}.get(self.rule, "changed")
-        return Conflict.over(
+        read = self.read.description
+        conflict = Conflict.over(
             self.rule,
             mine.party,
             self.other.party,
-            [match],
-            detail=f"the other {verb} rows that this transaction read as {self.read.description}",
+            {file.partition or "the table" for file in self.files},
+            detail=f"the other {verb} rows that this transaction read as {read}",
         )
+        return replace(conflict, read=read)
 
 
 def application_transaction(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:

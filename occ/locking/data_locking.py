@@ -16,6 +16,7 @@ from lakelock.data_locks.operations import Operation, covers, locks_of, operatio
 from lakelock.data_locks.several import Wanted, holding_several, one_per_table
 from lakelock.errors import InputError, LockTimeout
 from lakelock.events import Event, EventKind, Events
+from lakelock.occ.locking.nesting import refuse_nested
 from lakelock.occ.locking.targets import within
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.lock import compare_locks, recorded_provider
@@ -76,6 +77,7 @@ class DataLocking:
     @contextmanager
     def writing(self, operation: str, targets: tuple[Resource, ...], *, tag: str = "") -> Iterator[DataLease | None]:
         """Hold what the write locks while the block runs, and nothing unless the mode is PESSIMISTIC."""
+        refuse_nested(operation, self.table.storage.uri)
         if not self.for_writes:
             yield None
             return

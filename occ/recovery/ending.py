@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 
-from lakelock.conflict import Conflict, Party
-from lakelock.errors import CommitOutcomeUnknown, LakelockError, RolledBackError
+from lakelock.conflict import Party
+from lakelock.errors import CommitOutcomeUnknown, ConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
-from lakelock.markers.claims import OwnClaims
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import markers_of
 from lakelock.occ.certainty import OwnDecision
-from lakelock.occ.conflicts.collision import worth_keeping
-from lakelock.occ.conflicts.footprint import SERVICES, Footprint
-from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.occ.conflicts.collision import Collision
+from lakelock.occ.conflicts.footprint import SERVICES
+from lakelock.occ.early.announced import AnnouncedGroups
 from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.decisions import Decision
+from lakelock.occ.records.rejections import Rejection, write_rejection
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, roll_back
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Storage
@@ -46,12 +46,22 @@ def remove_uncounted(storage: Storage, markers: MarkerSet, files: tuple[str, ...
         storage.delete(files)
 
 
-def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool) -> TransactionState:
+def withdraw(
+    table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool, lost: BaseException | None = None
+) -> TransactionState:
     """Remove what a transaction wrote. Never raises for storage: what is left, the next writer removes.
 
     Where it may be committed, for all that its `own` process knows, only the log decides what it was. `disturbed`: others may
-    have removed markers before the files that they announce were written.
+    have removed markers before the files that they announce were written. `lost` is the error by which it ends: if that says
+    why it was rejected, and it was, a record of it stays behind.
     """
+    state = _withdrawn(table, mine, own, disturbed=disturbed)
+    if state is TransactionState.REJECTED and isinstance(lost, ConflictError | RolledBackError):
+        _record_rejection(table, Party(mine.instant, mine.operation, table.writer), lost)
+    return state
+
+
+def _withdrawn(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, disturbed: bool) -> TransactionState:
     certain = not own.may_be_committed
     if certain:
         table.emit(EventKind.REJECTED, mine.instant, mine.operation, reason=mine.evidence)
@@ -70,32 +80,30 @@ def withdraw(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, distur
     return TransactionState.REJECTED if certain else TransactionState.UNKNOWN
 
 
-def goes_aside(
-    table: OpenTable,
-    own: OwnDecision,
-    conflict: Conflict,
-    mine: Footprint,
-    others: Mapping[str, CommitSummary],
-    claims: OwnClaims,
-) -> bool:
+def goes_aside(table: OpenTable, own: OwnDecision, mine: Party, found: Collision, announced: AnnouncedGroups) -> bool:
     """Whether the files of a transaction that lost may stay for the next attempt; then its claims are gone.
 
     It must be certain that it never commits. Claims go first: its writer may now wait for others, and nobody may wait for it
     meanwhile, or two such writers could wait for each other.
     """
-    found = worth_keeping(conflict, mine, others.values())
-    if found is None or own.may_be_in_log:
+    if own.may_be_in_log:
         return False
-    instant, parallel = mine.party.instant, table.parallel_requests
     try:
-        table.storage.delete(claims.keys(table.storage, instant, table.runtime, parallel=parallel))
+        announced.release(table, mine.instant)
     except LakelockError:
         return False
-    table.observed.time_seen(instant)
+    table.observed.time_seen(mine.instant)
     reached(Step.SET_ASIDE)
-    kept, collided = len(found.kept), len(found.collided)
-    table.emit(EventKind.SET_ASIDE, instant, mine.party.operation, kept=kept, collided=collided)
+    table.emit(EventKind.SET_ASIDE, mine.instant, mine.operation, kept=len(found.kept), collided=len(found.collided))
     return True
+
+
+def _record_rejection(table: OpenTable, mine: Party, error: ConflictError | RolledBackError) -> None:
+    """Leave a record for whoever asks later: one request, last of all, not under the lock. Never raises: it is for people."""
+    try:
+        write_rejection(table.storage, Rejection.of(mine, table.writer, table.runtime.now_ms(), error))
+    except Exception as failure:  # noqa: BLE001  it would hide the rejection
+        table.emit(EventKind.ALERT, mine.instant, mine.operation, problem=f"its rejection could not be recorded: {failure}")
 
 
 def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, claimed: Iterable[FileGroupId]) -> None:
@@ -117,6 +125,7 @@ def rolled_back(mine: Party, decision: Decision) -> RolledBackError:
     return RolledBackError(
         f"{mine.instant} was rolled back by {decision.writer} in decision {decision.number}, {why}",
         hint=f"run the operation again; {hint}",
+        instant=mine.instant,
         decision=decision.number,
     )
 

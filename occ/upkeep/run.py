@@ -10,6 +10,7 @@ from lakelock.errors import LakelockError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records.rejections import forget_rejections, outdated_rejections
 from lakelock.occ.recovery.reaper import Reaped, collect, collectable, find_dead, reap, sweep
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
@@ -25,7 +26,8 @@ T = TypeVar("T")
 class Upkept:
     """What a run of upkeep did, or would do if it is a `dry_run`.
 
-    `reaped` are instants of dead writers, `collected` decisions. `problems` say what could not be done and why; the next run
+    `reaped` are instants of dead writers, `collected` decisions, `forgotten` old records
+    of rejections. `problems` say what could not be done and why; the next run
     tries again. `spent` says that the budget ended before the work did.
     """
 
@@ -34,6 +36,7 @@ class Upkept:
     cleaned: Cleaned = field(default_factory=Cleaned)
     archived: Archived = field(default_factory=Archived)
     collected: int = 0
+    forgotten: int = 0
     took_s: float = 0.0
     spent: bool = False
     problems: tuple[str, ...] = ()
@@ -46,6 +49,7 @@ class Upkept:
                 (self.cleaned.files, "files deleted"),
                 (self.archived.instants, "instants archived"),
                 (self.collected, "decisions collected"),
+                (self.forgotten, "records of rejections deleted"),
             )
             if count
         ]
@@ -82,8 +86,9 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
     cleaned = step("clean", lambda: clean(table, budget, dry_run=dry_run), Cleaned())
     archived = step("archive", lambda: archive(table, budget, dry_run=dry_run), Archived())
     collected = step("collect", lambda: _would_collect(table) if dry_run else collect(table), 0)
+    forgotten = step("forget old rejections", lambda: _forget(table, dry_run=dry_run), 0)
     took_s = runtime.monotonic_s() - began_s
-    return Upkept(dry_run, reaped, cleaned, archived, collected, took_s, budget.is_spent, tuple(problems))
+    return Upkept(dry_run, reaped, cleaned, archived, collected, forgotten, took_s, budget.is_spent, tuple(problems))
 
 
 def _reap(table: OpenTable) -> tuple[str, ...]:
@@ -103,6 +108,12 @@ def _would_reap(table: OpenTable) -> tuple[str, ...]:
 def _would_collect(table: OpenTable) -> int:
     view = table.log.look(newest=0)
     return max(0, collectable(table, view) - view.boundary)
+
+
+def _forget(table: OpenTable, *, dry_run: bool) -> int:
+    if dry_run:
+        return len(outdated_rejections(table.storage, table.runtime))
+    return forget_rejections(table.storage, table.runtime)
 
 
 def after_commit(table: OpenTable, decision: int) -> None:

@@ -1,4 +1,4 @@
-"""Writers over many file groups that collide late in some of them, and do only these again (ADR 18)."""
+"""Writers over many file groups that collide late in some of them, and do only these again (ADR 19)."""
 
 from __future__ import annotations
 

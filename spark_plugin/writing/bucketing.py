@@ -136,7 +136,7 @@ def place_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator
     for rows in chunks(map(fitting, batches), CHUNK_ROWS):
         keyed = plan.keyed(rows)
         routes = np.zeros(len(keyed), np.int32)
-        for partition, bucket, at in _by_bucket(plan, keyed):
+        for partition, bucket, at in rows_by_bucket(plan, keyed):
             number = numbered.get((partition, bucket))
             if number is None:
                 report.new.add((partition, bucket))
@@ -158,7 +158,7 @@ def _written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Wr
     for batch in batches:
         rows = batch.filter(pc.is_valid(batch[KEYS]))
         for route, table in plan.parcels.unpacked([rows]):
-            for target, mine in _by_target(plan, route, table):
+            for target, mine in by_target(plan, route, table):
                 found.setdefault(target, []).append(mine)
         if POSITIONS in batch.schema.names:
             chosen = batch.filter(pc.is_valid(batch[POSITIONS])).select([ROUTE, POSITIONS]).to_pydict()
@@ -198,7 +198,7 @@ def _added(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Writ
             count = 0
             for rows in chunks(batches, CHUNK_ROWS):
                 keyed = plan.keyed(rows)
-                for partition, bucket, at in _by_bucket(plan, keyed):
+                for partition, bucket, at in rows_by_bucket(plan, keyed):
                     for batch in keyed.rows.take(pa.array(at)).combine_chunks().to_batches():
                         sink.write_batch(batch)
                         places.setdefault((partition, bucket), []).append(count)
@@ -213,16 +213,16 @@ def _added(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Writ
                 yield rewrite_group(plan.context, plan.files[file], task, added=mine)
 
 
-def _by_target(plan: BucketPlan, route: int, rows: pa.Table) -> Iterator[tuple[Target, pa.Table]]:
+def by_target(plan: BucketPlan, route: int, rows: pa.Table) -> Iterator[tuple[Target, pa.Table]]:
     """Where the rows of a route go: to the file that it names, or to new buckets, several of which may share a slot."""
     if route < len(plan.files):
         yield route, rows
         return
-    for partition, bucket, at in _by_bucket(plan, plan.keyed(rows)):
+    for partition, bucket, at in rows_by_bucket(plan, plan.keyed(rows)):
         yield (partition, bucket), rows.take(pa.array(at))
 
 
-def _by_bucket(plan: BucketPlan, keyed: Keyed) -> Iterator[tuple[str, int, npt.NDArray[Any]]]:
+def rows_by_bucket(plan: BucketPlan, keyed: Keyed) -> Iterator[tuple[str, int, npt.NDArray[Any]]]:
     """The positions of the rows of each partition and bucket."""
     paths = partition_paths(keyed.rows, plan.context.properties)
     codes = np.asarray(paths.indices).astype(np.int64)

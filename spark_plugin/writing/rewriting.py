@@ -50,7 +50,7 @@ def rewrite_stage(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Itera
 def _rewritten(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
     found: dict[Target, list[pa.Table]] = {}
     for route, rows in plan.parcels.unpacked(batches):
-        for target, mine in _by_target(plan, route, rows):
+        for target, mine in by_target(plan, route, rows):
             found.setdefault(target, []).append(mine)
     context, task = plan.context, this_task()
     take_any = context.settings.write.duplicates == "any"
@@ -67,7 +67,7 @@ def _rewritten(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator
             yield from write_new_files(context, target[0], [keyed.rows], task)
 
 
-def _by_target(plan: RewritePlan, route: int, rows: pa.Table) -> Iterator[tuple[Target, pa.Table]]:
+def by_target(plan: RewritePlan, route: int, rows: pa.Table) -> Iterator[tuple[Target, pa.Table]]:
     """Where the rows of a route go: to the file that it names, or, if they are new, to a new place in each partition."""
     files = len(plan.files)
     if route < files:

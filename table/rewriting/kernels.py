@@ -25,7 +25,7 @@ from lakelock.table.index.search import tag
 from lakelock.table.keys.keyed import Keyed, dedupe
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
-from lakelock.table.rewriting.merge import BATCH_BYTES, Counts, DeleteMask, keys_among, rewrite
+from lakelock.table.rewriting.merge import BATCH_BYTES, Counts, DeleteMask, Placed, keys_among, rewrite
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns
 from lakelock.table.snapshot import DataFile
 
@@ -219,7 +219,7 @@ class ArrowKernels:
 
     def rewrite(
         self, source: IO[bytes], name: str, file: BaseFileWriter, schema: TableSchema, *,
-        upserts: Keyed | None, delete_mask: DeleteMask | None, added: Keyed | None, ordering_field: str | None,
+        upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, added: Keyed | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         with BaseFile(source, name) as stored:
             return rewrite(

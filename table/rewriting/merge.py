@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,6 +31,14 @@ class Counts:
     deleted: int = 0
 
 
+@dataclass(frozen=True)
+class Placed:
+    """New values of some columns for rows of a base file, row by row, and the positions of these rows: ascending, distinct."""
+
+    rows: pa.Table
+    positions: npt.NDArray[Any]
+
+
 def keys_among(keys: pa.Array | pa.ChunkedArray) -> DeleteMask:
     """Delete the rows with these record keys."""
     values = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
@@ -41,35 +50,41 @@ def rewrite(
     writer: BaseFileWriter,
     schema: TableSchema,
     *,
-    upserts: Keyed | None = None,
+    upserts: Keyed | Placed | None = None,
     delete_mask: DeleteMask | None = None,
     added: Keyed | None = None,
     ordering_field: str | None = None,
 ) -> Counts:
     """Write the rows of `base` that `delete_mask` does not select, with `upserts` (one per key) in place of those they match.
 
-    The `added` rows come last, whatever their keys.
+    The `added` rows come last, whatever their keys. `Placed` upserts name the rows that they replace by position: these are
+    replaced whatever their keys and ordering values, and must not be selected by `delete_mask`.
 
     An upsert replaces every stored row of its key unless `ordering_field` says that the stored one is newer (null is the
     oldest, equal means replace); one that matches nothing is appended. Rows that stay keep their commit time and number.
     Columns that the `upserts` lack keep the values of the row that is replaced, and are null in one that is appended; so do
     fields of structs (`lakelock.table.partial`).
     """
-    changes = _Changes(upserts, writer, ordering_field) if upserts is not None and len(upserts) else None
+    by_place = _PlacedChanges(upserts, writer) if isinstance(upserts, Placed) else None
+    changes = _Changes(upserts, writer, ordering_field) if isinstance(upserts, Keyed) and len(upserts) else None
     deleted = 0
     for batch in base.stamped_batches(schema, base.batch_rows_within(BATCH_BYTES)):
-        kept = batch
+        kept, keep = batch, None
         if delete_mask is not None:
-            kept = batch.filter(pc.invert(_mask(delete_mask, batch)))
+            keep = pc.invert(_mask(delete_mask, batch))
+            kept = batch.filter(keep)
             deleted += batch.num_rows - kept.num_rows
         if changes is not None:
             kept = changes.applied(kept)
+        elif by_place is not None:
+            kept = by_place.applied(kept, batch.num_rows, keep)
         writer.add_stored(kept)
     inserted = changes.append_rest() if changes is not None else 0
     for part in added.slices(writer.batch_rows) if added is not None else ():
         writer.add_new(part.rows, part.keys)
         inserted += len(part)
-    return Counts(writer.rows, inserted, changes.updated if changes is not None else 0, deleted)
+    updated_rows = next((each.updated for each in (changes, by_place) if each is not None), 0)
+    return Counts(writer.rows, inserted, updated_rows, deleted)
 
 
 BATCH_BYTES = 64 << 20
@@ -98,7 +113,7 @@ class _Changes:
             newer = self._newer(batch.column(self._ordering_field), at, source)
             at, source = at[newer], source[newer]
         self.updated += len(at)
-        return self._replaced(batch, at, source) if len(at) else batch
+        return _replaced(batch, at, self._rows, source, self._writer) if len(at) else batch
 
     def append_rest(self) -> int:
         """Add the upserts that matched no row, and return how many."""
@@ -119,25 +134,48 @@ class _Changes:
             wins = pc.or_(wins, pc.fill_null(pc.is_nan(new), False))
         return pc.or_(wins, old.is_null()).to_numpy(zero_copy_only=False)
 
-    def _replaced(self, batch: pa.Table, at: Any, source: Any) -> pa.Table:
-        mask = np.zeros(batch.num_rows, np.bool_)
-        mask[at] = True
-        order = np.arange(batch.num_rows)
-        order[mask] = batch.num_rows + np.arange(len(at))
-        selected, wanted, places = pa.array(mask), pa.array(source), pa.array(order)
-        stamp = self._writer.stamp
-        times, seqnos, keys, *columns = (column.combine_chunks() for column in batch.columns)
-        numbers = pc.if_else(selected, sequence_numbers(stamp, self._writer.rows, batch.num_rows), seqnos)
-        replaced = []
-        for column, field in zip(columns, list(batch.schema)[-len(columns) :], strict=True):
-            if field.name in self._rows.column_names:
-                new = self._rows.column(field.name).take(wanted).chunks
-                if self._rows.schema.field(field.name).type != column.type:
-                    new = [updated(column.filter(selected), pa.concat_arrays(new), field)]
-                # Taking from old and new rows together is faster than replacing by mask, and knows nested types.
-                column = pa.concat_arrays([column, *new]).take(places)
-            replaced.append(column)
-        return pa.table([_retimed(times, selected, stamp.instant), numbers, keys, *replaced], schema=batch.schema)
+
+class _PlacedChanges:
+    """The new values of one file, and how far its rows were read."""
+
+    def __init__(self, placed: Placed, writer: BaseFileWriter) -> None:
+        self._rows, self._positions = placed.rows.combine_chunks(), placed.positions
+        self._writer, self._at = writer, 0
+        self.updated = 0
+
+    def applied(self, kept: pa.Table, count: int, keep: Any) -> pa.Table:
+        """The rows that are `kept` of the next `count`, with their new values; `keep` says which these are, None: all."""
+        start, self._at = self._at, self._at + count
+        first, last = np.searchsorted(self._positions, [start, self._at])
+        if first == last:
+            return kept
+        at = self._positions[first:last] - start
+        if keep is not None:
+            at = (np.cumsum(np.asarray(keep)) - 1)[at]
+        self.updated += len(at)
+        return _replaced(kept, at, self._rows, np.arange(first, last), self._writer)
+
+
+def _replaced(batch: pa.Table, at: Any, rows: pa.Table, source: Any, writer: BaseFileWriter) -> pa.Table:
+    """`batch` (three stamp columns first) with the values of `rows` at `source` in its rows `at`."""
+    mask = np.zeros(batch.num_rows, np.bool_)
+    mask[at] = True
+    order = np.arange(batch.num_rows)
+    order[mask] = batch.num_rows + np.arange(len(at))
+    selected, wanted, places = pa.array(mask), pa.array(source), pa.array(order)
+    stamp = writer.stamp
+    times, seqnos, keys, *columns = (column.combine_chunks() for column in batch.columns)
+    numbers = pc.if_else(selected, sequence_numbers(stamp, writer.rows, batch.num_rows), seqnos)
+    replaced = []
+    for column, field in zip(columns, list(batch.schema)[-len(columns) :], strict=True):
+        if field.name in rows.column_names:
+            new = rows.column(field.name).take(wanted).chunks
+            if rows.schema.field(field.name).type != column.type:
+                new = [updated(column.filter(selected), pa.concat_arrays(new), field)]
+            # Taking from old and new rows together is faster than replacing by mask, and knows nested types.
+            column = pa.concat_arrays([column, *new]).take(places)
+        replaced.append(column)
+    return pa.table([_retimed(times, selected, stamp.instant), numbers, keys, *replaced], schema=batch.schema)
 
 
 def _retimed(times: pa.DictionaryArray, selected: pa.Array, instant: str) -> pa.DictionaryArray:

@@ -161,8 +161,8 @@ class Proxy:
 
     async def _replies(self, service: asyncio.StreamReader, client: asyncio.StreamWriter, talk: _Talk) -> None:
         while data := await service.read(_CHUNK):
-            talk.answered = True
             if self._to_drop > 0 and self._asked in talk.latest:
+                talk.answered = True
                 self._to_drop -= 1
                 self.dropped += 1
                 if self.severs:
@@ -170,5 +170,6 @@ class Proxy:
                 continue
             if self._delay_s:
                 await asyncio.sleep(self._delay_s)
+            talk.answered = True
             client.write(data)
             await client.drain()

@@ -21,7 +21,6 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, SettingsError
 from lakelock.occ.conflicts.footprint import CLUSTER
 from lakelock.occ.conflicts.profiles import rejection
-from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.lock import move_recorded, recorded_guard
@@ -74,7 +73,7 @@ def commit(tx: Transaction, storage: Storage, operation: str, partition: str, gr
     """Do what the operation does, to one file group or, as an overwrite, to all of the partition."""
     stats: list[WriteStat] = []
     replaced: dict[str, Sequence[str]] | None = None
-    if operation in ("UPSERT", "UPDATE"):
+    if operation in MATRIX.READS:
         stats.append(put_file(tx, storage, partition, group))
     if operation != "UPDATE":
         stats.append(put_file(tx, storage, partition, new))
@@ -95,14 +94,13 @@ def rejected(case) -> str:
     settings = with_profile(case.profile, str(case.level))
     mine = begin(writer(storage, settings), case.mine)
     with begin(writer(storage, settings), case.other) as other:
-        if case.other in ("UPSERT", "UPDATE"):
+        if case.other in MATRIX.READS:
             other.reads(ScriptedRead(()))
         partition = "month=2" if case.overlap is OVERLAP.NOTHING else "month=1"
         commit(other, storage, case.other, partition, "mine" if case.overlap is OVERLAP.FILE_GROUP else "theirs", "added")
     sees = {"added", "theirs", "mine"} if case.overlap in (OVERLAP.ROWS, OVERLAP.FILE_GROUP) else ()
-    kinds = {"UPSERT": ReadKind.KEYS, "UPDATE": ReadKind.ROWS}
-    if case.mine in kinds:
-        mine.reads(ScriptedRead(sees, ["month=1"], kinds[case.mine]))
+    if case.mine in MATRIX.READS:
+        mine.reads(ScriptedRead(sees, ["month=1"], MATRIX.READS[case.mine]))
     try:
         commit(mine, storage, case.mine, "month=1", "mine", "new")
     except ConflictError as error:
@@ -127,6 +125,13 @@ CONFLICTS_IN_DELTA = {
     ("OPTIMIZE", "INSERT"): (False, False),
     ("OPTIMIZE", "UPDATE"): (True, True),
     ("UPDATE", "OPTIMIZE"): (True, True),
+    ("MERGE", "INSERT"): (True, False),
+    ("INSERT", "MERGE"): (False, False),
+    ("MERGE", "UPDATE"): (True, True),
+    ("UPDATE", "MERGE"): (True, True),
+    ("MERGE", "MERGE"): (True, True),
+    ("MERGE", "OPTIMIZE"): (True, True),
+    ("OPTIMIZE", "MERGE"): (True, True),
     ("OPTIMIZE", "OPTIMIZE"): (True, True),
 }
 
@@ -144,6 +149,8 @@ def test_the_profile_delta_has_deltas_own_matrix_for_both_levels(mine: str, othe
         ("UPDATE", "INSERT", "PARTITION", "ConcurrentAppendException"),
         ("UPSERT", "INSERT", "PARTITION", "ConcurrentAppendException"),
         ("OVERWRITE", "INSERT", "PARTITION", "ConcurrentAppendException"),
+        ("MERGE", "INSERT", "PARTITION", "ConcurrentAppendException"),
+        ("MERGE", "UPDATE", "PARTITION", "ConcurrentDeleteReadException"),
         ("UPDATE", "UPDATE", "FILE_GROUP", "ConcurrentDeleteReadException"),
         ("UPDATE", "UPDATE", "PARTITION", "ConcurrentDeleteReadException"),
         ("UPDATE", "OPTIMIZE", "FILE_GROUP", "ConcurrentDeleteReadException"),
@@ -192,9 +199,10 @@ def test_a_version_that_is_applied_is_a_concurrent_transaction() -> None:
 @pytest.mark.parametrize("rule", ConflictRule)
 def test_every_rule_has_a_name_in_the_profile_delta_that_survives_a_process_boundary(rule: ConflictRule) -> None:
     conflict = Conflict.over(rule, Party("2", "UPSERT"), Party("1", "INSERT"), ["month=1"])
-    error = pickle.loads(pickle.dumps(rejection("delta", conflict)))
-    assert isinstance(error, ConflictError) and type(error) is not ConflictError and error.conflict == conflict
-    assert type(rejection("strict", conflict)) is ConflictError
+    error = pickle.loads(pickle.dumps(rejection(ConcurrencySettings(profile="delta"), conflict)))
+    assert isinstance(error, ConflictError) and type(error) is not ConflictError
+    assert error.conflict == replace(conflict, profile="delta", level="Serializable")
+    assert type(rejection(ConcurrencySettings(), conflict)) is ConflictError
 
 
 def test_a_level_without_the_profile_that_has_it_is_refused() -> None:

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.conflict import Party
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import ConflictError
-from lakelock.markers.claims import Claim, OwnClaims
+from lakelock.errors import ConflictError, StorageUnavailable
+from lakelock.markers.claims import Claim
 from lakelock.occ.certainty import News, OwnDecision
-from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.occ.conflicts.collision import Collision
+from lakelock.occ.early.announced import AnnouncedGroups
 from lakelock.occ.recovery.ending import goes_aside
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, Settings
@@ -26,6 +27,7 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.rewriting.kernels import ArrowKernels
 from lakelock.table.snapshot import DataFile
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, new_table, writer
+from tests.faulty_storage import FaultyStorage
 
 EARLY = replace(
     QUICK, heartbeat=HeartbeatSettings(interval_s=60), lock=LockSettings(wait_s=60, lease_s=60, renew_s=20, poll_s=0.02)
@@ -342,15 +344,54 @@ def test_hudi_rs_and_the_engine_read_the_same_after_a_redo(tmp_path):
 
 def test_an_attempt_whose_decision_may_be_in_the_log_is_not_set_aside(five):
     """Its late decision could still commit it beside the attempt that copied its files."""
-    table, mine, claims = writer(five).table, Party("20261121092737397", "UPSERT"), OwnClaims()
-    footprint = Footprint(mine, rewritten=frozenset({FileGroupId("p", "a"), FileGroupId("p", "b")}))
-    lost = Conflict.over(ConflictRule.KEY, mine, Party("20261121092737398", "INSERT"), ["p: k"])
+    table, mine = writer(five).table, Party("20261121092737397", "UPSERT")
+    found = Collision(frozenset({FileGroupId("p", "a")}), frozenset({FileGroupId("p", "b")}))
     own = OwnDecision()
     own.learn(News.SENDS)
     own.learn(News.LOSES)
-    assert goes_aside(table, own, lost, footprint, {}, claims)
+    assert goes_aside(table, own, mine, found, AnnouncedGroups())
     own.learn(News.SENDS)
     own.learn(News.HEARS_NOTHING)
     own.learn(News.LOSES)
     own.learn(News.REJECTED)
-    assert not goes_aside(table, own, lost, footprint, {}, claims)
+    assert not goes_aside(table, own, mine, found, AnnouncedGroups())
+
+
+class Unsure(FaultyStorage):
+    """Removes the claims, says that it could not, and somebody else has them at once."""
+
+    def __init__(self, inner) -> None:
+        super().__init__(inner, lambda call: None)
+        self.taken: list[Transaction] = []
+
+    def delete(self, keys) -> None:
+        keys = list(keys)
+        super().delete(keys)
+        if not self.taken and keys and all(key.startswith(layout.CLAIMS) for key in keys):
+            self.taken.append(tx := writer(self._inner, EARLY).begin("UPSERT"))
+            tx.claim(f.group for f in tx.snapshot().files if f.partition == "month=1")
+            raise StorageUnavailable("no answer")
+
+
+def test_claims_that_may_have_been_given_back_are_not_taken_from_whoever_has_them_now(five):
+    unsure = Unsure(five)
+    kernels = Watched(written_10=lambda: engine(five).insert(rows(("n", 7, "3"))))
+    impatient = replace(EARLY, retry=replace(EARLY.retry, holder_wait_s=0.1))
+    with pytest.raises(ConflictError):
+        engine(unsure, kernels, impatient).upsert(rows(*((key, 2, month) for month in MONTHS for key in "bn")))
+    assert owners_of_claims(five) == {unsure.taken[0].instant}
+    unsure.taken[0].abort()
+    assert leftovers(five) == []
+
+
+def test_an_error_right_after_an_attempt_was_set_aside_leaves_nothing_behind(five, monkeypatch):
+    def fails(*_: object) -> None:
+        raise StorageUnavailable("no answer")
+
+    monkeypatch.setattr("lakelock.occ.retrying.applied_instead", fails)
+    heard, kernels = Recorder(), Watched(written_2=lambda: engine(five).upsert(rows(("a", 7, "3"))))
+    with pytest.raises(StorageUnavailable):
+        engine(five, kernels, listener=heard).upsert(everywhere("b", 2))
+    assert "set-aside" in heard.kinds()
+    assert content(engine(five).read()) == base(a3=7)
+    assert leftovers(five) == []

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.committed import Committed
-from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
 from tests.behaviour.tables import SCHEMA
 
@@ -102,7 +101,7 @@ def carry_out(engine: ArrowEngine, operation: Operation) -> Committed:
         moved = [{**row, "v": row["v"] + change[row["id"]]} for row in seen]
         return engine.upsert_in(tx, pa.Table.from_pylist(moved, schema=SCHEMA))
 
-    return with_retries(engine.coordinator, "UPSERT", transfer, tag=tag)
+    return engine.run(transfer, tag=tag)
 
 
 def replay(model: Model, operation: Operation) -> None:

@@ -55,7 +55,8 @@ _INTRO = """# Lock matrix
 What the tests show of every lock provider, each on its real service. A cell is one or more tests, up to fairness of
 [the suite that you can run on your own provider](howto-write-a-lock-provider.md). "S/X suite" is that of the data locks,
 "pulled away" what becomes of a commit whose lock service is gone or silent in the middle of it, "Spark writers" that Spark
-jobs in processes of their own lose no update, and that the demo, whose writers are killed, ends with all readers agreeing.
+jobs in processes of their own lose no update. The demo, whose writers are killed, ends with all readers agreeing: on the
+default lock in each run, on every other one in the long form (`FULL=1`).
 """
 
 Cell = tuple[str, str]

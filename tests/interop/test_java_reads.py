@@ -8,7 +8,9 @@ from decimal import Decimal
 
 import pyarrow as pa
 
+from lakelock.settings import Settings
 from tests.interop.shared import Layout, Shared, as_rows
+from tests.spark.processes import PATIENT, WriterProcess
 
 Share = Callable[..., Shared]
 
@@ -119,6 +121,36 @@ def test_javas_procedures_tell_of_commits_of_lakelock(share: Share) -> None:
     assert sql(f"call show_invalid_parquet(path => '{table.path}')") == []
     view = sql(f"call show_fsview_all(table => '{name}')")
     assert {row["base_instant"] for row in view} >= {second.instant}, view
+
+
+def test_java_reads_and_writes_what_an_update_and_a_merge_of_lakelock_left(share: Share) -> None:
+    by_month = pa.schema([("id", pa.string()), ("v", pa.int64()), ("month", pa.string())])
+    table = share(Layout("changed", partitions=("month",), schema=by_month))
+    table.engine().insert(table.rows(("a", 1, "1"), ("b", 2, "1"), ("c", 3, "2")))
+    table.put(("a", 1, "1"), ("b", 2, "1"), ("c", 3, "2"))
+    options = {**PATIENT, "lock.provider": Settings.resolve({}, file=table.hudi_file).settings.lock.provider}
+
+    def changed(operation: str, argument: object) -> str:
+        with WriterProcess(table.path, operation, argument, options=options) as writer:
+            answer = writer.answer()
+        assert answer["outcome"] == "committed", answer
+        return str(answer["instant"])
+
+    before = changed("update", [{"v": "v * 10"}, "id = 'b'"])
+    table.put(("b", 20, "1"))
+    table.agree()
+    changed("merge", [["a", 7, "1"], ["d", 4, "2"]])
+    table.put(("a", 7, "1"), ("d", 4, "2"))
+    table.agree()
+
+    increment = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": before}
+    assert as_rows(table.java.read(table.path, options=increment), by_month) == [("a", 7, "1"), ("b", 20, "1"), ("d", 4, "2")]
+    table.java_write("upsert", ("b", 21, "1"), ("e", 5, "2"))
+    table.put(("b", 21, "1"), ("e", 5, "2"))
+    table.agree()
+    changed("update", [{"v": "v + 1"}, "id in ('a', 'e')"])
+    table.put(("a", 8, "1"), ("e", 6, "2"))
+    table.agree()
 
 
 def as_java_writes(instant: str) -> str:

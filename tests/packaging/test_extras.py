@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,23 @@ def test_the_simulator_runs_with_its_extra(wheel: Path, clean_python: Path, tmp_
     assert "pip install 'lakelock[simulator]'" in run(clean_python, "-m", "lakelock.cli", "simulate", cwd=tmp_path, code=None)
     python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[simulator] @ {wheel.as_uri()}")
     assert "none failed" in run(python, "-m", "lakelock.cli", "simulate", "--seeds", "3", cwd=tmp_path)
+
+
+def test_statements_in_sql_need_their_extra_where_spark_comes_from_elsewhere(
+    wheel: Path, clean_python: Path, tmp_path: Path
+) -> None:
+    spark = tmp_path / "spark"
+    spark.mkdir()
+    for package in ("pyspark", "py4j"):
+        (spark / package).symlink_to(Path(import_module(package).__path__[0]))
+    program = (
+        "from lakelock.spark_plugin.statements.planning import StatementPlanner\n"
+        "StatementPlanner(None, None, None, 'file:///t').plan('SELECT 1')"
+    )
+    missing = run(clean_python, "-c", program, cwd=tmp_path, code=1, PYTHONPATH=str(spark))
+    assert "pip install 'lakelock[sql]'" in missing
+    python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[sql] @ {wheel.as_uri()}")
+    assert "not SELECT" in run(python, "-c", program, cwd=tmp_path, code=1, PYTHONPATH=str(spark))
 
 
 def test_the_suite_for_lock_providers_runs_with_its_extra(wheel: Path, clean_python: Path, tmp_path: Path) -> None:

@@ -58,9 +58,9 @@ class Project:
     def runs_of(self, name: str) -> int:
         return int((self.folder / f"ran-{name}").read_text())
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, jobs: int = 0) -> subprocess.CompletedProcess[str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTEST_", "MAKE"))}
-        command = [sys.executable, str(ROOT / ".ci" / "run_stages.py"), "--jobs", "1", *arguments]
+        command = [sys.executable, str(ROOT / ".ci" / "run_stages.py"), "--jobs", str(jobs), *arguments]
         return subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=800, check=False)
 
 
@@ -119,7 +119,7 @@ def test_a_run_of_pytest_that_breaks_down_or_finds_nothing_is_a_failure(project:
     for stage in ("unit", "interop", "spark"):
         project.add(f"{stage}/test_{stage}_ends.py", "import os\n\ndef test_ends():\n    os._exit(0)\n")
     (project.folder / "tests" / "simulation" / "test_simulation_passes.py").unlink()
-    done = project.run()
+    done = project.run(jobs=1)
     failed = done.stdout.partition("= failed =")[2]
     assert done.returncode == 1
     for what in ("interop: pytest left no results", "simulation: no test was selected", "test_unit_ends", "test_spark_ends"):

@@ -14,6 +14,7 @@ from tempfile import gettempdir
 from typing import NamedTuple
 
 from lakelock.admin.audit import read_audit
+from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.data_locks.lock_table import Entry, LockTable
 from lakelock.data_locks.request import TABLE, lock_request
 from lakelock.data_locks.zookeeper.nodes import Asked, node_data
@@ -27,6 +28,7 @@ from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.occ.records.lock import recorded_provider
+from lakelock.occ.records.rejections import Rejection
 from lakelock.providers.dynamodb.item import LockItem
 from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.hive_metastore.place import Place
@@ -37,6 +39,9 @@ from lakelock.providers.tokens import reserve_block
 from lakelock.providers.zookeeper.place import parse_place
 from lakelock.providers.zookeeper.queue import Contender
 from lakelock.settings import Settings
+from lakelock.spark_plugin.statements.grammar import statement_of
+from lakelock.spark_plugin.statements.markers import filled_in
+from lakelock.spark_plugin.statements.operations import text_of
 from lakelock.storage.keys import checked
 from lakelock.storage.location import canonical_uri
 from lakelock.storage.memory import MemoryStorage
@@ -60,6 +65,9 @@ CRASHES = Path(__file__).parent / "crashes"
 
 AT = "20261121092737397"
 WRITER = WriterIdentity("id", "app", "host", 1, "user")
+
+_MET = Conflict.over(ConflictRule.APPEND, Party(AT, "UPSERT", WRITER), Party(AT, "INSERT", None, AT, 1.5), ["month=1"])
+_REJECTIONS = tuple(Rejection(AT, "UPSERT", WRITER, 5, "why", met).to_bytes() for met in (_MET, None))
 
 
 class _Node(NamedTuple):
@@ -252,6 +260,7 @@ PARSERS: dict[str, Parser] = {
             CleanPlan("P", AT, "commit", AT, {"p=1": ("a.parquet",)}, {"k": "v"}, "", ("p=1",)).to_bytes(),)),
         Parser("clean", lambda data: _files(CleanMetadata.from_bytes(data).files), _TORN, (
             CleanMetadata(AT, 5, "P", AT, AT, {"p=1": ("a.parquet",)}).to_bytes(),)),
+        Parser("rejection", Rejection.from_bytes, (ValueError,), _REJECTIONS),
         Parser("cleaned-until", CleanedUntil.from_bytes, (), (
             CleanedUntil(AT, frozenset({f"{AT}.savepoint"}), 5, 7).to_bytes(),)),
         Parser("savepoint", lambda data: _files(SavepointMetadata.from_bytes(data).files), _TORN, (
@@ -296,6 +305,13 @@ PARSERS: dict[str, Parser] = {
             b"hoodie.write.lock.provider=org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider\n"
             b"hoodie.write.lock.zookeeper.url=h\nhoodie.write.lock.zookeeper.base_path=/b\n",)),
         Parser("settings-option", _option, (SettingsError,), (b"lock.wait_s=5", b"redis.wait_replicas=1")),
+        Parser("statement", lambda data: text_of(statement_of(text(data))), (InputError,), (
+            b"UPDATE goods AS g SET a = g.b * 2, `c d` = 'it''s' WHERE f(x, y -> y)", b"DELETE FROM goods WHERE a IN (1, 2);",
+            b"MERGE INTO g USING (SELECT 1 AS a) s ON g.a = s.a WHEN MATCHED AND s.a > 1 THEN UPDATE SET *\n"
+            b"WHEN NOT MATCHED THEN INSERT (a) VALUES (CASE WHEN s.a THEN 1 END) WHEN NOT MATCHED BY SOURCE THEN DELETE",
+            b"INSERT INTO g (a) VALUES (1) -- end", b"INSERT OVERWRITE g BY NAME WITH x AS (SELECT 1) SELECT * FROM x")),
+        Parser("statement-markers", lambda data: filled_in(text(data), {"a": "1"}), (InputError,), (
+            b"DELETE FROM goods WHERE a = :a AND b = data:a AND c = ':a' AND `:a` /* :a */ IN (:a)",)),
         Parser("table-uri", _uri, (SettingsError,), (b"s3a://bucket//t/../u/", b"file:///lake/./t", b"abfss://c@a.dfs/t")),
         Parser("dynamodb-uri", lambda data: place_of(text(data), MemoryStorage()), (SettingsError,), (
             b"dynamodb://locks/a%20b", b"dynamodb://locks?implicit=true")),

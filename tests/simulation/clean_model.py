@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
+
+from tests.simulation.every_state import visit
 
 Slices = frozenset[int]
 
@@ -81,22 +84,14 @@ def start(names: str, head: int) -> World:
     return World(head, frozenset(range(head + 1)), tuple(Agent(name) for name in names.split()))
 
 
-def explore(names: str, head: int, rules: Rules = Rules(), *, most_states: int = 2_000_000) -> tuple[int, str]:
-    """How many states there are, and the first violation that is met, `""` if there is none."""
-    first = start(names, head)
-    known, stack = {first}, [first]
-    while stack:
-        for after in steps(stack.pop(), rules):
-            if after in known:
-                continue
-            lost = [name for name, number in after.taken if number not in after.files]
-            found = after.broken or (f"savepoint {lost[0]} lacks its file" if lost else "")
-            if found:
-                return len(known), found
-            known.add(after)
-            stack.append(after)
-        assert len(known) <= most_states
-    return len(known), ""
+def explore(names: str, head: int, rules: Rules = Rules(), *, most_states: int = 2_000_000) -> tuple[int, str | None]:
+    """How many states there are, and the first violation that is met."""
+    return visit(start(names, head), partial(steps, rules=rules), _violation, most_states=most_states)
+
+
+def _violation(world: World) -> str:
+    lost = [name for name, number in world.taken if number not in world.files]
+    return world.broken or (f"savepoint {lost[0]} lacks its file" if lost else "")
 
 
 def steps(world: World, rules: Rules) -> Iterator[World]:

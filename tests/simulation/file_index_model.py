@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tests.simulation.every_state import Broken, visit
+
 Instants = frozenset[int]
 NONE: Instants = frozenset()
 NEVER = 99
@@ -114,10 +116,6 @@ class World(NamedTuple):
     @property
     def listing(self) -> Timeline:
         return Timeline(self.active, self.pending, self.archived)
-
-
-class Broken(Exception):
-    """A promise is broken."""
 
 
 @dataclass(frozen=True)
@@ -281,21 +279,4 @@ def violation(world: World) -> str | None:
 
 def explore(model: Model, *, most_states: int) -> tuple[int, str | None]:
     """How many states there are, and the first violation that is met; an error if there are more than `most_states`."""
-    start = model.start()
-    known, stack = {start}, [start]
-    while stack:
-        world = stack.pop()
-        try:
-            for after in model.steps(world):
-                if after in known:
-                    continue
-                found = violation(after)
-                if found is not None:
-                    return len(known), found
-                known.add(after)
-                stack.append(after)
-        except Broken as broken:
-            return len(known), str(broken)
-        if len(known) > most_states:
-            raise AssertionError(f"more than {most_states} states")
-    return len(known), None
+    return visit(model.start(), model.steps, violation, most_states=most_states)

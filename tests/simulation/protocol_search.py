@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from tests.simulation.every_state import visit
 from tests.simulation.protocol_model import COLLECTOR, Agent, Model, World
 
 
 def explore(model: Model, *, most_states: int) -> tuple[int, str | None]:
     """How many states there are, and the first violation that is met; an error if there are more than `most_states`."""
-    start = model.start()
-    known, stack = {start}, [start]
-    while stack:
-        world = stack.pop()
-        for after in model.steps(world):
-            if after in known:
-                continue
-            found = violation(model, after)
-            if found is not None:
-                return len(known), found
-            known.add(after)
-            stack.append(after)
-        if len(known) > most_states:
-            raise AssertionError(f"more than {most_states} states")
-    return len(known), None
+    return visit(model.start(), model.steps, partial(violation, model), most_states=most_states)
 
 
 def violation(model: Model, world: World) -> str | None:

@@ -45,7 +45,7 @@ def test_every_interleaving_shows_readers_what_their_timeline_shows(name: str) -
     assert states > 100
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", LONG)
 def test_every_interleaving_of_more_of_them_does_so_too(name: str) -> None:
     states, violation = explore(LONG[name], most_states=MOST_STATES)

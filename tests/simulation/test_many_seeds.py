@@ -1,4 +1,4 @@
-"""Two thousand simulated histories, and all that ever failed."""
+"""A thousand simulated histories, and all that ever failed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lakelock.simulator.campaign import run_batch
 from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
 
-SEEDS = 2000
-PARTS = 20
+SEEDS = 1000
+PARTS = 10
 
 FAILED_ONCE = (
     2351, 2466, 2468, 2472, 2495, 2639, 2927, 3106, 3775, 4105, 4980, 5456, 7980, 15844, 17780, 24218, 35940, 55192, 66034,

@@ -41,7 +41,7 @@ def met_in(seeds: range) -> Counter[str]:
 
 
 def test_rows_are_added_after_others_overwrote_their_partition() -> None:
-    assert met_in(range(60))["insert after overwrite"]
+    assert met_in(range(150))["insert after overwrite"]
 
 
 def test_rows_are_counted_beside_a_clustering_of_their_partition() -> None:

@@ -20,7 +20,7 @@ def test_every_interleaving_of_the_protocol_keeps_every_promise(conflicting: boo
     assert states > 500_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_reapers_at_once_keep_every_promise() -> None:
     """Both writers have written their files, and each reply to a decision comes: with all of it there are too many states."""
     states, violation = explore(Model(reapers=2, lossy=False, begun=True), most_states=MOST_STATES)

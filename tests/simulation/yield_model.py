@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
+
+from tests.simulation.every_state import visit
 
 SERVICE, WRITE = "O", "U"
 
@@ -64,19 +67,7 @@ def start(names: str) -> World:
 
 def explore(names: str, rules: Rules = Rules(), *, most_states: int = 2_000_000) -> tuple[int, str | None]:
     """How many states there are, and the first violation that is met."""
-    first = start(names)
-    known, stack = {first}, [first]
-    while stack:
-        for after in steps(stack.pop(), rules):
-            if after in known:
-                continue
-            found = after.broken or _violation(after)
-            if found:
-                return len(known), found
-            known.add(after)
-            stack.append(after)
-        assert len(known) <= most_states
-    return len(known), None
+    return visit(start(names), partial(steps, rules=rules), _violation, most_states=most_states)
 
 
 def steps(world: World, rules: Rules) -> Iterator[World]:
@@ -148,14 +139,14 @@ def _decide_or_release(world: World, me: int, mine: Agent, rules: Rules) -> Worl
     return _as(world._replace(claim="") if lets_go else world, me, mine._replace(at="end"))
 
 
-def _violation(world: World) -> str | None:
+def _violation(world: World) -> str:
     bases = {agent.name: agent.base for agent in world.agents}
     for number, name in enumerate(world.commits):
         if bases[name] != number:
             return "lost update"
         if f"r{name}" in world.log:
             return "both commit and rollback"
-    return None
+    return world.broken
 
 
 def _as(world: World, me: int, agent: Agent) -> World:

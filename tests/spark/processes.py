@@ -20,7 +20,7 @@ QUICK = {
     "retry.attempts": 1, "retry.first_wait_s": 0.05, "retry.longest_wait_s": 0.5,
 }  # fmt: skip
 PATIENT = {**QUICK, "heartbeat.interval_s": 60}
-LIMIT_S = 90
+LIMIT_S = 180
 SPARK_WRITERS = "tests.spark.writer_process"
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _NURSERY = Nursery(SPARK_WRITERS)

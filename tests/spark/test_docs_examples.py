@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = {
     "README.md": "/tmp",
     "docs/howto-stream-and-backfill.md": "/tmp/shop",
+    "docs/howto-read-a-conflict.md": "/tmp/conflicts",
+    "docs/howto-change-rows.md": "/tmp/shop",
     "docs/howto-choose-isolation.md": "/tmp/isolation",
     "docs/howto-small-files-and-mistakes.md": "/tmp/upkeep",
 }

@@ -57,6 +57,11 @@ def perform(table: LakeTable, spark: SparkSession, operation: str, argument):
         return save(spark, argument)
     if operation == "delete_where":
         return table.delete(argument)
+    if operation == "update":
+        return table.update(*argument)
+    if operation == "merge":
+        same = "target.id = source.id and target.month = source.month"
+        return table.merge(frame(spark, argument), same).when_matched_update_all().when_not_matched_insert_all().execute()
     if operation == "count_up":
         order = {"from": argument["id"], "to": argument["id"], "month": argument["month"]}
         for _ in range(argument["times"]):

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from typing_extensions import assert_type
 
-from lakelock.spark_plugin import LakeTable, WriteResult
+from lakelock.spark_plugin import LakeTable, RunResult, WriteResult
 
 
 def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> None:
@@ -21,6 +21,10 @@ def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> No
     assert_type(table.upsert(df, duplicates="any", merge_schema=True), WriteResult)
     assert_type(table.delete("tail_number = 'N14228'"), WriteResult)
     assert_type(table.delete(df), WriteResult)
+    assert_type(table.update({"delay": "delay + 1", "checked": True}, "month = 1"), WriteResult)
+    merge = table.merge(df, "target.id = source.id", partition="month=1").when_matched_update({"delay": 0}, "source.delay = 0")
+    assert_type(merge.when_not_matched_insert_all().execute(), WriteResult)
+    assert_type(table.sql("DELETE FROM flights WHERE month = :month", {"month": 1}, partition="month=1"), WriteResult)
     assert_type(table.overwrite_partitions(df), WriteResult)
     assert_type(table.overwrite(df, where="month = 1"), WriteResult)
     assert_type(table.insert(df, partition={"month": 1}), WriteResult)
@@ -41,3 +45,7 @@ def read_back(table: LakeTable, result: WriteResult) -> None:
     with table.transaction() as tx:
         assert_type(tx.read("month = 1"), DataFrame)
         tx.upsert(tx.read())
+        tx.merge(tx.read(), "target.id = source.id").when_matched_delete().execute()
+        tx.sql("UPDATE flights SET delay = 0")
+    assert_type(table.run(lambda tx: tx.read().count()), RunResult[int])
+    assert_type(table.run(lambda tx: tx.read().count(), txn_app_id="job", txn_version=1).value, int | None)

@@ -32,7 +32,8 @@ class TestDoctor:
         assert "1 commits in the timeline" in ended.out
         names = dict.fromkeys(check["name"] for check in run("doctor", path, "--json").json["checks"])
         assert [*names] == [
-            "settings", "table", "storage", "clock", "lock", "writers", "decisions", "contents", "index", "packages", "spark",
+            "settings", "table", "storage", "clock", "lock", "writers", "decisions", "rejections", "contents", "index",
+            "packages", "spark",
         ]  # fmt: skip
 
     def test_it_leaves_nothing_behind(self, storage: LocalStorage, path: str) -> None:
@@ -140,7 +141,7 @@ class TestDoctor:
         broken = FaultyStorage(self._table(), [Rule(op="list", nth=None, fault=Fault.FAIL)])
         checks = self._examined(broken)
         assert {check.name for check in checks if check.status == "failed"} == {
-            "clock", "writers", "decisions", "contents", "index",
+            "clock", "writers", "decisions", "rejections", "contents", "index",
         }  # fmt: skip
         assert {check.name for check in checks} >= {"settings", "table", "storage", "lock", "packages"}
 

@@ -15,15 +15,19 @@ from tests.faulty_storage import Wrapped
 class _InPages(Wrapped):
     """The listing of the timeline comes in two answers, between which, once, something happens."""
 
-    def __init__(self, inner: Storage, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, inner: Storage, meanwhile: Callable[[], None], *, listing: int = 1, after: str = "") -> None:
         super().__init__(inner)
-        self._meanwhile: list[Callable[[], None]] = [meanwhile]
+        self._meanwhile, self._listing, self._after = meanwhile, listing, after
+        """What happens, in which listing, and after which key; empty: after the last."""
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
         found = [*self.inner.list(prefix, start_after=start_after)]
-        if prefix != layout.TIMELINE or not self._meanwhile:
+        self._listing -= prefix == layout.TIMELINE
+        if prefix != layout.TIMELINE or self._listing:
             return iter(found)
-        self._meanwhile.pop()()
+        if self._after:
+            found = [item for item in found if item.key <= self._after]
+        self._meanwhile()
         rest = self.inner.list(prefix, start_after=found[-1].key)
         return iter([*found, *rest])
 
@@ -42,3 +46,22 @@ def test_a_reader_does_not_see_a_commit_without_the_one_before_it() -> None:
     paged = _InPages(storage, meanwhile)
     reader = writer(paged, Settings.resolve({"listing.at_once": 1}).settings, "reader")
     assert sorted(file.file_id for file in reader.snapshot().files) == ["a", "b", "c"]
+
+
+def test_a_commit_that_is_archived_while_the_timeline_is_listed_does_not_look_pending() -> None:
+    storage, settings = (
+        MemoryStorage(),
+        Settings.resolve({"archive.min_commits": 2, "archive.max_commits": 3, "archive.min_age_s": 0, "clean.readers_s": 0}),
+    )
+    new_table(storage)
+    archiver = writer(storage, settings.settings, "archiver")
+    instants = {file_id: insert(writer(storage), storage, "month=1", file_id).instant for file_id in "abcde"}
+    assert archiver.archive().last == instants["c"]
+    instants |= {file_id: insert(writer(storage), storage, "month=1", file_id).instant for file_id in "fg"}
+
+    def meanwhile() -> None:
+        assert archiver.archive().last == instants["e"]
+
+    paged = _InPages(storage, meanwhile, listing=2, after=f"{layout.TIMELINE}/{instants['d']}.inflight")
+    reader = writer(paged, Settings.resolve({"listing.at_once": 1}).settings, "reader")
+    assert sorted(file.file_id for file in reader.snapshot().files) == list("abcdefg")

@@ -88,7 +88,7 @@ _OTHERS = (
     Planted(
         "abort of a decided commit",
         "an error after the decision removes the files",
-        "occ.recovery.ending:withdraw",
+        "occ.recovery.ending:_withdrawn",
         "if not own.may_be_in_log:",
         "if True:",
         among=family("doubtful"),
@@ -236,9 +236,9 @@ _OTHERS = (
     Planted(
         "a partial update that changes nothing",
         "an upsert whose rows lack columns leaves the stored rows as they are",
-        "table.rewriting.merge:_Changes._replaced",
-        "if field.name in self._rows.column_names:",
-        "if len(self._rows.column_names) == len(columns):",
+        "table.rewriting.merge:_replaced",
+        "if field.name in rows.column_names:",
+        "if len(rows.column_names) == len(columns):",
         seed=9,
     ),
     Planted(

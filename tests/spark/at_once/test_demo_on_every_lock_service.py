@@ -20,11 +20,12 @@ from tests.behaviour.tables import leftovers
 from tests.integration.matrix import mark
 from tests.spark.writers_jvm import WRITERS_JVM
 
+DEFAULT = "storage"
 END_S = 60
 """How long the demo may take for its end, after the limit of its own."""
 
 
-@pytest.fixture(params=list(NAMES))
+@pytest.fixture(params=[DEFAULT, *(pytest.param(name, marks=pytest.mark.long) for name in NAMES if name != DEFAULT)])
 def lock(request):
     """A name that `--lock` takes; says in the reports which cell of the lock matrix this is."""
     mark(request.node, NAMES[request.param], "Spark writers")

@@ -87,6 +87,20 @@ def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_n
     check_settled(spark, path, DONE if decided else with_rows())
 
 
+@pytest.mark.parametrize(
+    ("operation", "argument", "done"),
+    [("merge", UPSERT, DONE), ("update", [{"v": "v + 7"}, "id = 'a'"], with_rows(("a", 8, "1")))],
+)
+@pytest.mark.parametrize(("step", "decided"), [("claimed", False), ("data-written", False), ("decided", True)])
+def test_a_merge_or_update_that_is_killed_is_finished_or_removed_by_the_next(
+    spark, path, operation, argument, done, step, decided
+):
+    with WriterProcess(path, operation, argument, options=PATIENT, crash_at=step) as victim:
+        assert victim.died()
+    next_writer(spark, path)
+    check_settled(spark, path, done if decided else with_rows())
+
+
 def test_an_executor_killed_while_it_writes_leaves_no_file(spark, path):
     with WriterProcess(path, "upsert", UPSERT, options=PATIENT, own_jvm=True, crash_at="marked") as victim:
         answer = victim.answer()

@@ -4,18 +4,25 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.conflict import ConflictRule
-from lakelock.errors import ConflictError, EarlyConflictError, TransactionStateError, WriteFailed
+from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
+from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError, WriteFailed
 from lakelock.occ.transaction import Transaction
+from lakelock.rule_texts import DECLARE_SCOPE
 from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.job_group import in_task_text
+from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.reports import REPORTS_ONLY
@@ -90,9 +97,19 @@ def test_what_another_changed_elsewhere_rejects_nothing(spark: SparkSession, tab
 
 
 def test_a_read_of_everything_is_broken_by_any_row(spark: SparkSession, table: LakeTable, other: LakeTable) -> None:
-    with pytest.raises(ConflictError), table.transaction() as tx:
+    with pytest.raises(ConflictError) as caught, table.transaction() as tx:
         tx.insert(rows(spark, (100, "n", tx.read().count())))
         other.insert(rows(spark, (4, "z", 1)))
+    assert DECLARE_SCOPE in caught.value.hint and caught.value.explanation.helps[0] == DECLARE_SCOPE
+
+
+def test_a_rejection_is_recorded_without_the_row_that_was_met(spark: SparkSession, table: LakeTable, other: LakeTable) -> None:
+    with pytest.raises(ConflictError, match='"id":4') as caught, table.transaction() as tx:
+        tx.insert(rows(spark, (100, "sum", tx.read("v > 15").count())))
+        other.insert(rows(spark, (4, "b", 16)))
+    folder = Path(table.path.removeprefix("file://"))
+    record = (folder / ".hoodie/.lakelock/rejections" / caught.value.conflict.mine.instant).read_text()
+    assert json.loads(record)["conflict"]["overlap"] == ["p=b"] and '"id' not in json.loads(record)["message"]
 
 
 @pytest.mark.parametrize("few_keys", [0, 1000])
@@ -148,6 +165,72 @@ def test_a_retry_sees_the_other_commit_and_succeeds(
     assert "attempt 2" in repr(result)
 
 
+def test_a_function_is_run_again_until_nobody_came_between_and_its_value_comes_back(
+    spark: SparkSession, table: LakeTable
+) -> None:
+    both_have_read, seen = Barrier(2), {"one": list[int](), "two": list[int]()}
+
+    def increments(name: str) -> tuple[int | None, int]:
+        patient = LakeTable.for_path(spark, table.path, options={"retry.attempts": 4}, application=name)
+
+        def add_one(tx: LakeTransaction) -> int:
+            stock = tx.read("id = 1")
+            seen[name].append(stock.head()["v"])
+            if len(seen[name]) == 1:
+                both_have_read.wait(timeout=120)
+            tx.upsert(stock.withColumn("v", F.col("v") + 1))
+            return seen[name][-1] + 1
+
+        done = patient.run(add_one)
+        assert len(seen[name]) == done.attempts == len(done.conflicts) + 1 and done.rows_updated == 1
+        return done.value, done.attempts
+
+    with ThreadPoolExecutor(2) as pool:
+        done = sorted(pool.map(increments, seen))
+    assert [value for value, _ in done] == [11, 12] and done[0][1] == 1 < done[1][1]
+    assert content(table) == [(1, "a", 12), (2, "a", 20), (3, "b", 30)]
+
+
+def test_a_function_ends_as_it_returns_or_raises_and_its_transaction_is_the_only_one(
+    spark: SparkSession, table: LakeTable
+) -> None:
+    patient, calls = LakeTable.for_path(spark, table.path, options={"retry.attempts": 3}), []
+
+    def fails(tx: LakeTransaction) -> None:
+        calls.append(tx)
+        tx.insert(rows(spark, (4, "a", 1)))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        patient.run(fails)
+    assert len(calls) == 1
+    with pytest.raises(TransactionStateError, match="cannot be used"):
+        calls[0].read()
+    inner = (
+        lambda tx: patient.upsert(rows(spark, (1, "a", 0))),
+        lambda tx: patient.run(lambda again: None),
+        lambda tx: patient.transaction().__enter__(),
+        lambda tx: tx.__enter__(),
+    )
+    for begins in inner:
+        with pytest.raises(TransactionStateError, match="of its own|used before"):
+            patient.run(begins)
+    with pytest.raises(InputError, match="cannot be called"):
+        patient.run(rows(spark))
+    assert content(table) == [(1, "a", 10), (2, "a", 20), (3, "b", 30)]
+
+
+def test_the_function_of_an_applied_version_is_not_called_again(spark: SparkSession, table: LakeTable) -> None:
+    def add_one(tx: LakeTransaction) -> int:
+        tx.upsert(tx.read("id = 1").withColumn("v", F.col("v") + 1))
+        return 1
+
+    first, again = (table.run(add_one, partition={"p": "a"}, txn_app_id="job", txn_version=7) for _ in range(2))
+    assert (first.value, first.already_applied) == (1, False)
+    assert (again.value, again.already_applied, again.instant) == (None, True, first.instant)
+    assert (1, "a", 11) in content(table) and "value" not in first.as_dict()
+
+
 def test_the_second_writer_of_a_file_group_learns_it_before_it_writes(
     spark: SparkSession, table: LakeTable, other: LakeTable
 ) -> None:
@@ -184,9 +267,20 @@ def test_a_lost_transaction_cancels_its_spark_jobs_at_once(
     assert spark.range(3).count() == 3
 
 
-def _conflict() -> object:
-    from lakelock.conflict import Conflict, Party
+def test_a_conflict_that_a_task_finds_keeps_its_explanation(spark: SparkSession, table: LakeTable) -> None:
+    error = ConflictError(replace(_conflict(), read=WHOLE_TABLE, profile="delta", level="Serializable"))
+    text = in_task_text(error)
 
+    @F.udf("long")
+    def loses(value: int) -> int:
+        raise RuntimeError(text)
+
+    with pytest.raises(ConflictError) as caught:
+        table.insert(rows(spark, (5, "a", 1)).withColumn("v", loses("v")))
+    assert caught.value.explanation == error.explanation and caught.value.explanation.helps[0] == DECLARE_SCOPE
+
+
+def _conflict() -> Conflict:
     return Conflict(ConflictRule.FILE_GROUP, Party("1", "INSERT"), Party("2", "INSERT"))
 
 

@@ -1,0 +1,55 @@
+"""Why an instant was rejected, asked afterwards. Reads only: unlike `commits show` it publishes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakelock.occ.fate import InstantFate, fate_of
+from lakelock.occ.history import Outcome
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records.decisions import Resolution, decided_for, resolve
+from lakelock.occ.records.rejections import KEPT_DAYS, MOST_RECORDS, Rejection, read_rejection
+
+
+@dataclass(frozen=True)
+class WhyRejected:
+    """`rejection` is None where no record is left, or the instant was not rejected. `detail` says so, or what is left to do."""
+
+    instant: str
+    outcome: Outcome
+    rejection: Rejection | None = None
+    detail: str = ""
+
+    def as_dict(self) -> dict[str, object]:
+        found = self.rejection
+        return {
+            "instant": self.instant,
+            "outcome": self.outcome.value,
+            "detail": self.detail,
+            "rejection": found.as_dict() if found is not None else None,
+        }
+
+
+def why_rejected(table: OpenTable, instant: str) -> WhyRejected:
+    """What is known of the rejection of an instant; `CorruptTableError` when its record cannot be understood.
+
+    The timeline has the last word on what became of it: a record is for people.
+    """
+    fate = fate_of(table, instant, table.timeline())
+    if fate is InstantFate.COMMITTED:
+        return WhyRejected(instant, Outcome.COMMITTED, detail="it is committed: nobody rejected it")
+    record = read_rejection(table.storage, instant)
+    if record is not None:
+        left = "what it wrote is not removed yet: the next writer does so" if fate is InstantFate.PENDING else ""
+        return WhyRejected(instant, Outcome.REJECTED, record, left)
+    decision = decided_for(instant, table.log.peek(after=table.log.boundary()))
+    if decision is not None and resolve(decision) is Resolution.ROLLED_BACK:
+        by = f"{decision.writer} rolled it back in decision {decision.number}; it left no record of a conflict"
+        return WhyRejected(instant, Outcome.REJECTED, detail=by)
+    if fate is InstantFate.PENDING:
+        return WhyRejected(instant, Outcome.PENDING, detail="it is still pending: nobody has rejected it yet")
+    left = (
+        "no record of a rejection is left: it never existed, was rolled back, or its record was too old "
+        f"(the newest {MOST_RECORDS:,} of the last {KEPT_DAYS} days are kept) or could not be written"
+    )
+    return WhyRejected(instant, Outcome.REJECTED, detail=left)

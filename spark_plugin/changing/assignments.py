@@ -1,0 +1,133 @@
+"""New values for columns, as a user gives them: `{"price": "price * 1.1", "checked": True}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from lakelock.errors import InputError, SchemaError
+from lakelock.spark_plugin.frames import arrow_schema, spark_schema
+from lakelock.table.partial import lacking
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema, check_write, did_you_mean
+
+Assignments = Mapping[str, object]
+"""Columns of the table and their new values: SQL text, a Column, or a Python value (not a str), which is a literal."""
+
+
+def require_mapping(given: object, what: str) -> dict[str, object]:
+    """The assignments as a dict; `InputError` unless it is a mapping from names to at least one value."""
+    if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):
+        raise InputError(
+            f"{what} is {given!r}, not a mapping from columns to new values",
+            hint='use {"column": "an SQL expression"}, such as {"price": "price * 2", "checked": True}; '
+            "a text is SQL, so a literal text is F.lit('open') or \"'open'\"",
+        )
+    return dict(given)
+
+
+def require_settable(names: Sequence[str], schema: TableSchema, properties: TableProperties, what: str) -> None:
+    """Raise unless stored rows may get new values in these columns: they exist, and do not say where a row is."""
+    for name in names:
+        require_column(name, schema, what)
+    fixed = {**dict.fromkeys(properties.partition_fields, "partition"), **dict.fromkeys(properties.record_keys, "record key")}
+    for name in names:
+        if name in fixed:
+            raise SchemaError(
+                f"{what}: {name} is a {fixed[name]} column, whose stored values cannot be changed",
+                hint="delete the rows and insert them with the new values, in one transaction: with table.transaction() as tx",
+                column=name,
+            )
+
+
+def require_column(name: str, schema: TableSchema, what: str) -> None:
+    """`SchemaError` unless the table has this column; a field of a struct is not one."""
+    if name in schema.names:
+        return
+    column, _, path = name.partition(".")
+    hint = did_you_mean(name, schema.names)
+    if path and column in schema.names:
+        hint = f"set the whole column, for example to F.col({column!r}).withField({path!r}, ...), which keeps its other fields"
+    raise SchemaError(f"{what}: the table has no column {name!r}", hint=hint, column=name)
+
+
+def checked_assignments(
+    spark: SparkSession, given: Assignments, schema: TableSchema, properties: TableProperties, what: str,
+    *, alias: str = "",
+) -> Assignments:  # fmt: skip
+    """The assignments, if rows of the table can be updated so: checked by Spark's analysis, without any work. They may name the
+    old row's columns `alias.column`."""
+    values = require_mapping(given, what)
+    require_settable(list(values), schema, properties, what)
+    rows = spark.createDataFrame([], spark_schema(schema.arrow))
+    fitting_values(rows.alias(alias) if alias else rows, values, schema)
+    return values
+
+
+def fitting_values(rows: DataFrame, values: Assignments, schema: TableSchema, *, whole: bool = False) -> dict[str, Column]:
+    """The new values on `rows`, in the table's types; `SchemaError`, naming every column, if a type does not fit, or if they
+    make `whole` rows and lack a column that must not be null; `InputError` if a value depends on more than its row.
+    """
+    columns = {name: as_column(value) for name, value in values.items()}
+    chosen = rows.select("*", *[column.alias(f"_lakelock_new_{name}") for name, column in columns.items()])
+    _require_row_by_row(rows, chosen)
+    types = dict(zip(columns, list(chosen.schema)[-len(columns) :], strict=True))
+    given = arrow_schema(StructType([StructField(name, field.dataType) for name, field in types.items()]))
+    wanted = schema if whole else TableSchema(pa.schema([field for field in schema.arrow if field.name in columns]))
+    check_write(wanted, given)
+    lacks = [] if whole else list(lacking(wanted.arrow, given))
+    if lacks:
+        raise SchemaError(
+            f"the new value lacks fields of the column: {', '.join(lack.path for lack in lacks)}",
+            hint="give every field a value; F.col(...).withField(...) sets one field and keeps the others",
+        )
+    target = spark_schema(schema.arrow)
+    return {name: _as(column, types[name].dataType, target[name].dataType) for name, column in columns.items()}
+
+
+def _require_row_by_row(rows: DataFrame, chosen: DataFrame) -> None:
+    """Aggregates, window functions and generators put something between the rows and what is selected from them."""
+    before, after = (frame._jdf.queryExecution().analyzed() for frame in (rows, chosen))
+    if after.nodeName() != "Project" or after.child().nodeName() != before.nodeName():
+        raise InputError(
+            "a new value is not computed from one row alone",
+            hint="aggregates, window functions and explode() are not possible here: compute them in a data frame, and merge it",
+        )
+
+
+def _as(column: Column, given: DataType, wanted: DataType) -> Column:
+    """The column in a type that holds all its values, structs field by field: Spark's own cast goes by position."""
+    if given.simpleString() == wanted.simpleString():
+        return column
+    if not isinstance(given, ArrayType | MapType | StructType):
+        return column.cast(wanted)
+    # In an array, so that it is computed once, however many fields are taken out of it.
+    return F.transform(F.array(column), lambda value: _by_name(value, given, wanted))[0]
+
+
+def _by_name(value: Column, given: DataType, wanted: DataType) -> Column:
+    if isinstance(given, StructType) and isinstance(wanted, StructType):
+        there = {field.name: field.dataType for field in given}
+        fields = [
+            (_by_name(value[field.name], there[field.name], field.dataType) if field.name in there else F.lit(None))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in wanted
+        ]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
+        return F.transform(value, lambda element: _by_name(element, given.elementType, wanted.elementType))
+    if isinstance(given, MapType) and isinstance(wanted, MapType):
+        return F.transform_values(value, lambda _, element: _by_name(element, given.valueType, wanted.valueType))
+    return value.cast(wanted)
+
+
+def as_column(value: object) -> Column:
+    """A value as a user gives it: a text is SQL."""
+    if isinstance(value, Column):
+        return value
+    return F.expr(value) if isinstance(value, str) else F.lit(value)

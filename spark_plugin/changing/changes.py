@@ -1,0 +1,244 @@
+"""Rows changed at their places: updated and deleted by position in their files, and new rows beside them.
+
+An update or a merge lets Spark compute a frame of changes. It is packed and kept, so that it is computed once; the driver
+claims the file groups that it names, and each is rewritten by one task.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.errors import DuplicateKeyError, SchemaError
+from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.changing.placing import NewPlaces
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.writing.attempt import Attempt
+from lakelock.spark_plugin.writing.late_tasks import while_wanted
+from lakelock.spark_plugin.writing.packing import pack_of
+from lakelock.spark_plugin.writing.parcels import PARCELS, ROUTE, Parcels
+from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
+from lakelock.spark_plugin.writing.rewriting import Target
+from lakelock.spark_plugin.writing.routing import FileTarget, plan_routes
+from lakelock.spark_plugin.writing.selecting import AtPositions
+from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunks
+from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.buckets import bucket_group
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.fitting import conform
+from lakelock.table.keys.keyed import Keyed, dedupe
+from lakelock.table.rewriting.merge import Placed
+from lakelock.table.schema import RECORD_KEY
+from lakelock.table.snapshot import DataFile
+
+FILE, ROW, ACTION = "_lakelock_file", "_lakelock_row", "_lakelock_action"
+"""The columns of a frame of changes before those of the table: the name of a file, a position in it, and what to do."""
+UPDATE, DELETE, INSERT, MISFIT = 0, 1, 2, 3
+"""Actions. A MISFIT is a row that must not be written, for the reason in the plan."""
+
+PLACE = "_lakelock_place"
+"""In parcels: the position of a row that gets new values, -1 minus the position of one to delete, null for a new row."""
+TASK_ROWS = 500_000
+"""How many changed rows one write task holds, unless one file group alone has more."""
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """What the tasks need. Updates have values for the columns `changed`; frames with new rows have all columns of the table.
+
+    `once`: two changes of one stored row are an error. `misfit` is the error for misfits.
+    """
+
+    context: WriteContext
+    files: tuple[DataFile, ...]
+    changed: tuple[str, ...]
+    inserts: NewPlaces | None = None
+    once: bool = True
+    misfit: str = ""
+
+    @property
+    def new_values(self) -> pa.Schema:
+        """The columns that updates set."""
+        return pa.schema([column for column in self.context.schema.arrow if column.name in self.changed])
+
+    @property
+    def carried(self) -> pa.Schema:
+        """The columns of the table that a frame of changes has, any of them null where an action has no value."""
+        columns = self.context.schema.arrow if self.inserts is not None else self.new_values
+        return pa.schema([column.with_nullable(True) for column in columns])
+
+    @property
+    def parcels(self) -> Parcels:
+        """How changes are packed: nobody looks up their keys, so all columns go together."""
+        return Parcels(pa.schema([]), pa.schema([*self.carried, (PLACE, pa.int64())]))
+
+
+@dataclass
+class ChangeReport:
+    """What a task packed: changes by (partition, route), and the buckets without a file group that get rows."""
+
+    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    new: set[tuple[str, int]] = field(default_factory=set)
+
+
+def write_changes(attempt: Attempt, changes: DataFrame, plan: ChangePlan) -> tuple[WriteStat, ...]:
+    """Apply a frame of changes, which is computed once, to the files of the plan."""
+    packed = changes.mapInArrow(reporting(PARCELS, partial(pack_stage, plan)), spark_schema(PARCELS))
+    attempt.keep(packed)
+    with attempt.jobs("finding the rows"):
+        reports = [report for report in attempt.collected(packed) if isinstance(report, ChangeReport)]
+    counts: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
+    if not counts:
+        return ()
+    routes = plan_routes(
+        counts, _targets(attempt, plan.files), tasks=attempt.tasks if counts.total() < TASK_ROWS else 2 * attempt.tasks,
+        target_rows=attempt.settings.target_file_rows, task_rows=TASK_ROWS,
+        in_buckets=attempt.properties.bucket_index is not None,
+    )  # fmt: skip
+    buckets = sorted({bucket for report in reports for bucket in report.new})
+    attempt.tx.claim((plan.files[n].group for n in sorted(routes.rewritten)), (bucket_group(*bucket) for bucket in buckets))
+    if plan.inserts is not None:
+        plan = replace(plan, inserts=replace(plan.inserts, routes=routes))
+    rows = packed.where(F.col(REPORT).isNull()).drop(REPORT).repartition(routes.packs, pack_of(routes, ROUTE))
+    stage = reporting(REPORT_SCHEMA, partial(change_stage, plan))
+    return attempt.written(rows.mapInArrow(stage, REPORTS_ONLY), f"rewriting {len(routes.rewritten)} file groups")
+
+
+def _targets(attempt: Attempt, files: Sequence[DataFile]) -> list[FileTarget]:
+    """A file of which nobody knows how many rows it has counts as full, so that new rows do not join it."""
+    stats_of, full = attempt.tx.snapshot().stats_of, attempt.settings.target_file_rows
+    known = [(file, stats_of(file).rows) for file in files]
+    return [FileTarget(file.partition, file.size_bytes, full if rows is None else rows) for file, rows in known]
+
+
+def pack_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | ChangeReport]:
+    """Every change in a parcel of the file that it concerns, or of the place where a new row goes; values fit the table."""
+    numbers = {file.name: number for number, file in enumerate(plan.files)}
+    report, parcels = ChangeReport(), plan.parcels
+    for rows in chunks(batches, CHUNK_ROWS):
+        action = rows.column(ACTION)
+        if pc.any(pc.equal(action, MISFIT)).as_py():
+            raise SchemaError(
+                plan.misfit, hint="name the columns to set, or equate these columns in the condition of the merge"
+            )
+        for kind in (UPDATE, DELETE):
+            mine = rows.filter(pc.equal(action, kind))
+            if mine.num_rows:
+                routes = _file_numbers(mine, numbers)
+                for number, count in zip(*np.unique(routes, return_counts=True), strict=True):
+                    report.counts[plan.files[number].partition, int(number)] += int(count)
+                yield from parcels.packed(_change_rows(plan, mine, kind), np.arange(len(routes)), routes)
+        new = rows.filter(pc.equal(action, INSERT))
+        if new.num_rows and plan.inserts is not None:
+            fitted = conform(new, plan.context.schema.arrow)
+            routes, counts, buckets = plan.inserts.routed(Keyed.of(fitted, plan.context.properties))
+            report.counts.update(counts)
+            report.new.update(buckets)
+            yield from parcels.packed(_carried(plan, fitted, pa.nulls(len(routes), pa.int64())), np.arange(len(routes)), routes)
+    yield report
+
+
+def _file_numbers(rows: pa.Table, numbers: Mapping[str, int]) -> npt.NDArray[Any]:
+    names = rows.column(FILE).combine_chunks().dictionary_encode()
+    known = np.array([numbers[name] for name in names.dictionary.to_pylist()], np.int32)
+    return known.take(np.asarray(names.indices))
+
+
+def _change_rows(plan: ChangePlan, rows: pa.Table, kind: int) -> pa.Table:
+    place = rows.column(ROW).cast(pa.int64()).combine_chunks()
+    if kind == DELETE:
+        return _carried(plan, rows.select([]), pc.subtract(-1, place))
+    return _carried(plan, conform(rows, plan.new_values), place)
+
+
+def _carried(plan: ChangePlan, rows: pa.Table, place: pa.Array) -> pa.Table:
+    """The rows with the columns of parcels; those that they lack are null."""
+    columns = [
+        rows.column(column.name) if column.name in rows.column_names else pa.nulls(len(place), column.type)
+        for column in plan.carried
+    ]
+    return pa.table([*columns, place], schema=plan.parcels.rest)
+
+
+def change_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    """Write every file group whose changes came to this task, one after the other, and report the files."""
+    yield from while_wanted(plan.context, _written(plan, batches))
+
+
+def _written(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    changes: dict[int, list[pa.Table]] = {}
+    new: dict[Target, list[pa.Table]] = {}
+    for route, rows in plan.parcels.unpacked(batches):
+        is_new = pc.is_null(rows.column(PLACE))
+        stored, fresh = rows.filter(pc.invert(is_new)), rows.filter(is_new).select(plan.carried.names)
+        if stored.num_rows:
+            changes.setdefault(route, []).append(stored)
+        if fresh.num_rows and plan.inserts is not None:
+            for target, mine in plan.inserts.targets(route, fresh):
+                new.setdefault(target, []).append(mine)
+    for target in [*new, *(number for number in changes if number not in new)]:
+        yield from _rewritten(
+            plan, target, changes.pop(target, None) if isinstance(target, int) else None, new.pop(target, None)
+        )
+
+
+def _rewritten(
+    plan: ChangePlan, target: Target, changes: list[pa.Table] | None, new: list[pa.Table] | None
+) -> Iterator[WriteStat]:
+    context, task = plan.context, this_task()
+    added = None
+    if new is not None:
+        added = Keyed.of(conform(pa.concat_tables(new), context.schema.arrow), context.properties)
+        dedupe(added, None)  # two new rows of one key are an error
+    if not isinstance(target, int):
+        assert added is not None
+        assert plan.inserts is not None
+        bucket = target[1] if plan.inserts.in_buckets else None
+        yield from write_new_files(context, target[0], [added.rows], task, bucket=bucket)
+        return
+    file = plan.files[target]
+    placed, mask = (None, None) if changes is None else _at_places(plan, file, pa.concat_tables(changes))
+    yield rewrite_group(context, file, task, upserts=placed, delete_mask=mask, added=added)
+
+
+def _at_places(plan: ChangePlan, file: DataFile, changes: pa.Table) -> tuple[Placed | None, AtPositions | None]:
+    """The new values and the deletions in one file; `DuplicateKeyError` if one row has two changes."""
+    place = changes.column(PLACE).to_numpy()
+    positions = np.where(place < 0, -1 - place, place)
+    distinct, counts = np.unique(positions, return_counts=True)
+    if plan.once and len(distinct) < len(positions):
+        raise _changed_twice(plan.context, file, int(distinct[counts > 1][0]), int((counts > 1).sum()))
+    updates = np.flatnonzero(place >= 0)
+    order = updates[np.argsort(place[updates])]
+    values = conform(changes.select(plan.changed).take(pa.array(order)), plan.new_values)
+    placed = Placed(values, place[order]) if len(order) else None
+    gone = np.unique(positions[place < 0])
+    return placed, AtPositions(gone) if len(gone) else None
+
+
+def _changed_twice(context: WriteContext, file: DataFile, position: int, count: int) -> DuplicateKeyError:
+    start, key = 0, "?"
+    with BaseFile(context.location.open().open_input(file.key), file.key) as base:
+        for batch in base.stamped_batches(context.schema, CHUNK_ROWS):
+            if position < start + batch.num_rows:
+                key = batch.column(RECORD_KEY)[position - start].as_py()
+                break
+            start += batch.num_rows
+    of = f" of partition {file.partition}" if file.partition else ""
+    more = f", and so for {count - 1} more rows of its file" if count > 1 else ""
+    return DuplicateKeyError(
+        f"several source rows match the row with the key {key}{of} and would change it{more}",
+        hint="leave one source row for each row of the table, for example with dropDuplicates, or narrow the conditions",
+        keys=[key],
+    )

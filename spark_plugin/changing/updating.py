@@ -1,0 +1,35 @@
+"""Update by condition: Spark finds the rows and computes their new values; their file groups are claimed and rewritten."""
+
+from __future__ import annotations
+
+from pyspark.sql import functions as F
+
+from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.spark_plugin.changing.assignments import Assignments, fitting_values
+from lakelock.spark_plugin.changing.changes import ACTION, FILE, ROW, UPDATE, ChangePlan, write_changes
+from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.writing.attempt import Attempt, Written
+from lakelock.spark_plugin.writing.row_reads import RowsRead
+
+
+def update_where(attempt: Attempt, values: Assignments, condition: Condition | None, alias: str = "") -> Written:
+    """Give the rows that satisfy the condition new values, computed from the old ones. Nobody may add such a row meanwhile."""
+    snapshot = attempt.tx.snapshot()
+    if condition is None:
+        attempt.tx.reads(WholeTable())
+        files = snapshot.files
+    else:
+        pruning = attempt.pruning(condition)
+        attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+        files = pruning.files_of(snapshot)
+    if not files:
+        return Written()
+    rows = attempt.read(files).alias(alias) if alias else attempt.read(files)
+    new = fitting_values(rows, values, attempt.schema)
+    place = rows.metadataColumn("_metadata")
+    chosen = rows if condition is None else rows.where(condition.on(rows))
+    changes = chosen.select(
+        place["file_name"].alias(FILE), place["row_index"].alias(ROW), F.lit(UPDATE).alias(ACTION),
+        *[new[name].alias(name) for name in attempt.schema.names if name in new],
+    )  # fmt: skip
+    return Written(write_changes(attempt, changes, ChangePlan(attempt.context(), tuple(files), tuple(new))))

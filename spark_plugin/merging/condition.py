@@ -1,0 +1,139 @@
+"""What the condition of a merge says, by Spark's own analysis: about the target alone, and which columns it equates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+
+from lakelock.errors import InputError
+from lakelock.spark_plugin.conditions import Condition, column_of, condition_text
+
+_WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+_EXACT = (*_WHOLE_NUMBERS, "string", "boolean", "date", "timestamp", "timestamp_ntz")
+"""Types of which two values are equal to Spark exactly if they make the same record key. Floating-point numbers are not."""
+
+
+@dataclass(frozen=True)
+class MergeCondition:
+    """`of_target` is the part that stored rows decide alone, None if there is none or it asks for the time. `equated` says, by
+    column of the table, which expression of the source it must equal, in the column's type: null where no value can.
+    `same` has, by column of the table, the columns of the source that it must equal.
+    """
+
+    of_target: Condition | None
+    equated: Mapping[str, Column]
+    same: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, target: DataFrame, source: DataFrame, on: str | Column) -> MergeCondition:
+        """The analysis of `on`; both frames have their aliases. `InputError` if its answers may vary, or if it equates nothing:
+        to find the partners of a row, all rows would have to be compared with all.
+        """
+        spark = target.sparkSession
+        # Spark refuses such a condition of a join, in words of its own; a filter takes it.
+        condition = _plan(target.crossJoin(source).where(on)).condition()
+        if not condition.deterministic():
+            raise InputError(
+                f"the condition {condition_text(on)} may give a different answer each time it is evaluated",
+                hint="compute such values in the source, and persist it",
+            )
+        conjuncts = list(_conjuncts(condition))
+        stored, given = _plan(target).outputSet(), _plan(source).outputSet()
+        sides = [_Side(stored), _Side(given)]
+        if not any(_equates(node, sides[0], sides[1]) for node in conjuncts):
+            raise InputError(
+                f"the condition {condition_text(on)} does not equate anything of the table with anything of the source",
+                hint="say which rows belong together, such as target.id = source.id",
+            )
+        equated: dict[str, Column] = {}
+        same: dict[str, frozenset[str]] = {}
+        for node in conjuncts:
+            for name, column, theirs in _keys(node, sides[1], target):
+                equated.setdefault(name, column)
+                same[name] = same.get(name, frozenset()) | theirs
+        alone = [node for node in conjuncts if sides[0].has(node)]
+        watched = None
+        if alone:
+            text = " AND ".join(node.sql() for node in alone)
+            both = column_of(spark, alone[0])
+            for node in alone[1:]:
+                both = both & column_of(spark, node)
+            watched = Condition.of_filter(spark, target.where(both), text)
+        return cls(watched, equated, same)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The columns of one side of the merge."""
+
+    columns: Any
+
+    def has(self, node: Any) -> bool:
+        """Whether an expression is about this side only."""
+        references = node.references()
+        return not references.isEmpty() and references.subsetOf(self.columns)
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def _conjuncts(node: Any) -> Iterator[Any]:
+    if node.nodeName() == "And":
+        yield from _conjuncts(node.left())
+        yield from _conjuncts(node.right())
+    else:
+        yield node
+
+
+def _equates(node: Any, one: _Side, other: _Side) -> bool:
+    """Whether the part is an equation between both sides, by which Spark can bring their rows together."""
+    if node.nodeName() not in ("EqualTo", "EqualNullSafe"):
+        return False
+    left, right = node.left(), node.right()
+    return (one.has(left) and other.has(right)) or (one.has(right) and other.has(left))
+
+
+def source_column(side: DataFrame, value: Column, source: DataFrame) -> str | None:
+    """The name of the column of the source that a value on the rows of a side is, if it is nothing more."""
+    plan = _plan(side.select(value))
+    if plan.nodeName() != "Project":
+        return None
+    node = plan.projectList().apply(0)
+    named = _Side(_plan(source).outputSet()).has(node) and node.nodeName() == "AttributeReference"
+    return str(node.name()) if named else None
+
+
+def _keys(node: Any, source: _Side, target: DataFrame) -> Iterator[tuple[str, Column, frozenset[str]]]:
+    """A column of the target that the part equates with an expression of the source, and which column that is, if it is one."""
+    if node.nodeName() != "EqualTo":
+        return
+    spark = target.sparkSession
+    for mine, theirs in ((node.left(), node.right()), (node.right(), node.left())):
+        widened = mine.nodeName() == "Cast"
+        column = mine.child() if widened else mine
+        if column.nodeName() != "AttributeReference" or source.has(column) or not source.has(theirs):
+            continue
+        stored, compared = column.dataType().simpleString(), mine.dataType().simpleString()
+        exact = stored in _EXACT or stored.startswith("decimal(")
+        if theirs.dataType().simpleString() != compared or not exact:
+            continue
+        given = _without_widening(theirs)
+        named = frozenset({str(given.name())}) if given.nodeName() == "AttributeReference" else frozenset[str]()
+        if not widened:
+            yield column.name(), column_of(spark, theirs), named
+        elif stored in _WHOLE_NUMBERS and compared in _WHOLE_NUMBERS:
+            # A greater number than the column can hold equals none of its values.
+            yield column.name(), column_of(spark, theirs).try_cast(stored), named
+
+
+def _without_widening(node: Any) -> Any:
+    """The whole number that the node only has in a wider type; any other node as it is."""
+    if node.nodeName() != "Cast":
+        return node
+    to, of = node.dataType().simpleString(), node.child().dataType().simpleString()
+    whole = to in _WHOLE_NUMBERS and of in _WHOLE_NUMBERS and _WHOLE_NUMBERS.index(of) < _WHOLE_NUMBERS.index(to)
+    return node.child() if whole else node

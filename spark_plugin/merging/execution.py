@@ -1,0 +1,104 @@
+"""Merge: Spark joins the rows of a source with those of the table, and the clauses say what becomes of each.
+
+What is read is as little as the condition allows. If it equates the key and partition columns, the keys of the source are
+looked up as in an upsert, and nothing else is read. Otherwise the rows are read that the part of the condition about the
+target selects. Clauses about rows that the source does not match read the rows that their own conditions select.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.spark_plugin.changing.changes import FILE, ROW, ChangePlan, write_changes
+from lakelock.spark_plugin.changing.placing import NewPlaces
+from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.merging.builder import MergeSpec
+from lakelock.spark_plugin.merging.clauses import When, may_match_often
+from lakelock.spark_plugin.merging.plan import HERE, MergePlan
+from lakelock.spark_plugin.writing.attempt import Attempt, Written, column
+from lakelock.spark_plugin.writing.key_lookup import look_up
+from lakelock.spark_plugin.writing.key_reads import KeysRead
+from lakelock.spark_plugin.writing.row_reads import RowsRead
+from lakelock.spark_plugin.writing.tagging import TagPlan
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+
+
+def merge(attempt: Attempt, spec: MergeSpec) -> Written:
+    """Run a merge. The source is computed once and kept."""
+    source = spec.source.withColumn(HERE, F.lit(True))
+    attempt.keep(source)
+    plan = MergePlan.of(spec, source, attempt.schema, attempt.properties)
+    read = files = _read(attempt, plan, source)
+    places = None
+    if spec.has(When.NOT_MATCHED):
+        # In buckets new rows join a file group that is there, whether or not it was read.
+        files = tuple(dict.fromkeys((*read, *_joinable(attempt))))
+        places = NewPlaces(attempt.context(), files)
+    elif not read:
+        return Written()
+    changes = plan.changes(_stored(attempt, read), source)
+    misfit = f"when_matched_update_all would give a stored row another value of {', '.join(plan.compared)}"
+    once = not may_match_often(spec.clauses)
+    return Written(
+        write_changes(attempt, changes, ChangePlan(attempt.context(), files, plan.changed, places, once=once, misfit=misfit))
+    )
+
+
+def _joinable(attempt: Attempt) -> tuple[DataFile, ...]:
+    return attempt.tx.snapshot().files if attempt.properties.bucket_index is not None else ()
+
+
+def _stored(attempt: Attempt, files: tuple[DataFile, ...]) -> DataFrame:
+    """The rows of these files and their places."""
+    rows = attempt.read(files)
+    if not files:
+        return rows.select("*", F.lit(None).cast("string").alias(FILE), F.lit(None).cast("long").alias(ROW))
+    place = rows.metadataColumn("_metadata")
+    return rows.select("*", place["file_name"].alias(FILE), place["row_index"].alias(ROW))
+
+
+def _read(attempt: Attempt, plan: MergePlan, source: DataFrame) -> tuple[DataFile, ...]:
+    """Record what the merge reads, and return the files that may hold such rows."""
+    files: list[DataFile] = []
+    conditions = list(plan.by_source)
+    if plan.spec.has(When.MATCHED, When.NOT_MATCHED):
+        if plan.keys is None:
+            conditions.append(plan.on.of_target)
+        elif None not in conditions:
+            files += _look_up(attempt, plan.keys, source.alias(plan.spec.source_alias))
+    if None in conditions:
+        attempt.tx.reads(WholeTable())
+        return attempt.tx.snapshot().files
+    for condition in conditions:
+        assert condition is not None
+        files += _selected(attempt, condition)
+    return tuple(dict.fromkeys(files))
+
+
+def _selected(attempt: Attempt, condition: Condition) -> Iterable[DataFile]:
+    pruning = attempt.pruning(condition)
+    attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+    return pruning.files_of(attempt.tx.snapshot())
+
+
+def _look_up(attempt: Attempt, keys: dict[str, Column], source: DataFrame) -> Iterable[DataFile]:
+    """Look up the keys of the source. One with a null equals none."""
+    columns = pa.schema([field for field in attempt.schema.arrow if field.name in keys])
+    types = spark_schema(columns)
+    frame = source.select(*[keys[name].cast(types[name].dataType).alias(name) for name in columns.names])
+    frame = frame.where(reduce(Column.__and__, [column(name).isNotNull() for name in columns.names]))
+    tagged = look_up(attempt, frame, TagPlan(attempt.context(), TableSchema(columns)))
+    if tagged is None:
+        return ()
+    partitions = frozenset(partition for partition, _ in tagged.counts)
+    attempt.tx.reads(KeysRead("the keys of the merge", partitions, attempt, tagged.looked_up, tagged.keys))
+    held = sorted({route for _, route in tagged.counts if route < len(tagged.plan.files)})
+    return [tagged.plan.files[number] for number in held]

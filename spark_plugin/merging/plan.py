@@ -1,0 +1,206 @@
+"""A merge as Spark computes it: which clause applies to each row, and the changes that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakelock.errors import InputError, SchemaError
+from lakelock.spark_plugin.changing.assignments import as_column, fitting_values, require_column, require_settable
+from lakelock.spark_plugin.changing.changes import ACTION, DELETE, FILE, INSERT, MISFIT, ROW, UPDATE
+from lakelock.spark_plugin.conditions import Condition, condition_text
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.merging.builder import MergeSpec
+from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
+from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema, did_you_mean, require_columns
+
+HERE = "_lakelock_here"
+"""A column of the source that is true in every row, and null where the join found no source row."""
+_CLAUSE = "_lakelock_clause"
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """A merge after Spark's analysis.
+
+    `values` are those of each clause in the table's types, None for a delete; `changed` are the columns that updates set.
+    `compared`: columns that `when_matched_update_all` must not change and `on` does not equate with the source's column of
+    this name, so each row is checked. `keys`: the source's expressions for the key and partition columns, None unless `on`
+    equates them all. `by_source`: which rows each clause about rows without a source row selects; None stands for all.
+    """
+
+    spec: MergeSpec
+    schema: TableSchema
+    on: MergeCondition
+    values: tuple[Mapping[str, Column] | None, ...]
+    changed: tuple[str, ...]
+    compared: tuple[str, ...]
+    keys: dict[str, Column] | None
+    by_source: tuple[Condition | None, ...]
+
+    @classmethod
+    def of(cls, spec: MergeSpec, source: DataFrame, schema: TableSchema, properties: TableProperties) -> MergePlan:
+        """Analyse the merge without any work. `InputError`, `SchemaError` or Spark's AnalysisException say what is wrong."""
+        require_sensible(spec.clauses)
+        if spec.target_alias.lower() == spec.source_alias.lower():
+            raise InputError(f"target and source have the same alias {spec.source_alias!r}", hint="choose two")
+        spark = source.sparkSession
+        given = source.alias(spec.source_alias)
+        stored = spark.createDataFrame([], spark_schema(schema.arrow)).alias(spec.target_alias)
+        on = MergeCondition.of(stored, given, spec.on)
+        fixed = tuple(dict.fromkeys((*properties.record_keys, *properties.partition_fields)))
+        sides = {
+            When.MATCHED: stored.join(given, as_column(spec.on)),
+            When.NOT_MATCHED: given,
+            When.NOT_MATCHED_BY_SOURCE: stored,
+        }
+        values = []
+        for clause in spec.clauses:
+            _require_certain(sides[clause.when], clause)
+            side = sides[clause.when]
+            if clause.when is When.MATCHED and clause.then is Then.UPDATE and clause.values is not None:
+                clause = replace(clause, values=_without_equated(clause.values, spec, side, given, on))
+            values.append(_values(spec, clause, side, source, schema, properties, fixed))
+        updates = [each for clause, each in zip(spec.clauses, values, strict=True) if clause.then is Then.UPDATE and each]
+        changes_all = any(clause.then is Then.UPDATE and clause.values is None for clause in spec.clauses)
+        compared = tuple(name for name in fixed if changes_all and name not in on.same.get(name, ()))
+        plan = cls(
+            spec, schema, on, tuple(values),
+            tuple(name for name in schema.names if any(name in each for each in updates)), compared,
+            {name: on.equated[name] for name in fixed} if on.equated.keys() >= set(fixed) else None,
+            tuple(_selected(spark, stored, each) for each in spec.clauses if each.when is When.NOT_MATCHED_BY_SOURCE),
+        )  # fmt: skip
+        # The whole is analysed once: clauses may set a column to types that do not go together.
+        places = stored.select("*", F.lit("").alias(FILE), F.lit(0).cast("long").alias(ROW))
+        plan.changes(places, source)
+        return plan
+
+    def changes(self, stored: DataFrame, source: DataFrame) -> DataFrame:
+        """The changes to stored rows, which come with their places, and the new rows."""
+        spec = self.spec
+        inserts, unmatched = spec.has(When.NOT_MATCHED), spec.has(When.NOT_MATCHED_BY_SOURCE)
+        how = {(True, True): "full", (True, False): "left", (False, True): "right", (False, False): "inner"}[inserts, unmatched]
+        # Without the hint Spark may collect the stored rows on the driver, to send all of them to every task.
+        right = stored.alias(spec.target_alias).hint("merge")
+        joined = source.alias(spec.source_alias).join(right, as_column(spec.on), how)
+        is_stored, is_given = F.col(FILE).isNotNull(), F.col(HERE).isNotNull()
+        kinds = {
+            When.MATCHED: is_stored & is_given,
+            When.NOT_MATCHED: is_given & ~is_stored,
+            When.NOT_MATCHED_BY_SOURCE: is_stored & ~is_given,
+        }
+        number, action = F.lit(None).cast("int"), F.lit(None).cast("int")
+        for at, clause in reversed(list(enumerate(spec.clauses))):
+            holds = kinds[clause.when]
+            if clause.condition is not None:
+                holds = holds & F.coalesce(as_column(clause.condition), F.lit(False))
+            number = F.when(holds, F.lit(at)).otherwise(number)
+            action = F.when(F.col(_CLAUSE) == at, self._action(clause)).otherwise(action)
+        joined = joined.withColumn(_CLAUSE, number).where(F.col(_CLAUSE).isNotNull())
+        names = self.schema.names if inserts else self.changed
+        return joined.select(F.col(FILE), F.col(ROW), action.alias(ACTION), *[self._value(name).alias(name) for name in names])
+
+    def _action(self, clause: Clause) -> Column:
+        if clause.then is not Then.UPDATE:
+            return F.lit(DELETE if clause.then is Then.DELETE else INSERT)
+        if clause.values is not None or not self.compared:
+            return F.lit(UPDATE)
+        spec = self.spec
+        same = [of(spec.target_alias, name).eqNullSafe(of(spec.source_alias, name)) for name in self.compared]
+        return F.when(reduce(Column.__and__, same), F.lit(UPDATE)).otherwise(F.lit(MISFIT))
+
+    def _value(self, name: str) -> Column:
+        """The value of a column in a row of changes: that of its clause, the stored one in an update that does not set it."""
+        value = F.lit(None).cast(spark_schema(self.schema.arrow)[name].dataType)
+        for at, (clause, values) in enumerate(zip(self.spec.clauses, self.values, strict=True)):
+            new = None if values is None else values.get(name)
+            if new is None and clause.then is Then.UPDATE and name in self.changed:
+                new = of(self.spec.target_alias, name)
+            if new is not None:
+                value = F.when(F.col(_CLAUSE) == at, new).otherwise(value)
+        return value
+
+
+def require_mergeable(spec: MergeSpec, schema: TableSchema, properties: TableProperties) -> None:
+    """Raise what is wrong with a merge into a table of this schema, before any work."""
+    MergePlan.of(spec, spec.source.withColumn(HERE, F.lit(True)), schema, properties)
+
+
+def of(alias: str, name: str) -> Column:
+    """A column of one side."""
+    quoted = [part.replace("`", "``") for part in (alias, name)]
+    return F.col("`{}`.`{}`".format(*quoted))
+
+
+def _require_certain(side: DataFrame, clause: Clause) -> None:
+    if clause.condition is None:
+        return
+    if not side.where(as_column(clause.condition))._jdf.queryExecution().analyzed().deterministic():
+        raise InputError(
+            f"{clause.name}: the condition {condition_text(clause.condition)} may give a different answer each time",
+            hint="compute such values in the source",
+        )
+
+
+def _selected(spark: SparkSession, stored: DataFrame, clause: Clause) -> Condition | None:
+    if clause.condition is None:
+        return None
+    return Condition.of_filter(spark, stored.where(as_column(clause.condition)), condition_text(clause.condition))
+
+
+def _values(
+    spec: MergeSpec, clause: Clause, side: DataFrame, source: DataFrame, schema: TableSchema, properties: TableProperties,
+    fixed: tuple[str, ...],
+) -> Mapping[str, Column] | None:  # fmt: skip
+    """The new values of a clause in the table's types."""
+    if clause.then is Then.DELETE:
+        return None
+    if clause.values is None:
+        missing = [name for name in schema.names if name not in source.columns]
+        if missing:
+            raise SchemaError(
+                f"{clause.name}: the source has no column {missing[0]!r}",
+                hint=f"{did_you_mean(missing[0], source.columns)} Or name the columns to set",
+                column=missing[0],
+            )
+        names = [name for name in schema.names if clause.then is Then.INSERT or name not in fixed]
+        every = {name: of(spec.source_alias, name) for name in names}
+        return fitting_values(side, every, schema, whole=clause.then is Then.INSERT)
+    given = _unqualified(clause, spec)
+    if clause.then is Then.UPDATE:
+        require_settable(list(given), schema, properties, clause.name)
+        return fitting_values(side, given, schema)
+    for name in given:
+        require_column(name, schema, clause.name)
+    require_columns(list(given), properties.needed_columns)
+    return fitting_values(side, given, schema, whole=True)
+
+
+def _unqualified(clause: Clause, spec: MergeSpec) -> dict[str, object]:
+    """The values of a clause by column: `target.v` is `v`."""
+    given: dict[str, object] = {}
+    for name, value in (clause.values or {}).items():
+        column = name.removeprefix(f"{spec.target_alias}.")
+        if column in given:
+            raise InputError(f"{clause.name} sets {column} twice", hint="leave out one of the two values")
+        given[column] = value
+    return given
+
+
+def _without_equated(
+    values: Mapping[str, object], spec: MergeSpec, side: DataFrame, source: DataFrame, on: MergeCondition
+) -> Mapping[str, object]:
+    """The values without those that stored rows have anyway: a column gets that of the source which `on` says it equals."""
+    same = {f"{prefix}{name}": columns for name, columns in on.same.items() for prefix in ("", f"{spec.target_alias}.")}
+    left = {
+        name: value
+        for name, value in values.items()
+        if name not in same or source_column(side, as_column(value), source) not in same[name]
+    }
+    return left or values

@@ -1,0 +1,169 @@
+"""What a statement in SQL asks for. Conditions, values and sources are pieces of the user's own text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lakelock.spark_plugin.merging.clauses import Then, When
+
+Name = tuple[str, ...]
+"""A name by its parts, without quotes: `("lake", "goods")`."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The table that a statement names, and its alias there, `""` if it has none."""
+
+    name: Name
+    alias: str = ""
+
+    @property
+    def qualifier(self) -> str:
+        """What stands before the table's columns: `qualifier.column`."""
+        return self.alias or self.name[-1]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A column as the statement names it, and the text of its new value."""
+
+    column: Name
+    value: str
+
+
+@dataclass(frozen=True)
+class Update:
+    """`UPDATE target SET … WHERE …`; without a condition every row changes."""
+
+    target: Target
+    assignments: tuple[Assignment, ...]
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class Delete:
+    """`DELETE FROM target WHERE …`; without a condition every row goes."""
+
+    target: Target
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class Insert:
+    """`INSERT INTO target …`: the rows of `query`, by position into `columns` (None: all of the table), or by name.
+
+    With `overwrite` they replace what is there, with `replace_where` the rows that satisfy it. `reads` are the relations that
+    the query names.
+    """
+
+    target: Target
+    query: str
+    columns: tuple[Name, ...] | None = None
+    by_name: bool = False
+    overwrite: bool = False
+    replace_where: str | None = None
+    reads: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True)
+class MergeClause:
+    """One `WHEN … THEN …`. `assignments` of an update or insert; None stands for `*`, and for a delete."""
+
+    when: When
+    then: Then
+    condition: str | None = None
+    assignments: tuple[Assignment, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Merge:
+    """`MERGE INTO target USING source ON …`. `source` is what stands after USING, with the alias."""
+
+    target: Target
+    source: str
+    source_alias: str
+    on: str
+    clauses: tuple[MergeClause, ...]
+    reads: tuple[Name, ...] = ()
+
+
+Statement = Update | Delete | Insert | Merge
+
+
+def text_of(statement: Statement) -> str:
+    """The statement put together anew from its parts, with parentheses around each condition and value.
+
+    Whoever parses it and the user's statement alike has proved that the pieces were cut where they end.
+    """
+    return " ".join(_words(statement))
+
+
+def _words(statement: Statement) -> Iterator[str]:
+    into = quoted(statement.target.name)
+    named = f"{into} AS {quoted((statement.target.alias,))}" if statement.target.alias else into
+    match statement:
+        case Update():
+            yield f"UPDATE {named} SET {_assigned(statement.assignments)}"
+            yield from _condition("WHERE", statement.where)
+        case Delete():
+            yield f"DELETE FROM {named}"
+            yield from _condition("WHERE", statement.where)
+        case Insert():
+            yield f"INSERT {'OVERWRITE TABLE' if statement.overwrite else 'INTO'} {into}"
+            if statement.columns is not None:
+                yield _group(map(quoted, statement.columns))
+            if statement.by_name:
+                yield "BY NAME"
+            yield from _condition("REPLACE WHERE", statement.replace_where)
+            yield statement.query
+        case Merge():
+            yield f"MERGE INTO {named} USING {statement.source}\n"
+            yield from _condition("ON", statement.on)
+            for clause in statement.clauses:
+                yield _KINDS[clause.when]
+                yield from _condition("AND", clause.condition)
+                yield from _action(clause)
+
+
+_KINDS = {
+    When.MATCHED: "WHEN MATCHED",
+    When.NOT_MATCHED: "WHEN NOT MATCHED",
+    When.NOT_MATCHED_BY_SOURCE: "WHEN NOT MATCHED BY SOURCE",
+}
+
+
+def _action(clause: MergeClause) -> Iterator[str]:
+    assignments = clause.assignments
+    if clause.then is Then.DELETE:
+        yield "THEN DELETE"
+    elif clause.then is Then.UPDATE:
+        yield f"THEN UPDATE SET {'*' if assignments is None else _assigned(assignments)}"
+    elif assignments is None:
+        yield "THEN INSERT *"
+    else:
+        yield f"THEN INSERT {_group(quoted(each.column) for each in assignments)}"
+        yield f"VALUES {_group(_enclosed(each.value) for each in assignments)}"
+
+
+def _condition(before: str, text: str | None) -> Iterator[str]:
+    if text is not None:
+        yield f"{before} {_enclosed(text)}"
+
+
+def _assigned(assignments: Sequence[Assignment]) -> str:
+    return ", ".join(f"{quoted(each.column)} = {_enclosed(each.value)}" for each in assignments)
+
+
+def _group(parts: Iterable[str]) -> str:
+    return f"({', '.join(parts)})"
+
+
+def _enclosed(text: str) -> str:
+    # The piece may end within a comment to the end of the line.
+    return f"({text}\n)"
+
+
+def quoted(name: Name) -> str:
+    """A name as SQL writes it, whatever characters it has."""
+    return ".".join("`{}`".format(part.replace("`", "``")) for part in name)

@@ -1,0 +1,217 @@
+"""From a statement to a write: its names are those of the table, its sources are frames, and Spark agrees on its pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakelock.errors import InputError, SchemaError
+from lakelock.spark_plugin.changing import updating
+from lakelock.spark_plugin.changing.assignments import checked_assignments
+from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.merging import execution
+from lakelock.spark_plugin.merging.builder import MergeSpec
+from lakelock.spark_plugin.merging.clauses import Clause
+from lakelock.spark_plugin.merging.plan import require_mergeable
+from lakelock.spark_plugin.statements.operations import (
+    Assignment,
+    Delete,
+    Insert,
+    Merge,
+    Name,
+    Statement,
+    Target,
+    Update,
+    quoted,
+)
+from lakelock.spark_plugin.statements.sources import (
+    IN_A_TRANSACTION,
+    is_case_sensitive,
+    is_path_of,
+    require_foreign,
+    spelled,
+    spelling,
+)
+from lakelock.spark_plugin.writing import deleting, inserting, overwriting
+from lakelock.spark_plugin.writing.attempt import Write
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema, did_you_mean
+
+
+@dataclass(frozen=True)
+class PlannedWrite:
+    """A write, and what a table or a transaction has to know of it. `anywhere` is its name if it may touch any partition."""
+
+    operation: str
+    write: Write
+    where: str | None = None
+    looks_up: bool = True
+    anywhere: str = ""
+    replaces: bool = False
+
+
+@dataclass(frozen=True)
+class StatementPlanner:
+    """Plans statements about one table. In a transaction, views of what it has read are sources like any other."""
+
+    spark: SparkSession
+    schema: TableSchema
+    properties: TableProperties
+    uri: str
+    in_transaction: bool = False
+
+    def plan(self, text: str, args: Mapping[str, object] | None = None) -> PlannedWrite:
+        """Everything that can be known before any work is checked: `InputError`, `SchemaError` or Spark's AnalysisException."""
+        statement = _read(self.spark, text, args)
+        self._require_target(statement.target)
+        match statement:
+            case Update():
+                return self._update(statement)
+            case Delete():
+                condition = self._condition(statement.where or "true", statement.target)
+                write = partial(deleting.delete_where, condition=condition)
+                return PlannedWrite("DELETE", write, statement.where, anywhere="a delete by condition")
+            case Insert():
+                return self._insert(statement)
+            case Merge():
+                return self._merge(statement)
+
+    def _update(self, statement: Update) -> PlannedWrite:
+        target = statement.target
+        given = self._values(statement.assignments, target)
+        values = checked_assignments(self.spark, given, self.schema, self.properties, "UPDATE", alias=target.qualifier)
+        condition = None if statement.where is None else self._condition(statement.where, target)
+        write = partial(updating.update_where, values=values, condition=condition, alias=target.qualifier)
+        return PlannedWrite("UPDATE", write, statement.where, anywhere="an update")
+
+    def _merge(self, statement: Merge) -> PlannedWrite:
+        target, names = statement.target, self.schema.names
+        source = spelled(self._source(f"SELECT * FROM {statement.source}", statement.reads), names, exactly=self._exactly)
+        clauses = tuple(
+            Clause(
+                clause.when,
+                clause.then,
+                None if clause.assignments is None else self._values(clause.assignments, target),
+                clause.condition,
+            )
+            for clause in statement.clauses
+        )
+        spec = MergeSpec(source, statement.on, target.qualifier, statement.source_alias, clauses)
+        require_mergeable(spec, self.schema, self.properties)
+        return PlannedWrite("MERGE", partial(execution.merge, spec=spec), anywhere="a merge")
+
+    def _insert(self, statement: Insert) -> PlannedWrite:
+        df = self._rows(statement)
+        if statement.replace_where is not None:
+            where = statement.replace_where
+            condition = self._condition(where, statement.target)
+            df = self._with_nulls(df)
+            return PlannedWrite(
+                "UPSERT", partial(overwriting.overwrite_where, df=df, condition=condition), where, replaces=True
+            )
+        if not statement.overwrite:
+            return PlannedWrite("INSERT", partial(inserting.insert, df=df), looks_up=False)
+        mode = str(self.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower()
+        if mode == "dynamic" and self.properties.partition_fields:
+            return PlannedWrite("INSERT_OVERWRITE", partial(overwriting.overwrite_partitions, df=df), replaces=True)
+        return PlannedWrite("INSERT_OVERWRITE_TABLE", partial(overwriting.overwrite_table, df=df), replaces=True)
+
+    def _rows(self, statement: Insert) -> DataFrame:
+        """The rows of the query, under the names of the table's columns."""
+        df, names = self._source(statement.query, statement.reads), self.schema.names
+        if statement.by_name:
+            return spelled(df, names, exactly=self._exactly)
+        columns = list(names)
+        if statement.columns is not None:
+            columns = [self._column(name, statement.target) for name in statement.columns]
+            _require_once(columns)
+        for name in columns:
+            if name not in names:
+                raise SchemaError(f"INSERT: the table has no column {name!r}", hint=did_you_mean(name, names), column=name)
+        if len(df.columns) != len(columns):
+            raise InputError(
+                f"the query has {len(df.columns)} columns for the {len(columns)} columns {', '.join(columns)}",
+                hint=f"name the columns, INSERT INTO {self.properties.name} (a, b) …, or write BY NAME before the query",
+            )
+        return df.toDF(*columns)
+
+    def _with_nulls(self, df: DataFrame) -> DataFrame:
+        """The rows with null in every column that they lack, so that a condition can be asked about them."""
+        needed = {name for name, _ in self.properties.needed_columns}
+        types = {field.name: field.dataType for field in spark_schema(self.schema.arrow)}
+        missing = [name for name in self.schema.names if name not in df.columns and name not in needed]
+        return df.withColumns({name: F.lit(None).cast(types[name]) for name in missing}) if missing else df
+
+    def _source(self, query: str, reads: Iterable[Name]) -> DataFrame:
+        for name in reads:
+            if self._is_table(name):
+                raise InputError(
+                    f"the source reads {quoted(name)}, the table that the statement changes", hint=IN_A_TRANSACTION
+                )
+        frame = self.spark.sql(query)
+        if not self.in_transaction:
+            require_foreign(frame, self.uri)
+        return frame
+
+    def _values(self, assignments: Iterable[Assignment], target: Target) -> dict[str, object]:
+        columns = [self._column(each.column, target) for each in assignments]
+        _require_once(columns)
+        return {column: each.value for column, each in zip(columns, assignments, strict=True)}
+
+    def _column(self, name: Name, target: Target) -> str:
+        own = len(name) == 2 and name[0].lower() == target.qualifier.lower()
+        if len(name) > (2 if own else 1):
+            raise InputError(
+                f"{quoted(name)} is not a column of {target.qualifier}",
+                hint="a field of a struct is set with its column: address = named_struct('city', 'x', 'zip', address.zip)",
+            )
+        return spelling(name[-1], self.schema.names, exactly=self._exactly)
+
+    def _condition(self, text: str, target: Target) -> Condition:
+        return Condition.of(self.spark, spark_schema(self.schema.arrow), text, alias=target.qualifier)
+
+    def _require_target(self, target: Target) -> None:
+        if not self._is_table(target.name):
+            own = self.properties.name
+            raise InputError(
+                f"the statement changes {quoted(target.name)}, but this table is {own} in {self.uri}",
+                hint=f"write {quoted((own,))}, or lakelock.{quoted((self.uri,))}; an alias of your own may follow",
+            )
+
+    def _is_table(self, name: Name) -> bool:
+        *database, last = (part.lower() for part in name)
+        if database == ["lakelock"] and is_path_of(name[-1], self.uri):
+            return True
+        return last == self.properties.name.lower() and database in ([], [self.properties.database.lower()])
+
+    @property
+    def _exactly(self) -> bool:
+        return is_case_sensitive(self.spark)
+
+
+def _read(spark: SparkSession, text: str, args: Mapping[str, object] | None) -> Statement:
+    try:
+        from lakelock.spark_plugin.statements.grammar import statement_of
+        from lakelock.spark_plugin.statements.literals import literals_of
+        from lakelock.spark_plugin.statements.markers import filled_in
+        from lakelock.spark_plugin.statements.proof import require_same_reading
+    except ModuleNotFoundError as error:
+        if error.name != "sqlglot":
+            raise
+        raise InputError("sql() needs sqlglot, which is not installed", hint="pip install 'lakelock[sql]'") from error
+    if args is not None and isinstance(text, str):
+        text = filled_in(text, literals_of(spark, args))
+    statement = statement_of(text)
+    require_same_reading(spark, text, statement)
+    return statement
+
+
+def _require_once(columns: list[str]) -> None:
+    twice = next((column for column in columns if columns.count(column) > 1), None)
+    if twice is not None:
+        raise InputError(f"the statement gives {twice} two values", hint="name each column once")

@@ -1,0 +1,74 @@
+"""The sources of a statement as data frames, and whether they read the table that the statement changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from lakelock.errors import InputError, SettingsError
+from lakelock.storage.location import canonical_uri
+
+IN_A_TRANSACTION = (
+    "read it in a transaction, which watches what it reads: with table.transaction() as tx: "
+    "tx.read().createOrReplaceTempView('before'), and then tx.sql('… FROM before …')"
+)
+
+
+def is_path_of(path: object, uri: str, *, within: bool = False) -> bool:
+    """Whether a path is that of the table or, if asked for, one within it."""
+    try:
+        found = canonical_uri(str(path))
+    except SettingsError:
+        return False
+    return found == uri or (within and found.startswith(f"{uri}/"))
+
+
+def require_foreign(frame: DataFrame, uri: str) -> None:
+    """`InputError` if a frame reads files of the table outside a transaction, such as a view of `table.read()`."""
+    for leaf in _leaves(frame._jdf.queryExecution().analyzed()):
+        if any(is_path_of(path, uri, within=True) for path in _paths(leaf)):
+            raise InputError("the source reads the table that the statement changes", hint=IN_A_TRANSACTION)
+
+
+def _leaves(plan: Any) -> Iterator[Any]:
+    inner = [plan.subqueries(), plan.children()]
+    if plan.children().isEmpty():
+        yield plan
+    for plans in inner:
+        for number in range(plans.size()):
+            yield from _leaves(plans.apply(number))
+
+
+def _paths(leaf: Any) -> Sequence[object]:
+    """Where a leaf of a plan reads its rows; nothing for a relation that has no files."""
+    try:
+        if leaf.getClass().getSimpleName() == "LogicalRelation":
+            roots = leaf.relation().location().rootPaths()
+            return [roots.apply(number).toString() for number in range(roots.size())]
+        if leaf.getClass().getSimpleName() == "DataSourceV2Relation":
+            return [leaf.options().get("path")]
+    except Py4JError:
+        pass
+    return []
+
+
+def spelled(frame: DataFrame, names: Sequence[str], *, exactly: bool) -> DataFrame:
+    """The frame with its columns spelt as the table's, unless the session tells upper case from lower case."""
+    if exactly:
+        return frame
+    return frame.toDF(*[spelling(column, names, exactly=False) for column in frame.columns])
+
+
+def spelling(name: str, names: Sequence[str], *, exactly: bool) -> str:
+    """A column as the table spells it; itself if the table has none of the name."""
+    if exactly or name in names:
+        return name
+    return next((other for other in names if other.lower() == name.lower()), name)
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Whether the session tells upper case from lower case in names."""
+    return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"

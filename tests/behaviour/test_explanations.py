@@ -1,0 +1,180 @@
+"""Every rejection explains itself: by which rule, when it was found, over what, and what helps."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
+from lakelock.errors import ConcurrentDeleteReadException, ConflictError, EarlyConflictError
+from lakelock.explanation import Explanation, Verdict
+from lakelock.occ.conflicts.explaining import profiles_with
+from lakelock.occ.conflicts.profiles import PROFILES
+from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.rule_texts import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER_LEVEL, FoundAt, Remedy
+from lakelock.settings import ConcurrencySettings, Settings
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table.layout import FileGroupId
+from tests.behaviour.tables import HUDI, QUICK, ScriptedRead, groups, insert, memory_table, put_file, writer
+
+
+def delta(level: str) -> Settings:
+    return replace(QUICK, concurrency=ConcurrencySettings(profile="delta", isolation=level))  # type: ignore[arg-type]
+
+
+def rejected(storage: MemoryStorage, read: object, settings: Settings = QUICK) -> ConflictError:
+    """A transaction that made this read, and is rejected because another one added a file to January."""
+    tx = writer(storage, settings).begin("INSERT")
+    tx.reads(read)
+    mine = put_file(tx, storage, "month=2", "mine")
+    insert(writer(storage), storage, "month=1", "theirs")
+    with pytest.raises(ConflictError) as caught:
+        tx.commit([mine])
+    return caught.value
+
+
+@pytest.mark.parametrize("rule", ConflictRule)
+def test_every_rule_has_its_words_and_every_profile_is_named_by_its_rules(rule):
+    text = RULES[rule]
+    assert text.rejects and text.example and text.retry
+    assert set(text.remedies) <= set(REMEDIES)
+    assert set(profiles_with(rule)) <= set(PROFILES)
+
+
+def test_every_remedy_is_offered_by_a_rule():
+    assert {remedy for text in RULES.values() for remedy in text.remedies} == set(Remedy)
+
+
+def test_a_read_of_the_whole_table_that_collides_is_told_to_declare_its_scope():
+    error = rejected(memory_table(), WholeTable())
+    assert DECLARE_SCOPE in error.hint and "where=" in error.hint and "partition=" in error.hint
+    assert error.explanation.helps[0] == DECLARE_SCOPE
+    assert error.conflict.read == WHOLE_TABLE
+
+
+def test_a_read_with_a_condition_is_not_told_to_declare_its_scope():
+    error = rejected(memory_table(), ScriptedRead(["theirs"]))
+    assert DECLARE_SCOPE not in error.hint and DECLARE_SCOPE not in error.explanation.helps
+    assert error.hint == REMEDIES[Remedy.RUN_AGAIN]
+    assert REMEDIES[Remedy.READ_WHERE] in error.explanation.helps
+
+
+def test_an_explanation_says_by_which_rule_of_which_profile_and_when():
+    found = rejected(memory_table(), ScriptedRead(["theirs"])).explanation
+    assert (found.verdict, found.rule, found.profile, found.found) == (
+        Verdict.COLLIDES,
+        ConflictRule.APPEND,
+        "strict",
+        FoundAt.COMMIT,
+    )
+    assert found.overlap == ("month=1: a row of theirs",) and found.rejects == RULES[ConflictRule.APPEND].rejects
+    assert "INSERT" in found.other and "rows of a test" in found.detail
+
+
+@pytest.mark.parametrize("settings", [HUDI, None], ids=["hudi", "strict"])
+def test_a_conflict_over_a_file_group_names_the_profile_of_its_writer(settings):
+    storage = memory_table()
+    insert(writer(storage), storage, "month=1", "a")
+    mine = writer(storage, settings) if settings else writer(storage)
+    tx, other = mine.begin("UPSERT"), writer(storage).begin("UPSERT")
+    stat = put_file(tx, storage, "month=1", "a", token="1-1-1")
+    other.commit([put_file(other, storage, "month=1", "a")])
+    with pytest.raises(ConflictError) as caught:
+        tx.commit([stat])
+    assert caught.value.explanation.profile == ("hudi" if settings else "strict")
+    assert caught.value.explanation.found is FoundAt.COMMIT
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
+def test_a_rejection_in_the_profile_delta_names_its_level_and_has_deltas_words(level):
+    storage = memory_table()
+    insert(writer(storage), storage, "month=1", "a")
+    tx = writer(storage, delta(level)).begin("INSERT")
+    tx.reads(ScriptedRead(["theirs"]))
+    mine = put_file(tx, storage, "month=2", "mine")
+    with writer(storage).begin("UPSERT") as other:
+        other.commit([put_file(other, storage, "month=1", "a", token="1-1-1")])
+    with pytest.raises(ConcurrentDeleteReadException) as caught:
+        tx.commit([mine])
+    found = pickle.loads(pickle.dumps(caught.value)).explanation
+    assert (found.profile, found.level, found.rule) == ("delta", level, ConflictRule.DELETE_READ)
+    assert found.rejects == IN_DELTA[ConflictRule.DELETE_READ].rejects
+    assert f"profile: delta ({level})" in str(found)
+    assert caught.value.conflict.read == "rows of a test" and caught.value.conflict.passes_at == ""
+
+
+@pytest.mark.parametrize("read", [WholeTable(), ScriptedRead(["theirs"])], ids=["everything", "condition"])
+def test_an_append_that_only_deltas_stronger_level_forbids_is_told_so(read):
+    error = rejected(memory_table(), read, delta("Serializable"))
+    advice = WEAKER_LEVEL.format(level="WriteSerializable")
+    assert advice in error.hint and advice in error.explanation.helps
+    assert (DECLARE_SCOPE in error.hint) is (read.description == WHOLE_TABLE)
+
+
+def test_a_rejection_in_the_profile_hive_explains_the_write_set():
+    storage = memory_table()
+    for file_id in ("a", "b"):
+        insert(writer(storage), storage, "month=1", file_id)
+    tx = writer(storage, replace(QUICK, concurrency=ConcurrencySettings(profile="hive"))).begin("UPSERT")
+    stat = put_file(tx, storage, "month=1", "a", token="1-1-1")
+    with writer(storage).begin("UPSERT") as other:
+        other.commit([put_file(other, storage, "month=1", "b", token="1-1-1")])
+    with pytest.raises(ConflictError) as caught:
+        tx.commit([stat])
+    found = caught.value.explanation
+    assert (found.profile, found.level, found.rule) == ("hive", "", ConflictRule.WRITE_SET)
+    assert REMEDIES[Remedy.DECLARE_PARTITION] in found.helps
+
+
+@pytest.mark.parametrize("profile", ["strict", "delta"])
+def test_a_version_that_is_applied_already_explains_itself_too(profile):
+    storage, application = memory_table(), AppTransaction("stream", 7)
+    insert(writer(storage), storage, "month=1", "a", application=application)
+    settings = replace(QUICK, concurrency=ConcurrencySettings(profile=profile))
+    with pytest.raises(ConflictError) as caught:
+        writer(storage, settings).begin("INSERT", application=application)
+    assert (caught.value.explanation.profile, caught.value.explanation.rule) == (profile, ConflictRule.APPLICATION_TRANSACTION)
+
+
+def test_every_commit_checks_the_columns_whatever_its_profile():
+    assert set(profiles_with(ConflictRule.METADATA)) == set(PROFILES)
+    assert profiles_with(ConflictRule.WRITE_SET) == ("hive",)
+
+
+def test_an_early_conflict_says_that_it_was_found_at_the_claim():
+    storage = memory_table()
+    insert(writer(storage), storage, "month=1", "a")
+    holder = writer(storage).begin("UPSERT")
+    holder.claim([FileGroupId("month=1", "a")])
+    with pytest.raises(EarlyConflictError) as caught, writer(storage).begin("UPSERT") as tx:
+        tx.claim([FileGroupId("month=1", "a")])
+    holder.abort()
+    assert caught.value.explanation.found is FoundAt.CLAIM
+    assert groups(storage) == ["month=1/a"]
+
+
+def test_an_error_keeps_its_explanation_when_it_is_pickled_and_as_json():
+    error = rejected(memory_table(), WholeTable())
+    assert pickle.loads(pickle.dumps(error)).explanation == error.explanation
+    values = json.loads(json.dumps(error.as_dict()))["explanation"]
+    assert values["rule"] == "append" and values["verdict"] == "collides" and values["found"] == "commit"
+    assert values["rejects"] and values["helps"]
+
+
+def test_a_conflict_that_a_retry_meets_again_does_not_advise_to_run_again():
+    both = Party("1", "UPSERT"), Party("2", "CLUSTER")
+    conflict = Conflict(ConflictRule.FILE_GROUP, *both, ("a",), 9, retry_helps=False)
+    error = ConflictError(conflict)
+    assert REMEDIES[Remedy.RUN_AGAIN] not in error.hint and REMEDIES[Remedy.RUN_AGAIN] not in error.explanation.helps
+    assert "over: a and 8 more" in str(error.explanation)
+
+
+def test_what_depends_says_on_what():
+    conflict = Conflict.over(ConflictRule.FILE_GROUP, Party("1", "UPSERT"), Party("2", "UPSERT"), ["a"])
+    found = Explanation.of(conflict, only_if="both rewrite one file", found=FoundAt.CLAIM)
+    assert (found.verdict, found.found) == (Verdict.DEPENDS, FoundAt.CLAIM)
+    assert found.facts()["verdict"] == "only if both rewrite one file"

@@ -1,0 +1,20 @@
+"""Of a statement in SQL of any shape each piece comes back as it was written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+
+from lakelock.spark_plugin.statements.grammar import statement_of
+from lakelock.spark_plugin.statements.operations import Insert, Merge, Statement
+from tests.property.statements import gaps, statements, written
+
+
+@given(statements, gaps)
+@settings(max_examples=100)
+def test_every_piece_of_a_statement_comes_back_as_it_was_written(statement: Statement, gap: str) -> None:
+    found = statement_of(written(statement, gap))
+    if isinstance(found, Insert | Merge):
+        found = replace(found, reads=())
+    assert found == statement

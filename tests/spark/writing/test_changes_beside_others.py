@@ -1,0 +1,235 @@
+"""Updates and merges beside other writers: what they read, what rejects them, by which name, and what running again does."""
+
+# ruff: noqa: PT012 - a transaction is a block
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lakelock import errors
+from lakelock.conflict import ConflictRule
+from lakelock.errors import ConflictError
+from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.merging import execution
+from lakelock.spark_plugin.writing import overwriting
+from lakelock.spark_plugin.writing.attempt import Attempt
+from lakelock.table.commit_metadata import CommitMetadata
+
+COLUMNS = "id long, p string, v long"
+KEYS = "target.id = source.id and target.p = source.p"
+ONCE = {"retry.attempts": 1}
+DELTA = {**ONCE, "concurrency.profile": "delta", "concurrency.isolation": "Serializable"}
+BLIND_APPENDS_PASS = {**DELTA, "concurrency.isolation": "WriteSerializable"}
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
+    return spark.createDataFrame(list(values), COLUMNS)
+
+
+def content(table: LakeTable) -> list[tuple[object, ...]]:
+    return sorted(tuple(row)[:3] for row in table.read().collect())
+
+
+@pytest.fixture
+def table(spark: SparkSession, path: str) -> LakeTable:
+    made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p")
+    made.insert(rows(spark, (1, "a", 10), (2, "a", 20), (3, "b", 30)))
+    return made
+
+
+def opened(spark: SparkSession, table: LakeTable, **options: object) -> LakeTable:
+    """The same table, opened by one more writer."""
+    return LakeTable.for_path(spark, table.path, options=options, application="another")
+
+
+def update(to, spark: SparkSession):
+    """Change the partition a, in a table or a transaction."""
+    return to.update({"v": "v + 1"}, "p = 'a'")
+
+
+def merge_by_key(to, spark: SparkSession):
+    source = rows(spark, (1, "a", 100), (2, "a", 200), (9, "a", 900))
+    return to.merge(source, KEYS).when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def merge_by_condition(to, spark: SparkSession):
+    source = rows(spark, (10, "a", 10), (20, "a", 20))
+    on = "target.v = source.id and target.p = 'a'"
+    return to.merge(source, on).when_matched_update({"v": "source.v"}).execute()
+
+
+CHANGES = [update, merge_by_key, merge_by_condition]
+changing = pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        (update, ["rows"]),
+        (merge_by_key, ["keys"]),
+        (merge_by_condition, ["rows"]),
+        (lambda to, spark: to.update({"v": 0}), ["rows"]),
+        (lambda to, spark: to.merge(rows(spark, (7, "c", 7)), KEYS).when_not_matched_insert_all().execute(), ["keys"]),
+        (
+            lambda to, spark: (
+                to.merge(rows(spark, (1, "a", 1)), KEYS)
+                .when_matched_delete()
+                .when_not_matched_by_source_delete("target.v = 30")
+                .execute()
+            ),
+            ["keys", "rows"],
+        ),
+    ],
+    ids=["update", "merge by key", "merge by condition", "update of all", "merge that inserts", "merge of both sides"],
+)
+def test_a_commit_says_what_was_read_in_the_kinds_that_the_conflict_page_goes_by(
+    spark: SparkSession, table: LakeTable, change: Callable, kinds: list[str]
+) -> None:
+    result = change(table, spark)
+    (commit,) = Path(table.path.removeprefix("file://"), ".hoodie/timeline").glob(f"{result.instant}_*.commit")
+    read = json.loads(CommitMetadata.from_bytes(commit.read_bytes()).extra["lakelock.reads"])
+    assert [each["kind"] for each in read] == kinds
+
+
+@changing
+def test_in_the_profile_delta_a_change_is_rejected_by_deltas_names(
+    spark: SparkSession, table: LakeTable, change: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = opened(spark, table, **DELTA), opened(spark, table, **DELTA)
+    inserted = rows(spark, (7, "a", 10))
+
+    with pytest.raises(errors.ConcurrentAppendException) as appended, mine.transaction() as tx:
+        change(tx, spark)
+        other.insert(inserted)
+    assert appended.value.conflict.rule in (ConflictRule.APPEND, ConflictRule.KEY) and not appended.value.conflict.early
+
+    # As in Delta, what another change rewrote is first of all a new file that should have been read.
+    with pytest.raises(errors.ConcurrentAppendException) as early, mine.transaction() as tx:
+        change(other, spark)
+        change(tx, spark)
+    assert early.value.conflict.early
+
+    with pytest.raises(errors.ConcurrentDeleteReadException) as early, mine.transaction() as tx:
+        change(tx, spark)
+        change(other, spark)
+    assert early.value.conflict.early
+
+    with pytest.raises(errors.ProtocolChangedException), mine.transaction() as tx:
+        change(tx, spark)
+        properties = Path(table.path.removeprefix("file://"), ".hoodie/hoodie.properties")
+        before = properties.read_text()
+        properties.write_text(f"{before}hoodie.table.of.another.release=true\n")
+    properties.write_text(before)
+
+    insert = overwriting.insert
+
+    def overtaken(*given, **named):
+        written = insert(*given, **named)
+        change(other, spark)
+        return written
+
+    monkeypatch.setattr(overwriting, "insert", overtaken)
+    with pytest.raises(errors.ConcurrentDeleteDeleteException):
+        mine.overwrite_partitions(rows(spark, (1, "a", 0)))
+
+    with pytest.raises(errors.MetadataChangedException), mine.transaction() as tx:
+        change(tx, spark)
+        other.insert(inserted.selectExpr("8L as id", "'z' as p", "v", "'new' as more"), merge_schema=True)
+
+
+@changing
+def test_with_write_serializable_a_blind_append_passes_and_another_change_does_not(
+    spark: SparkSession, table: LakeTable, change: Callable
+) -> None:
+    mine, other = opened(spark, table, **BLIND_APPENDS_PASS), opened(spark, table, **ONCE)
+    with mine.transaction() as tx:
+        change(tx, spark)
+        other.insert(rows(spark, (7, "a", 10)))
+    assert tx.result is not None and (7, "a", 10) in content(table)
+    with pytest.raises(errors.ConcurrentAppendException), mine.transaction() as tx:
+        other.upsert(rows(spark, (2, "a", 20)))
+        change(tx, spark)
+
+
+@changing
+def test_a_version_of_an_application_is_applied_once(spark: SparkSession, table: LakeTable, change: Callable) -> None:
+    class Numbered:
+        """The table, to which the application writes its seventh version."""
+
+        update = staticmethod(lambda *given: table.update(*given, txn_app_id="job", txn_version=7))
+        merge = staticmethod(lambda *given: table.merge(*given, txn_app_id="job", txn_version=7))
+
+    first = change(Numbered, spark)
+    after = content(table)
+    again = change(Numbered, spark)
+    assert not first.already_applied and first.rows_updated == 2
+    assert again.already_applied and content(table) == after
+    with table.transaction(txn_app_id="job", txn_version=7) as tx:
+        assert tx.already_applied
+        change(tx, spark)
+    assert content(table) == after
+
+
+def test_a_merge_that_has_lost_runs_again_on_what_the_other_left(
+    spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, runs = execution.write_changes, []
+
+    def overtaken(*given, **named):
+        written = write(*given, **named)
+        if not runs:
+            table.insert(rows(spark, (9, "a", 50)))
+        runs.append(1)
+        return written
+
+    monkeypatch.setattr(execution, "write_changes", overtaken)
+    patient = opened(spark, table, **{"retry.attempts": 3, "retry.first_wait_s": 0.01})
+    source = rows(spark, (1, "a", 1), (9, "a", 1))
+    merge = patient.merge(source, KEYS).when_matched_update({"v": "target.v + source.v"}).when_not_matched_insert_all()
+    result = merge.execute()
+    assert (result.attempts, result.rows_updated, result.rows_inserted, len(runs)) == (2, 2, 0, 2)
+    assert content(table) == [(1, "a", 11), (2, "a", 20), (3, "b", 30), (9, "a", 51)]
+
+
+def test_in_buckets_a_merge_by_key_reads_only_the_files_that_hold_keys_of_it(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", index="bucket:4")
+    made.insert(rows(spark, *[(n, p, n) for n in range(40) for p in "abc"]))
+    read, seen = Attempt.read, []
+
+    def noted(attempt, files, **how):
+        seen.append([file.partition for file in files])
+        return read(attempt, files, **how)
+
+    monkeypatch.setattr(Attempt, "read", noted)
+    source = rows(spark, (5, "b", -5), (100, "b", -100))
+    result = made.merge(source, KEYS).when_matched_update_all().when_not_matched_insert_all().execute()
+    assert seen == [["p=b"]] and (result.rows_updated, result.rows_inserted) == (1, 1)
+    assert [row for row in content(made) if row[2] < 0] == [(5, "b", -5), (100, "b", -100)]
+
+
+@changing
+def test_without_a_conflict_both_commit(spark: SparkSession, table: LakeTable, change: Callable) -> None:
+    other = opened(spark, table, **ONCE)
+    with table.transaction() as tx:
+        change(tx, spark)
+        other.update({"v": "v * 2"}, "p = 'b'")
+        other.insert(rows(spark, (7, "c", 70)))
+    assert {row for row in content(table) if row[1] != "a"} == {(3, "b", 60), (7, "c", 70)}
+
+
+def test_two_updates_of_one_file_group_are_not_both_committed(spark: SparkSession, table: LakeTable) -> None:
+    other = opened(spark, table, **ONCE)
+    with pytest.raises(ConflictError) as caught, table.transaction() as tx:
+        tx.update({"v": 0}, "id = 1")
+        other.update({"v": 0}, "id = 2")
+    assert caught.value.conflict.rule is ConflictRule.FILE_GROUP
+    assert content(table)[:2] == [(1, "a", 10), (2, "a", 20)]

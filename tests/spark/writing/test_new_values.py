@@ -1,0 +1,160 @@
+"""The new values of updates and merges: nested types go by name, and what is not a value of one row is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakelock.errors import InputError, SchemaError
+from lakelock.spark_plugin import LakeTable
+
+PLACE = "struct<city:string,zip:bigint>"
+COLUMNS = f"id long, place {PLACE}, stops array<{PLACE}>, marks map<string,{PLACE}>, v long"
+STORED = (1, ("Ulm", 89), [("Ulm", 1)], {"x": ("Ulm", 2)}, 7)
+NESTED = ["place", "stops", "marks"]
+TURNED = "struct<zip:int,city:string>"
+"""The fields in another order, one of them narrower."""
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def content(table: LakeTable) -> list[tuple[object, ...]]:
+    """Rows as plain values, structs as tuples in the table's order."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, tuple):
+            return tuple(map(plain, value))
+        if isinstance(value, list):
+            return [plain(each) for each in value]
+        return {key: plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+    return sorted((tuple(plain(value) for value in row) for row in table.read().collect()), key=repr)
+
+
+@pytest.fixture
+def table(spark: SparkSession, path: str) -> LakeTable:
+    made = LakeTable.create(spark, path, schema=spark.createDataFrame([], COLUMNS), key="id")
+    made.insert(spark.createDataFrame([STORED, (2, None, None, None, 8)], COLUMNS))
+    return made
+
+
+def turned(spark: SparkSession, *ids: int) -> DataFrame:
+    """Rows whose structs have their fields in another order."""
+    columns = f"id long, place {TURNED}, stops array<{TURNED}>, marks map<string,{TURNED}>, v long"
+    return spark.createDataFrame(
+        [(n, (5, "Bonn"), [(6, "Bonn"), None], {"y": (7, "Bonn"), "z": None}, 9) for n in ids], columns
+    )
+
+
+NEW = (("Bonn", 5), [("Bonn", 6), None], {"y": ("Bonn", 7), "z": None}, 9)
+
+
+def test_one_field_of_a_struct_gets_a_value_and_the_others_stay(table: LakeTable) -> None:
+    table.update({"place": F.col("place").withField("city", F.upper("place.city"))}, "id = 1")
+    assert content(table)[0] == (1, ("ULM", 89), *STORED[2:])
+
+
+def test_the_fields_of_new_structs_go_by_name_in_an_update(table: LakeTable) -> None:
+    values = {
+        "place": "named_struct('zip', 5, 'city', 'Bonn')",
+        "stops": "array(named_struct('zip', 6, 'city', 'Bonn'), null)",
+        "marks": "map('y', named_struct('zip', 7, 'city', 'Bonn'), 'z', null)",
+        "v": "9",
+    }
+    assert table.update(values).rows_updated == 2
+    assert content(table) == [(1, *NEW), (2, *NEW)]
+
+
+def test_the_fields_of_new_structs_go_by_name_in_every_clause_of_a_merge(spark: SparkSession, table: LakeTable) -> None:
+    (
+        table.merge(turned(spark, 1, 2, 3, 4), "target.id = source.id")
+        .when_matched_update({name: f"source.{name}" for name in [*NESTED, "v"]}, "target.id = 1")
+        .when_matched_update_all()
+        .when_not_matched_insert({"id": "source.id", **{name: f"source.{name}" for name in [*NESTED, "v"]}}, "source.id = 3")
+        .when_not_matched_insert_all()
+        .execute()
+    )
+    assert content(table) == [(n, *NEW) for n in (1, 2, 3, 4)]
+
+
+def test_a_value_is_drawn_once_however_many_fields_it_has(spark: SparkSession, table: LakeTable) -> None:
+    def draw() -> tuple[int, str]:
+        number = random.randrange(10**9)
+        return number, str(number)
+
+    drawn = F.udf(draw, TURNED).asNondeterministic()
+    source = spark.createDataFrame([(1,), (2,)], "id long")
+    table.merge(source, "target.id = source.id").when_matched_update({"place": drawn()}).execute()
+    assert all(row.place.city == str(row.place.zip) for row in table.read().collect())
+
+
+REFUSED = [
+    ({"place.city": "'Bonn'"}, SchemaError, "no column 'place.city'.*withField"),
+    ({"place": "named_struct('city', 'Bonn')"}, SchemaError, "lacks fields of the column: place.zip"),
+    ({"stops": "array(named_struct('zip', 1L))"}, SchemaError, r"lacks fields of the column: stops\[\].city"),
+    ({"place": "named_struct('city', 'Bonn', 'zip', 1L, 'more', 1)"}, SchemaError, "place.more: not a field"),
+    ({"place": "named_struct('city', 'Bonn', 'zip', 1.5)"}, SchemaError, "place.zip: decimal.* does not fit int64"),
+    ({"v": "sum(v)"}, (AnalysisException, InputError), "(?i)group|aggregat|one row alone"),
+    ({"v": "explode(array(1L, 2L))"}, InputError, "not computed from one row alone"),
+    ({"v": "row_number() over (order by id)"}, InputError, "not computed from one row alone"),
+]
+
+
+@pytest.mark.parametrize(("values", "error", "problem"), REFUSED)
+def test_what_cannot_be_a_new_value_is_refused_before_any_work(
+    spark: SparkSession, table: LakeTable, values: dict[str, str], error: type, problem: str
+) -> None:
+    before = sorted(Path(table.path.removeprefix("file://")).rglob("*"))
+    with pytest.raises(error, match=f"(?s){problem}"):
+        table.update(values, "id = 1")
+    other_names = spark.createDataFrame([(1,)], "given long")
+    with pytest.raises(error, match=f"(?s){problem}"):
+        table.merge(other_names, "id = given").when_matched_update(values).execute()
+    assert sorted(Path(table.path.removeprefix("file://")).rglob("*")) == before
+    assert content(table)[0] == STORED
+
+
+@pytest.mark.parametrize("as_given", [str, F.col])
+def test_a_merge_may_name_the_key_that_its_condition_equates(spark: SparkSession, table: LakeTable, as_given: Callable) -> None:
+    source = spark.createDataFrame([(1, 100)], "id int, v long")
+    values = {"target.id": as_given("source.id"), "v": "source.v"}
+    table.merge(source, "source.id = target.id").when_matched_update(values).execute()
+    assert content(table)[0] == (*STORED[:4], 100)
+
+
+def _named(value: str) -> Callable:
+    return lambda merge: merge.when_matched_update({"id": value, "v": "source.v"})
+
+
+@pytest.mark.parametrize(
+    ("clauses", "error", "problem"),
+    [
+        (_named("source.v"), SchemaError, "id is a record key column"),
+        (_named("source.id + 1"), SchemaError, "id is a record key column"),
+        (_named("target.id"), SchemaError, "id is a record key column"),
+        (lambda merge: merge.when_matched_update({"v": "1", "target.v": "2"}), InputError, "sets v twice"),
+    ],
+)
+def test_another_value_for_a_key_is_refused(
+    spark: SparkSession, table: LakeTable, clauses: Callable, error: type, problem: str
+) -> None:
+    source = spark.createDataFrame([(1, 100)], "id long, v long")
+    with pytest.raises(error, match=problem):
+        clauses(table.merge(source, "source.id = target.id")).execute()
+
+
+def test_update_all_does_not_take_a_key_by_another_column_than_the_condition_equates(
+    spark: SparkSession, table: LakeTable
+) -> None:
+    source = turned(spark, 1).withColumn("was", F.lit(2).cast("long"))
+    with pytest.raises(SchemaError, match="another value of id"):
+        table.merge(source, "target.id = source.was").when_matched_update_all().execute()
+    assert content(table)[0] == STORED
+    table.merge(source.withColumn("was", F.col("id")), "target.id = source.was").when_matched_update_all().execute()
+    assert content(table)[0] == (1, *NEW)

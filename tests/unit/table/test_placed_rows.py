@@ -1,0 +1,61 @@
+"""Rows that are replaced by position, beside rows that go and rows that come."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakelock.settings import WriteSettings
+from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files.writer import BaseFileWriter, Stamp
+from lakelock.table.keys.keyed import Keyed
+from lakelock.table.properties import TableProperties
+from lakelock.table.rewriting.merge import Counts, Placed, rewrite
+from lakelock.table.schema import TableSchema
+
+OLD, NEW = "20260101000000000", "20270101000000000"
+PROPERTIES = TableProperties.new("t", ["id"], [])
+SCHEMA = TableSchema(pa.schema([("id", pa.string()), ("v", pa.int64()), ("w", pa.int64())]))
+
+
+def base_file(count: int) -> io.BytesIO:
+    """A file with `count` rows: ids, their numbers as `v`, and 0 as `w`."""
+    output = io.BytesIO()
+    writer = BaseFileWriter(output, SCHEMA, Stamp("t", OLD, "", f"f_0-0-0_{OLD}.parquet"), WriteSettings())
+    table = pa.table({"id": [f"k{n}" for n in range(count)], "v": list(range(count)), "w": [0] * count})
+    rows = Keyed.of(table.cast(SCHEMA.arrow), PROPERTIES)
+    writer.add_new(rows.rows, rows.keys)
+    writer.close()
+    return output
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_at_places_get_new_values_whatever_goes_before_them_and_whatever_comes(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BaseFile, "batch_rows_within", lambda *_: 7)
+    rng = np.random.default_rng(seed)
+    fates = rng.integers(0, 3, 50)  # keep, change, delete
+    changed, gone = np.flatnonzero(fates == 1), np.flatnonzero(fates == 2)
+    added = Keyed.of(pa.table({"id": ["new"], "v": [-1], "w": [-1]}).cast(SCHEMA.arrow), PROPERTIES)
+    output, at = io.BytesIO(), [0]
+
+    def mask(batch: pa.Table) -> pa.Array:
+        start, at[0] = at[0], at[0] + batch.num_rows
+        return pa.array(np.isin(np.arange(start, at[0]), gone))
+
+    placed = Placed(pa.table({"v": pa.array(changed + 1000, pa.int64())}), changed)
+    with BaseFile(base_file(50), "f") as stored:
+        writer = BaseFileWriter(output, SCHEMA, Stamp("t", NEW, "", f"f_0-0-0_{NEW}.parquet"), WriteSettings())
+        counts = rewrite(stored, writer, SCHEMA, upserts=placed, delete_mask=mask, added=added)
+        writer.close()
+    assert counts == Counts(51 - len(gone), 1, len(changed), len(gone))
+    rows = pq.read_table(output).to_pylist()
+    expected = [(f"k{n}", n + 1000 if fates[n] == 1 else n, NEW if fates[n] == 1 else OLD) for n in range(50) if fates[n] != 2]
+    assert [(row["id"], row["v"], row["_hoodie_commit_time"]) for row in rows] == [*expected, ("new", -1, NEW)]
+    fresh = [row["_hoodie_commit_seqno"] for row in rows if row["_hoodie_commit_time"] == NEW]
+    assert len(set(fresh)) == len(fresh)
