@@ -27,7 +27,7 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.rewriting.kernels import ArrowKernels
 from lakelock.table.snapshot import DataFile
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, new_table, writer
-from tests.faulty_storage import FaultyStorage
+from tests.faulty_storage import Wrapped
 
 EARLY = replace(
     QUICK, heartbeat=HeartbeatSettings(interval_s=60), lock=LockSettings(wait_s=60, lease_s=60, renew_s=20, poll_s=0.02)
@@ -357,18 +357,18 @@ def test_an_attempt_whose_decision_may_be_in_the_log_is_not_set_aside(five):
     assert not goes_aside(table, own, mine, found, AnnouncedGroups())
 
 
-class Unsure(FaultyStorage):
+class Unsure(Wrapped):
     """Removes the claims, says that it could not, and somebody else has them at once."""
 
     def __init__(self, inner) -> None:
-        super().__init__(inner, lambda call: None)
+        super().__init__(inner)
         self.taken: list[Transaction] = []
 
     def delete(self, keys) -> None:
         keys = list(keys)
         super().delete(keys)
         if not self.taken and keys and all(key.startswith(layout.CLAIMS) for key in keys):
-            self.taken.append(tx := writer(self._inner, EARLY).begin("UPSERT"))
+            self.taken.append(tx := writer(self.inner, EARLY).begin("UPSERT"))
             tx.claim(f.group for f in tx.snapshot().files if f.partition == "month=1")
             raise StorageUnavailable("no answer")
 
