@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakelock.conflict import Party
+from lakelock.errors import LakelockError
+from lakelock.events import EventKind
+from lakelock.occ.certainty import OwnDecision
+from lakelock.occ.conflicts.collision import Collision
+from lakelock.occ.early.announced import AnnouncedGroups
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.steps import Step, reached
+
 
 @dataclass
 class Redo:
@@ -15,3 +24,21 @@ class Redo:
     """The instant of the attempt before, which is set aside."""
     kept: int = 0
     """How many files are copies of that attempt's."""
+
+
+def goes_aside(table: OpenTable, own: OwnDecision, mine: Party, found: Collision, announced: AnnouncedGroups) -> bool:
+    """Whether the files of a transaction that lost may stay for the next attempt; then its claims are gone.
+
+    It must be certain that it never commits. Claims go first: its writer may now wait for others, and nobody may wait for it
+    meanwhile, or two such writers could wait for each other.
+    """
+    if own.may_be_in_log:
+        return False
+    try:
+        announced.release(table, mine.instant)
+    except LakelockError:
+        return False
+    table.observed.time_seen(mine.instant)
+    reached(Step.SET_ASIDE)
+    table.emit(EventKind.SET_ASIDE, mine.instant, mine.operation, kept=len(found.kept), collided=len(found.collided))
+    return True

@@ -46,9 +46,9 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.recovery.ending import TransactionState, goes_aside, outcome_unknown, remove_uncounted, tidy_up, withdraw
+from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
 from lakelock.occ.recovery.rollback import RollbackTarget
-from lakelock.occ.redo import Redo
+from lakelock.occ.redo import Redo, goes_aside
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.touched import Touched
 from lakelock.occ.upkeep.run import after_commit

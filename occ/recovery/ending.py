@@ -11,9 +11,7 @@ from lakelock.events import EventKind
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import markers_of
 from lakelock.occ.certainty import OwnDecision
-from lakelock.occ.conflicts.collision import Collision
 from lakelock.occ.conflicts.footprint import SERVICES
-from lakelock.occ.early.announced import AnnouncedGroups
 from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.decisions import Decision
@@ -78,24 +76,6 @@ def _withdrawn(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, dist
         problem = f"could not remove the files of this transaction yet: {error.message}"
         table.emit(EventKind.ALERT, mine.instant, mine.operation, problem=problem)
     return TransactionState.REJECTED if certain else TransactionState.UNKNOWN
-
-
-def goes_aside(table: OpenTable, own: OwnDecision, mine: Party, found: Collision, announced: AnnouncedGroups) -> bool:
-    """Whether the files of a transaction that lost may stay for the next attempt; then its claims are gone.
-
-    It must be certain that it never commits. Claims go first: its writer may now wait for others, and nobody may wait for it
-    meanwhile, or two such writers could wait for each other.
-    """
-    if own.may_be_in_log:
-        return False
-    try:
-        announced.release(table, mine.instant)
-    except LakelockError:
-        return False
-    table.observed.time_seen(mine.instant)
-    reached(Step.SET_ASIDE)
-    table.emit(EventKind.SET_ASIDE, mine.instant, mine.operation, kept=len(found.kept), collided=len(found.collided))
-    return True
 
 
 def _record_rejection(table: OpenTable, mine: Party, error: ConflictError | RolledBackError) -> None:

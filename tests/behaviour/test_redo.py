@@ -10,24 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakelock.conflict import Party
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import ConflictError, StorageUnavailable
-from lakelock.markers.claims import Claim
-from lakelock.occ.certainty import News, OwnDecision
-from lakelock.occ.conflicts.collision import Collision
-from lakelock.occ.early.announced import AnnouncedGroups
-from lakelock.occ.recovery.ending import goes_aside
-from lakelock.occ.transaction import Transaction
+from lakelock.errors import ConflictError
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.layout import FileGroupId
 from lakelock.table.rewriting.kernels import ArrowKernels
 from lakelock.table.snapshot import DataFile
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, new_table, writer
-from tests.faulty_storage import Wrapped
 
 EARLY = replace(
     QUICK, heartbeat=HeartbeatSettings(interval_s=60), lock=LockSettings(wait_s=60, lease_s=60, renew_s=20, poll_s=0.02)
@@ -257,40 +247,6 @@ def test_files_of_the_earlier_attempt_that_are_gone_are_written_again(five):
     assert leftovers(five) == []
 
 
-def owners_of_claims(storage) -> set[str]:
-    stored = [storage.get(item.key) for item in storage.list(layout.CLAIMS)]
-    return {claim.instant for found in stored if (claim := Claim.from_bytes(found.data)) is not None}
-
-
-def test_an_attempt_that_is_set_aside_holds_no_claims_and_its_files_wait_for_the_holder_of_a_group(five):
-    """The redo finds a group claimed: it waits for the holder, and then still has the files of the first attempt."""
-    held: list[Transaction] = []
-
-    def other() -> None:
-        added = engine(five).insert(rows(("n", 7, "3"))).instant
-        held.append(tx := writer(five, EARLY).begin("UPSERT"))
-        tx.claim(f.group for f in tx.snapshot().files if f.instant == added)
-
-    class Listener(Recorder):
-        def __call__(self, event) -> None:
-            super().__call__(event)
-            if event.kind.value == "set-aside":
-                owners.update(owners_of_claims(five))
-            if event.kind.value == "retry" and self.kinds().count("retry") == 2:
-                held[0].abort("the holder gives up")
-
-    owners: set[str] = set()
-    kernels = Watched(written_10=other)
-    brought = rows(*((key, 2, month) for month in MONTHS for key in "bn"))
-    done = engine(five, kernels, EARLY, Listener()).upsert(brought)
-    assert owners == {held[0].instant}  # of the group that the redo does not know yet
-    assert (done.attempts, done.files, done.files_kept) == (3, 10, 9)
-    assert [c.early for c in done.conflicts] == [False, True]
-    assert kernels.done["written"] == 11
-    assert content(engine(five).read()) == sorted([*base(b=2), *(("n", 2, month) for month in MONTHS)])
-    assert leftovers(five) == []
-
-
 def test_an_attempt_that_meets_an_early_conflict_keeps_what_it_found_out_about_keys(five):
     holder = writer(five, EARLY).begin("UPSERT")
     holder.claim(f.group for f in holder.snapshot().files if f.partition == "month=3")
@@ -340,58 +296,3 @@ def test_hudi_rs_and_the_engine_read_the_same_after_a_redo(tmp_path):
     assert engine(storage, kernels).upsert(rows(*((key, 2, month) for month in MONTHS for key in "bn"))).files_kept == 9
     seen = pa.Table.from_batches(hudi.HudiTable(str(tmp_path / "t")).read())
     assert content(seen.select(SCHEMA.names).cast(SCHEMA)) == content(engine(storage).read())
-
-
-def test_an_attempt_whose_decision_may_be_in_the_log_is_not_set_aside(five):
-    """Its late decision could still commit it beside the attempt that copied its files."""
-    table, mine = writer(five).table, Party("20261121092737397", "UPSERT")
-    found = Collision(frozenset({FileGroupId("p", "a")}), frozenset({FileGroupId("p", "b")}))
-    own = OwnDecision()
-    own.learn(News.SENDS)
-    own.learn(News.LOSES)
-    assert goes_aside(table, own, mine, found, AnnouncedGroups())
-    own.learn(News.SENDS)
-    own.learn(News.HEARS_NOTHING)
-    own.learn(News.LOSES)
-    own.learn(News.REJECTED)
-    assert not goes_aside(table, own, mine, found, AnnouncedGroups())
-
-
-class Unsure(Wrapped):
-    """Removes the claims, says that it could not, and somebody else has them at once."""
-
-    def __init__(self, inner) -> None:
-        super().__init__(inner)
-        self.taken: list[Transaction] = []
-
-    def delete(self, keys) -> None:
-        keys = list(keys)
-        super().delete(keys)
-        if not self.taken and keys and all(key.startswith(layout.CLAIMS) for key in keys):
-            self.taken.append(tx := writer(self.inner, EARLY).begin("UPSERT"))
-            tx.claim(f.group for f in tx.snapshot().files if f.partition == "month=1")
-            raise StorageUnavailable("no answer")
-
-
-def test_claims_that_may_have_been_given_back_are_not_taken_from_whoever_has_them_now(five):
-    unsure = Unsure(five)
-    kernels = Watched(written_10=lambda: engine(five).insert(rows(("n", 7, "3"))))
-    impatient = replace(EARLY, retry=replace(EARLY.retry, holder_wait_s=0.1))
-    with pytest.raises(ConflictError):
-        engine(unsure, kernels, impatient).upsert(rows(*((key, 2, month) for month in MONTHS for key in "bn")))
-    assert owners_of_claims(five) == {unsure.taken[0].instant}
-    unsure.taken[0].abort()
-    assert leftovers(five) == []
-
-
-def test_an_error_right_after_an_attempt_was_set_aside_leaves_nothing_behind(five, monkeypatch):
-    def fails(*_: object) -> None:
-        raise StorageUnavailable("no answer")
-
-    monkeypatch.setattr("lakelock.occ.retrying.applied_instead", fails)
-    heard, kernels = Recorder(), Watched(written_2=lambda: engine(five).upsert(rows(("a", 7, "3"))))
-    with pytest.raises(StorageUnavailable):
-        engine(five, kernels, listener=heard).upsert(everywhere("b", 2))
-    assert "set-aside" in heard.kinds()
-    assert content(engine(five).read()) == base(a3=7)
-    assert leftovers(five) == []
