@@ -36,6 +36,7 @@ class EventKind(str, Enum):
     CHECKPOINTED = "checkpointed"
     CLEANED = "cleaned"
     ARCHIVED = "archived"
+    SET_ASIDE = "set-aside"
 
     def __str__(self) -> str:
         return self.value

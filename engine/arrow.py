@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakelock.data_locks import Resource
 from lakelock.engine.batch import Batch
+from lakelock.engine.memory import Memory
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
 from lakelock.occ.committed import Committed
@@ -49,12 +50,14 @@ class ArrowEngine:
 
         Rows outside `partition`, if it is named, are an `InputError`.
         """
-        work = partial(self.insert_in, rows=rows)
-        return with_retries(self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition)
+        work = partial(self.insert_in, rows=rows, memory=Memory())
+        return with_retries(
+            self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition, redoes=True
+        )
 
-    def insert_in(self, tx: Transaction, rows: pa.Table) -> Committed:
+    def insert_in(self, tx: Transaction, rows: pa.Table, memory: Memory | None = None) -> Committed:
         """Append the rows as the only write of a transaction that may have read before."""
-        batch = self._batch(tx, rows)
+        batch = self._batch(tx, rows, memory)
         place = batch.placed(batch.by_partition())
         tx.claim((file.group for file, _ in place.known), place.claims)
         added = [batch.rewritten(file, added=mine) for file, mine in place.known]
@@ -74,19 +77,21 @@ class ArrowEngine:
         `missing_columns` is the setting `write.missing_columns` of this call.
         """
 
-        def work(tx: Transaction) -> Committed:
-            return self.upsert_in(tx, rows, missing_columns)
+        work = partial(self.upsert_in, rows=rows, missing_columns=missing_columns, memory=Memory())
+        return with_retries(
+            self._coordinator, "UPSERT", work, application=application, tag=tag, partition=partition, redoes=True
+        )
 
-        return with_retries(self._coordinator, "UPSERT", work, application=application, tag=tag, partition=partition)
-
-    def upsert_in(self, tx: Transaction, rows: pa.Table, missing_columns: MissingColumns | None = None) -> Committed:
+    def upsert_in(
+        self, tx: Transaction, rows: pa.Table, missing_columns: MissingColumns | None = None, memory: Memory | None = None
+    ) -> Committed:
         """Upsert as the only write of a transaction that may have read before."""
         settings = self._coordinator.table.settings.write
         schema, fitted = self._kernels.fitted_upserts(
             rows, tx.schema, tx.baseline.properties,
             merge=settings.merge_schema, missing=missing_columns or settings.missing_columns,
         )  # fmt: skip
-        batch = self._batch_of(tx, schema, fitted)
+        batch = self._batch_of(tx, schema, fitted, memory)
         keyed = {
             partition: self._kernels.dedupe(found, batch.ordering, take_any=settings.duplicates == "any")
             for partition, found in batch.by_partition().items()
@@ -120,29 +125,33 @@ class ArrowEngine:
         likely: tuple[Resource, ...] = ()
         if coordinator.data.for_writes:
             likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
-        work = partial(self.delete_where_in, condition=condition)
-        return with_retries(coordinator, "DELETE", work, application=application, tag=tag, partition=partition, likely=likely)
+        work = partial(self.delete_where_in, condition=condition, memory=Memory())
+        return with_retries(
+            coordinator, "DELETE", work, application=application, tag=tag, partition=partition, likely=likely, redoes=True
+        )
 
     def delete_keys(
         self, keys: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Delete the rows whose key and partition columns are in a table."""
-        work = partial(self.delete_keys_in, keys=keys)
-        return with_retries(self._coordinator, "DELETE", work, application=application, tag=tag, partition=partition)
+        work = partial(self.delete_keys_in, keys=keys, memory=Memory())
+        return with_retries(
+            self._coordinator, "DELETE", work, application=application, tag=tag, partition=partition, redoes=True
+        )
 
-    def delete_where_in(self, tx: Transaction, condition: Condition) -> Committed:
+    def delete_where_in(self, tx: Transaction, condition: Condition, memory: Memory | None = None) -> Committed:
         """Delete by condition as the only write of a transaction that may have read before."""
         read = RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, condition)
         tx.reads(read)
-        batch = self._batch_of(tx, tx.schema, None)
-        groups = [file for file in tx.snapshot().files if read.matches([file]) is not None]
+        batch = self._batch_of(tx, tx.schema, None, memory)
+        groups = [file for file in tx.snapshot().files if batch.memory.matches(file, read)]
         tx.claim(file.group for file in groups)
         delete_mask = self._kernels.satisfying(condition)
         return tx.commit([batch.rewritten(file, delete_mask=delete_mask) for file in groups])
 
-    def delete_keys_in(self, tx: Transaction, keys: pa.Table) -> Committed:
+    def delete_keys_in(self, tx: Transaction, keys: pa.Table, memory: Memory | None = None) -> Committed:
         """Delete the rows with these keys as the only write of a transaction that may have read before."""
-        batch = self._batch_of(tx, tx.schema, keys)
+        batch = self._batch_of(tx, tx.schema, keys, memory)
         keyed = batch.by_partition()
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
         known = batch.tagged(keyed).known
@@ -226,10 +235,10 @@ class ArrowEngine:
     def _read(self, files: Sequence[DataFile], schema: TableSchema, where: Condition | None) -> pa.Table:
         return self._kernels.read(files, schema, where, self._coordinator.table.storage)
 
-    def _batch(self, tx: Transaction, rows: pa.Table) -> Batch:
+    def _batch(self, tx: Transaction, rows: pa.Table, memory: Memory | None = None) -> Batch:
         settings = self._coordinator.table.settings.write
         schema, fitted = self._kernels.fitted(rows, tx.schema, merge=settings.merge_schema)
-        return self._batch_of(tx, schema, fitted)
+        return self._batch_of(tx, schema, fitted, memory)
 
-    def _batch_of(self, tx: Transaction, schema: TableSchema, rows: pa.Table | None) -> Batch:
-        return Batch(self._coordinator, self._kernels, tx, schema, rows)
+    def _batch_of(self, tx: Transaction, schema: TableSchema, rows: pa.Table | None, memory: Memory | None = None) -> Batch:
+        return Batch(self._coordinator, self._kernels, tx, schema, rows, memory or Memory())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from lakelock.clock import Runtime
+from lakelock.engine.copying import copy_file
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.engine.memory import Memory
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.transaction import Transaction
@@ -52,11 +54,14 @@ class Batch:
     tx: Transaction
     schema: TableSchema
     rows: pa.Table | None
+    memory: Memory
     tasks: int = 0
     context: WriteContext = field(init=False)
 
     def __post_init__(self) -> None:
         self.context = self.tx.write_context(self.schema)
+        properties, earlier = self.tx.baseline.properties, self.tx.redo.earlier
+        self._before, self._mine = self.memory.begin(self.tx.instant, earlier, self.schema, properties)
 
     @property
     def storage(self) -> Storage:
@@ -93,7 +98,7 @@ class Batch:
             if self.index is not None:
                 asked = [(mine, [file]) for file, mine in self.placed({partition: rows}).known]
             for mine, files in asked:
-                found, rest = self.kernels.tag(mine, files, self.storage)
+                found, rest = self.memory.tag(mine, files, self.kernels, self.storage)
                 place.known += found
                 if len(rest):
                     place.new[partition] = rest
@@ -115,12 +120,14 @@ class Batch:
         return place
 
     def new_files(self, place: Place) -> list[WriteStat]:
+        """The files of new rows: copies, if the attempt before made files of the same rows."""
         stats: list[WriteStat] = []
         for partition, bucket, keyed in place.new_targets:
-            stats += write_new_files(
-                self.context, partition, [keyed.rows], self.task(), bucket=bucket,
-                storage=self.storage, runtime=self.runtime, kernels=self.kernels,
-            )  # fmt: skip
+            mine = self._copied(self._before.made_of((partition, bucket), keyed))
+            if not mine:
+                mine = self.write_new(partition, bucket, keyed)
+            self._mine.new[partition, bucket] = keyed, mine
+            stats += mine
         return stats
 
     def rewritten(
@@ -131,6 +138,43 @@ class Batch:
         delete_mask: DeleteMask | None = None,
         added: KeyedRows | None = None,
     ) -> WriteStat:
+        """The next slice of a file group: a copy, if the attempt before made one from the same file.
+
+        It brought the same rows for it, since these follow from the file and the rows of the call.
+        """
+        before = self._before.made_from(file)
+        copies = self._copied([before] if before is not None else [])
+        stat = copies[0] if copies else self.rewrite(file, upserts=upserts, delete_mask=delete_mask, added=added)
+        self._mine.rewritten[file.key] = stat
+        return stat
+
+    def _copied(self, files: Sequence[WriteStat]) -> list[WriteStat]:
+        """Copies of all these files; none if one of them cannot be had. What was copied in vain, the commit removes."""
+        copies: list[WriteStat] = []
+        for earlier in files:
+            copy = self.copy(earlier)
+            if copy is None:
+                return []
+            copies.append(copy)
+        self.tx.redo.kept += len(copies)
+        return copies
+
+    def copy(self, earlier: WriteStat) -> WriteStat | None:
+        """The task that copies a file."""
+        task = self.task()
+        return copy_file(self.context, earlier, task, storage=self.storage, runtime=self.runtime, kernels=self.kernels)
+
+    def write_new(self, partition: str, bucket: int | None, keyed: KeyedRows) -> list[WriteStat]:
+        """The task that writes new rows."""
+        return write_new_files(
+            self.context, partition, [keyed.rows], self.task(), bucket=bucket,
+            storage=self.storage, runtime=self.runtime, kernels=self.kernels,
+        )  # fmt: skip
+
+    def rewrite(
+        self, file: DataFile, *, upserts: KeyedRows | None, delete_mask: DeleteMask | None, added: KeyedRows | None
+    ) -> WriteStat:
+        """The task that rewrites a file group."""
         return rewrite_group(
             self.context, file, self.task(), upserts=upserts, delete_mask=delete_mask, added=added,
             storage=self.storage, runtime=self.runtime, kernels=self.kernels,

@@ -65,7 +65,7 @@ def write_new_files(
             file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
             file = DataFile(partition, file_id, str(task), context.instant)
             if not stats:
-                _announce_partition(storage, context.instant, partition)
+                announce_partition(storage, context.instant, partition)
             most_rows = context.settings.write.target_file_rows if bucket is None else sys.maxsize
             stats.append(_write_new_file(context, file, rows, most_rows, storage, runtime, kernels))
     except BaseException:
@@ -101,7 +101,7 @@ def rewrite_group(
         )
     file = DataFile(base.partition, base.file_id, str(task), context.instant)
     began_s = runtime.monotonic_s()
-    with _announced_file(context, file, storage, runtime, base=base) as output:
+    with announced_file(context, file, storage, runtime, base=base) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
         source, ordering = content or base, context.properties.ordering_field
         counts = kernels.rewrite(
@@ -139,9 +139,9 @@ def move_rows(
             file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
             file = DataFile(partition, file_id, str(task), context.instant)
             if not stats:
-                _announce_partition(storage, context.instant, partition)
+                announce_partition(storage, context.instant, partition)
             began_s = runtime.monotonic_s()
-            with _announced_file(context, file, storage, runtime) as output:
+            with announced_file(context, file, storage, runtime) as output:
                 writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
                 while (piece := pieces.take(None if file_rows is None else file_rows - writer.rows)) is not None:
                     writer.add_stored(piece)
@@ -204,7 +204,7 @@ def _write_new_file(
     context: WriteContext, file: DataFile, rows: _Rows, most_rows: int, storage: Storage, runtime: Runtime, kernels: Kernels
 ) -> WriteStat:
     began_s = runtime.monotonic_s()
-    with _announced_file(context, file, storage, runtime) as output:
+    with announced_file(context, file, storage, runtime) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
         while writer.rows < most_rows and (part := rows.take(most_rows - writer.rows)) is not None:
             writer.add_new(part.rows, part.keys)
@@ -253,12 +253,13 @@ def _rewritten(base: DataFile, file: DataFile, counts: Counts, size_bytes: int, 
     )
 
 
-def _announce_partition(storage: Storage, instant: str, partition: str) -> None:
+def announce_partition(storage: Storage, instant: str, partition: str) -> None:
+    """Make a folder a partition, as Hudi's readers want it; one request, whether or not it is one."""
     storage.put_if_absent(layout.partition_metadata(partition), partition_metadata(instant, partition))
 
 
 @contextmanager
-def _announced_file(
+def announced_file(
     context: WriteContext, file: DataFile, storage: Storage, runtime: Runtime, *, base: DataFile | None = None
 ) -> Iterator[IO[bytes]]:
     """A new data file with its marker, complete when the block ends without an error and removed otherwise.

@@ -21,6 +21,7 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline, check_unchanged
 from lakelock.occ.certainty import News, OwnDecision
+from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.isolation import Isolation
 from lakelock.occ.conflicts.profiles import PROFILES, judge
 from lakelock.occ.conflicts.rules import FileCheck
@@ -99,6 +100,11 @@ class Commit:
             f"{instant}: others kept committing while this looked at what they changed, {LOOK_ROUNDS} times in a row",
             hint="run again when fewer writers commit",
         )
+
+    @property
+    def footprint(self) -> Footprint:
+        """What this commit reads and writes."""
+        return self._draft.footprint
 
     @property
     def judged(self) -> dict[str, CommitSummary]:

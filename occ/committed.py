@@ -30,13 +30,15 @@ class Committed:
     lock_requests: int = 0
     """What was asked of the table's storage under the lock. A listing counts as one request for each 1,000 keys."""
     took_s: float = 0.0
+    files_kept: int = 0
+    """How many of the `files` are copies of those of an attempt that a conflict rejected: the others were made again."""
     attempts: int = 1
     conflicts: tuple[Conflict, ...] = field(default_factory=tuple)
     already_applied: bool = False
     """True when the application transaction had been committed before: this call changed nothing."""
 
     @classmethod
-    def of(cls, decision: Decision, stats: Sequence[WriteStat], *, lock: LockUse, took_s: float) -> Committed:
+    def of(cls, decision: Decision, stats: Sequence[WriteStat], *, kept: int, lock: LockUse, took_s: float) -> Committed:
         """The result of a published decision and the files that it made visible."""
         return cls(
             instant=decision.instant,
@@ -48,6 +50,7 @@ class Committed:
             rows_updated=sum(s.num_update_writes or 0 for s in stats),
             rows_deleted=sum(s.num_deletes or 0 for s in stats),
             files=len(stats),
+            files_kept=kept,
             size_bytes=sum(s.file_size_bytes or 0 for s in stats),
             lock_wait_s=round(lock.wait_s, 3),
             lock_held_s=round(lock.held_s, 3),

@@ -29,6 +29,8 @@ class Outcome(str, Enum):
 class HistoryEntry:
     """One commit: who, when, what, how much. `decision` is None for commits that lakelock did not make.
 
+    `files_kept` of its files were taken over from an attempt that a conflict rejected; the others were made again.
+
     What it cost is told as of its decision: seconds in all, seconds until it had the lock, and, of the time under the lock,
     seconds and requests. The publication, some two requests, came after that.
     """
@@ -51,6 +53,7 @@ class HistoryEntry:
     lock_wait_s: float | None
     lock_s: float | None
     lock_requests: int | None
+    files_kept: int = 0
 
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
@@ -94,6 +97,7 @@ def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
         rows_updated=rows.updated,
         rows_deleted=rows.deleted,
         size_bytes=rows.size_bytes,
+        files_kept=rows.files_kept,
         **asdict(other.cost),
     )
 

@@ -22,6 +22,7 @@ from lakelock.occ.locking.nesting import running_on
 from lakelock.occ.locking.targets import Targets, resources_of
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState
+from lakelock.occ.set_aside import SetAside
 from lakelock.occ.transaction import Transaction
 from lakelock.retry import Backoff
 
@@ -39,6 +40,7 @@ def with_retries(
     tag: str = "",
     partition: Targets = None,
     likely: tuple[Resource, ...] = (),
+    redoes: bool = False,
 ) -> Committed:
     """Begin, run `work` (which must end with `tx.commit`), and do so again after a conflict that a retry can resolve.
 
@@ -48,12 +50,20 @@ def with_retries(
 
     `partition` names what the work may write: anything else is an `InputError` at the commit. In PESSIMISTIC mode it is locked
     for all attempts together; where it is not named, what is `likely`, else the table.
+
+    `redoes`: the `work` takes over what it can of the attempt that `tx.redo` names, up to `retry.redo_attempts` times.
     """
     named = resources_of(partition, coordinator.properties)
     if coordinator.data.for_writes:
         coordinator.ensure_same_provider()
     with coordinator.data.writing(operation, named or likely, tag=tag):
-        return _attempts(coordinator, operation, work, application, overwrites, tag, named)
+        policy = coordinator.table.settings.retry
+        may_redo = redoes and policy.attempts > 1 and coordinator.table.provider is not None
+        aside = SetAside(policy.redo_attempts if may_redo else 0)
+        try:
+            return _attempts(coordinator, operation, work, application, overwrites, tag, named, aside)
+        finally:
+            aside.drop()
 
 
 def run(
@@ -87,16 +97,18 @@ def _attempts(
     overwrites: bool | None,
     tag: str,
     targets: tuple[Resource, ...],
+    aside: SetAside,
 ) -> Committed:
     table = coordinator.table
     policy = table.settings.retry
     waits = Backoff(policy.attempts, policy.first_wait_s, policy.longest_wait_s).waits(table.runtime)
     conflicts: list[Conflict] = []
-    moved = 0
-    for attempt in range(1, policy.attempts + MOST_MOVES + 1):
-        tx = None
+    moved = redone = 0
+    for attempt in range(1, policy.attempts + MOST_MOVES + policy.redo_attempts + 1):
+        tx: Transaction | None = None
         try:
             with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
+                aside.offer(tx)
                 tx.keep_within(targets)
                 done = _ended(tx, work(tx))
             return replace(done, attempts=attempt, conflicts=tuple(conflicts))
@@ -110,12 +122,15 @@ def _attempts(
                 conflicts.append(error.conflict)
             # A service that was faster has only moved the rows: what it costs is not this write's fault.
             by_service = moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
-            moved += by_service
-            if attempt - moved == policy.attempts or not _helps(error):
+            redo = _helps(error) and aside.follows()
+            moved, redone = moved + (by_service and not redo), redone + redo
+            if attempt - moved - redone == policy.attempts or not _helps(error):
                 error.details["attempts"] = attempt
                 _note(error, f"after {attempt} of {policy.attempts} attempts (retry.attempts)")
                 raise
-            wait_s = policy.first_wait_s if by_service else next(waits)
+            wait_s = policy.first_wait_s if by_service or redo else next(waits)
+            if redo and not (isinstance(error, ConflictError) and error.conflict.early):
+                wait_s = 0.0  # whoever was faster has committed
             cause = error.message.splitlines()[0]
             table.emit(
                 EventKind.RETRY, "", operation, attempt=attempt, of=policy.attempts, wait_s=round(wait_s, 2), cause=cause

@@ -29,6 +29,7 @@ class Step(str, Enum):
     DATA_WRITTEN = "data-written"
     RECONCILED = "reconciled"
     LOCKED = "locked"
+    SET_ASIDE = "set-aside"
     VALIDATED = "validated"
     DECIDED = "decided"
     PUBLISHED = "published"

@@ -6,6 +6,7 @@ begin ──► open ──► commit ──► committed          visible to ev
             │         └─────► unknown            storage gave no answer; nothing is cleaned up; the log will tell
             └──► abort ─────► rejected
 ```
+A commit that conflicts may also be set aside: it never commits, and its files stay until the next attempt has copied them.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
 from lakelock.occ.commit import Commit
 from lakelock.occ.committed import Committed
-from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.occ.conflicts.collision import worth_keeping
 from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.detached import Detached
-from lakelock.occ.early.announced import AnnouncedGroups
 from lakelock.occ.early.detection import early_conflict
 from lakelock.occ.foreign.overlaps import alarm
-from lakelock.occ.locking.targets import ensure_within
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
 from lakelock.occ.recovery.rollback import RollbackTarget
+from lakelock.occ.redo import Redo, goes_aside
 from lakelock.occ.steps import Step, reached
+from lakelock.occ.touched import Touched
 from lakelock.occ.upkeep.run import after_commit
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
@@ -79,10 +80,7 @@ class Transaction:
     ) -> None:
         self.baseline, self.schema, self.state = baseline, schema, TransactionState.OPEN
         self._table, self._heartbeat, self._application, self._tag = table, heartbeat, application, tag
-        self._reads: list[Read] = []
-        self._overwritten: set[str] = set()
-        self._announced = AnnouncedGroups()
-        self._targets: tuple[Resource, ...] = ()
+        self._touched = Touched(baseline, self.party, application)
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
         self._inflight = False
@@ -90,6 +88,7 @@ class Transaction:
         self._lost: BaseException | None = None
         self.extra: dict[str, str] = {}
         """What else the commit's extra metadata says, for people."""
+        self.redo = Redo()
         self.reconciled = False
         """Whether the commit has looked at the markers: files that are announced later are not counted."""
 
@@ -116,24 +115,17 @@ class Transaction:
     def reads(self, read: Read) -> None:
         """Record a read: the commit is rejected if somebody commits what this read would have seen."""
         self._ensure_open()
-        self._reads.append(read)
+        self._touched.reads.append(read)
 
     def keep_within(self, targets: Iterable[Resource]) -> None:
         """Write into these partitions and prefixes only: whatever else is written is an `InputError`. None: anywhere."""
         self._ensure_open()
-        self._targets = tuple(targets)
+        self._touched.targets = tuple(targets)
 
     def overwrites(self, partitions: Iterable[str]) -> None:
         """Record that the whole content of these partitions is replaced. Needs a transaction begun as an overwrite."""
         self._ensure_open()
-        partitions = tuple(partitions)
-        ensure_within(partitions, self._targets, f"{self.operation} {self.instant}")
-        if self.baseline.action != Action.REPLACE_COMMIT.value:
-            raise TransactionStateError(
-                f"{self.operation} {self.instant} cannot overwrite partitions",
-                hint="begin the transaction as an overwrite",
-            )
-        self._overwritten.update(partitions)
+        self._touched.overwrite(partitions)
 
     def claim(
         self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *, leave_held: bool = False
@@ -148,15 +140,15 @@ class Transaction:
         """
         self._ensure_open()
         self.check_alive()
-        fresh = self._announced.add(groups, new_buckets)
-        ensure_within((g.partition for g in fresh), self._targets, f"{self.operation} {self.instant}")
+        fresh = self._touched.announced.add(groups, new_buckets)
+        self._touched.ensure_within(g.partition for g in fresh)
         table = self._table
         if not fresh or not (leave_held or table.settings.concurrency.early_conflict_detection):
             return
         claim = Claim(self.instant, table.writer, self.operation)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
-        refused = self._announced.claim(table, context, fresh)
-        conflict = early_conflict(table, self.baseline, self._work(), () if leave_held else refused)
+        refused = self._touched.announced.claim(table, context, fresh)
+        conflict = early_conflict(table, self.baseline, self._touched.footprint, () if leave_held else refused)
         if conflict is not None:
             error = self._rejection(replace(conflict, early=True))
             self._tell(EventKind.EARLY_CONFLICT, error.conflict)
@@ -168,7 +160,7 @@ class Transaction:
     @property
     def claimed(self) -> frozenset[FileGroupId]:
         """The file groups that are announced as this transaction's."""
-        return self._announced.claimed
+        return self._touched.announced.claimed
 
     def write_context(self, schema: TableSchema | None = None) -> WriteContext:
         """What executors need to write files of this transaction; picklable. Marks the instant as inflight."""
@@ -190,6 +182,11 @@ class Transaction:
         self._heartbeat.stop(delete=False)
         return Detached(self.baseline, self.schema, self._heartbeat.record, self._application, self._tag)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether nobody can have taken this for dead."""
+        return self._heartbeat.alive()
+
     def check_alive(self) -> None:
         """Raise `RolledBackError` if the heartbeat was too late: others may have rolled this back."""
         self._heartbeat.ensure_alive()
@@ -209,6 +206,7 @@ class Transaction:
         """
         self._ensure_open()
         reached(Step.DATA_WRITTEN)
+        commit: Commit | None = None
         try:
             # A job commits once, so nothing is decided before this, not even for an adopted transaction.
             self._decision.learn(News.COMMITS)
@@ -232,14 +230,15 @@ class Transaction:
                 lost = self._lost = self._rejection(error.conflict, error.hint) if isinstance(error, ConflictError) else error
                 if isinstance(lost, ConflictError):
                     self._tell(EventKind.CONFLICT, lost.conflict)
-                self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed))
+                if not self._is_set_aside(error, commit):
+                    self._withdraw(str(error), disturbed=isinstance(error, RolledBackError | WriteFailed))
                 if isinstance(lost, ConflictError):
                     raise lost.with_traceback(error.__traceback__) from error.__cause__
             raise
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
-        tidy_up(self._table, self.instant, self.operation, markers, self._announced.claimed)
-        result = Committed.of(decision, stats, lock=commit.lock, took_s=self._took_s())
+        tidy_up(self._table, self.instant, self.operation, markers, self._touched.announced.claimed)
+        result = Committed.of(decision, stats, kept=self.redo.kept, lock=commit.lock, took_s=self._took_s())
         under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
@@ -250,7 +249,7 @@ class Transaction:
         """Remove the announced files that are not part of the commit; returns the markers."""
         self.check_alive()
         written = {*(stat.partition_path or "" for stat in stats), *(replaced or ())}
-        ensure_within(written, self._targets, f"{self.operation} {self.instant}")
+        self._touched.ensure_within(written)
         storage = self._table.storage
         markers = direct.listed(storage, self.instant)
         self.reconciled = True
@@ -263,13 +262,14 @@ class Transaction:
     ) -> Commit:
         concurrency = self._table.settings.concurrency
         draft = PendingCommit.of(
-            self._work().wrote(stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
+            self._touched.footprint.wrote(stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
             stats,
             (replaced or {}) if self.baseline.action == Action.REPLACE_COMMIT.value else None,
             self.schema if schema is None or schema == self.schema else schema,
             {
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
+                keys.KEPT: str(self.redo.kept or ""),
                 **self.extra,
             },
         )
@@ -291,7 +291,7 @@ class Transaction:
         return self.snapshot().stats_of(file)
 
     def _rejection(self, conflict: Conflict, hint: str = "") -> ConflictError:
-        return rejection(self._table.settings.concurrency, conflict, read=bool(self._reads), hint=hint)
+        return rejection(self._table.settings.concurrency, conflict, read=bool(self._touched.reads), hint=hint)
 
     def abort(self, reason: str = "", *, disturbed: bool = False) -> None:
         """Withdraw the transaction and remove its files. Never raises for storage: what is left, the next writer removes.
@@ -299,8 +299,18 @@ class Transaction:
         An adopted transaction may have been committed by another process of its job: then it stays, and `state` says so.
         `disturbed`: others have rolled it back, and may have removed markers before the files that they announce were written.
         """
-        if self.state is TransactionState.OPEN:
+        if self.state in (TransactionState.OPEN, TransactionState.SET_ASIDE):
             self._withdraw(reason, disturbed=disturbed)
+
+    def _is_set_aside(self, error: BaseException, commit: Commit | None) -> bool:
+        """Set this transaction aside if the next attempt may use its files."""
+        if commit is None or not (self.redo.keeps_files and isinstance(error, ConflictError) and self.is_alive):
+            return False
+        found = worth_keeping(error.conflict, commit.footprint, commit.judged.values())
+        if found is None or not goes_aside(self._table, self._decision, self.party, found, self._touched.announced):
+            return False
+        self.state = TransactionState.SET_ASIDE
+        return True
 
     def _withdraw(self, reason: str, *, disturbed: bool) -> None:
         """Remove what was written. Where this may be committed, only the log says whether it is."""
@@ -308,7 +318,7 @@ class Transaction:
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
         evidence = reason.splitlines()[0] if reason else "aborted"
-        claims = self._announced.own_claims(disturbed=disturbed)
+        claims = self._touched.announced.own_claims(disturbed=disturbed)
         target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence, claims)
         self.state = withdraw(self._table, target, self._decision, disturbed=disturbed, lost=self._lost)
 
@@ -325,17 +335,6 @@ class Transaction:
                 f"{self.operation} {self.instant} is {self.state.value}; it cannot be used any more",
                 hint="begin a new transaction",
             )
-
-    def _work(self) -> Footprint:
-        """What is known so far of what this transaction touches."""
-        return Footprint(
-            party=self.party,
-            rewritten=self._announced.rewritten,
-            new_buckets=self._announced.new_buckets,
-            overwritten_partitions=frozenset(self._overwritten),
-            reads=tuple(self._reads),
-            application=self._application,
-        )
 
     def _took_s(self) -> float:
         return self._table.runtime.monotonic_s() - self._began_s

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.engine.batch import Batch, Place
+from lakelock.engine.batch import Batch
+from lakelock.engine.copying import copy_file
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.engine.memory import Memory
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
@@ -124,8 +126,8 @@ class Engine:
 class _Engine(ArrowEngine):
     follow: Follow | None = None
 
-    def _batch_of(self, tx: Transaction, schema: TableSchema, rows: Any) -> Batch:
-        batch = _AttemptedTwice(self._coordinator, self._kernels, tx, schema, rows)
+    def _batch_of(self, tx: Transaction, schema: TableSchema, rows: Any, memory: Memory | None = None) -> Batch:
+        batch = _AttemptedTwice(self._coordinator, self._kernels, tx, schema, rows, memory or Memory())
         batch.follow = self.follow
         return batch
 
@@ -135,18 +137,21 @@ class _AttemptedTwice(Batch):
 
     follow: Follow | None = None
 
-    def new_files(self, place: Place) -> list[WriteStat]:
-        stats = super().new_files(place)
+    def copy(self, earlier: WriteStat) -> WriteStat | None:
+        stat = super().copy(earlier)
+        if self.follow is not None and not earlier.is_new_group:
+            self.follow(self.context.instant, partial(copy_file, self.context, earlier, _LATE, kernels=self.kernels))
+        return stat
+
+    def write_new(self, partition: str, bucket: int | None, keyed: Any) -> list[WriteStat]:
+        stats = super().write_new(partition, bucket, keyed)
         # New rows of an upsert's straggler would be found by their keys and changed by others, and would then stay.
         if self.follow is not None and self.context.operation == "INSERT":
-            for partition, bucket, keyed in place.new_targets:
-                late = partial(
-                    write_new_files, self.context, partition, [keyed.rows], _LATE, bucket=bucket, kernels=self.kernels
-                )
-                self.follow(self.context.instant, late)
+            late = partial(write_new_files, self.context, partition, [keyed.rows], _LATE, bucket=bucket, kernels=self.kernels)
+            self.follow(self.context.instant, late)
         return stats
 
-    def rewritten(self, file: DataFile, *, upserts: Any = None, delete_mask: Any = None, added: Any = None) -> WriteStat:
+    def rewrite(self, file: DataFile, *, upserts: Any, delete_mask: Any, added: Any) -> WriteStat:
         task, attempt = self.task(), 0
         while True:
             stat = rewrite_group(

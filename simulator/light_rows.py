@@ -119,6 +119,10 @@ class LightKernels:
                 rest -= stored
         return known, Lines(row for row in keyed if row.key in rest)
 
+    def without(self, keyed: Lines, others: Sequence[Lines]) -> Lines:
+        theirs = {key for other in others for key in other.keys}
+        return Lines(row for row in keyed if row.key not in theirs)
+
     def first_held(self, keyed: Lines, file: DataFile, storage: Storage) -> str | None:
         stored = {row.key for row in _stored(storage, file)}
         return next((key for key in keyed.keys if key in stored), None)
@@ -166,6 +170,9 @@ class LightKernels:
         file.add_new(added or Lines(), None)
         inserted, updated = len(changes.keys() - keys) + len(added or ()), sum(row.key in changes for row in kept)
         return Counts(file.rows, inserted, updated, len(stored) - len(kept))
+
+    def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
+        output.write(source.read())
 
 
 def _stored(storage: Storage, file: DataFile) -> tuple[Row, ...]:

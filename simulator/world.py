@@ -119,6 +119,7 @@ class World:
             scenario.page_keys,
             checkpoints_every(scenario.seed),
             scenario.tending,
+            scenario.redo_attempts,
         )
         self.location = StorageLocation(self.server.uri)
         self.properties = _PROPERTIES
@@ -303,12 +304,13 @@ def _settings(
     page_keys: int,
     every_commits: int,
     tending: Tending,
+    redo_attempts: int,
 ) -> Settings:
     return Settings(
         concurrency=concurrency,
         lock=LockSettings(wait_s=max(8.0, lease_s / 2), lease_s=lease_s, renew_s=lease_s / 4, poll_s=0.1),
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
-        retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4),
+        retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4, redo_attempts=redo_attempts),
         decisions=DecisionSettings(slot_attempts=20, collect_above=collect_above),
         clean=tending.clean,
         archive=tending.archive,

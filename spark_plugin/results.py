@@ -16,7 +16,8 @@ class WriteResult:
     """A committed write. `instant` names it in `table.read(as_of=...)` and `table.changes(since=...)`.
 
     Counts are rows. `rows_inserted` are new rows, `rows_updated` replaced ones; rows that were merely copied into a new
-    file are not counted. `redone` counts the attempts lost to conflicts, `conflicts` says with whom.
+    file are not counted. `redone` counts the attempts lost to conflicts, `conflicts` says with whom. `files_kept` of the files
+    were taken over from such an attempt.
     """
 
     operation: str
@@ -27,6 +28,7 @@ class WriteResult:
     rows_deleted: int
     files: int
     size_bytes: int
+    files_kept: int
     lock_wait_s: float
     lock_held_s: float
     lock_requests: int
@@ -63,6 +65,8 @@ class WriteResult:
         rows = ", ".join(changes) or "no rows changed"
         waited = f", waited {self.lock_wait_s:.1f} s for the lock" if self.lock_wait_s >= 0.05 else ""
         again = f", attempt {self.attempts}" if self.attempts > 1 else ""
+        if self.files_kept:
+            again += f", which redid {self.files - self.files_kept} of {self.files} files"
         files = f"{self.files} file{'s' if self.files != 1 else ''}, {_size(self.size_bytes)}"
         return f"{self.operation} {self.instant}: {rows} ({files}) in {self.took_s:.1f} s{waited}{again}"
 

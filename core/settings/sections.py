@@ -122,6 +122,12 @@ class RetrySettings(Section):
         0.2, "Longest wait before the second attempt; it doubles with each attempt", unit="s", at_least=0, at_most=3_600
     )
     longest_wait_s: float = setting(10.0, "Longest wait before any attempt", unit="s", at_least=0, at_most=3_600)
+    redo_attempts: int = setting(
+        20,
+        "How many times in a write only what collided is done again, which does not count as an attempt; 0 means never",
+        at_least=0,
+        at_most=1_000,
+    )
     holder_wait_s: float = setting(
         600.0,
         "How long to wait, after an early conflict, for the other transaction to end",

@@ -31,13 +31,16 @@ _NOTHING: Mapping[FileGroupId, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Rows that a commit inserted, updated and deleted, and the files and bytes that it wrote."""
+    """Rows that a commit inserted, updated and deleted, and the files and bytes that it wrote; `files_kept` of the files are
+    copies of those of an attempt before that was rejected.
+    """
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
     files: int = 0
     size_bytes: int = 0
+    files_kept: int = 0
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ class CommitSummary:
                 completion,
             ),
             decision=decision,
-            number=_number_of(extra),
+            number=_number_of(extra, keys.DECISION),
             is_foreign=keys.DECISION not in extra,
             files={file.group: file for file in files if file is not None},
             rewritten=metadata.rewritten_groups,
@@ -162,6 +165,7 @@ class CommitSummary:
                 deleted=sum(s.num_deletes or 0 for s in stats),
                 files=len(stats),
                 size_bytes=sum(s.file_size_bytes or 0 for s in stats),
+                files_kept=_number_of(extra, keys.KEPT) or 0,
             ),
             built_on={s.group: s.prev_commit or "" for s in stats if not s.is_new_group},
             application=AppTransaction.from_extra(extra),
@@ -184,9 +188,9 @@ def writer_of(text: str) -> WriterIdentity | None:
         return None
 
 
-def _number_of(extra: Mapping[str, str]) -> int | None:
+def _number_of(extra: Mapping[str, str], key: str) -> int | None:
     try:
-        return int(extra[keys.DECISION])
+        return int(extra[key])
     except (KeyError, ValueError):
         return None
 

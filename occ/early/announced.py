@@ -49,6 +49,13 @@ class AnnouncedGroups:
         self._unanswered.difference_update(groups)
         return refused
 
+    def release(self, table: OpenTable, instant: str) -> None:
+        """Remove the claims before the transaction ends. If that raises, nobody knows whose they are now."""
+        mine = self.own_claims(disturbed=False).keys(table.storage, instant, table.runtime, parallel=table.parallel_requests)
+        self._unanswered |= self._claimed
+        table.storage.delete(mine)
+        self._claimed, self._unanswered = set(), set()
+
     def own_claims(self, *, disturbed: bool) -> OwnClaims:
         """What a withdrawal may remove. Whoever took this transaction for dead (`disturbed`) may have taken over its claims."""
         unsure = self._unanswered | (self._claimed if disturbed else set())

@@ -22,6 +22,8 @@ COMMIT_INFO = "lakelock.commit_info"
 SAW = "lakelock.saw"
 NEWEST_FOREIGN = "lakelock.beside"
 TAG = "lakelock.tag"
+KEPT = "lakelock.kept"
+"""How many of the commit's files are copies of those of an attempt before that was rejected; absent for none."""
 RESTORED = "lakelock.restored"
 """The instant time as of which a restore made the table what it was."""
 

@@ -26,6 +26,7 @@ from lakelock.table.layout import FileGroupId
 class TransactionState(Enum):
     OPEN = "open"
     DETACHED = "detached"
+    SET_ASIDE = "set aside"
     COMMITTED = "committed"
     REJECTED = "rejected"
     UNKNOWN = "unknown"

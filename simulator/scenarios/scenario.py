@@ -55,6 +55,7 @@ class Scenario:
     collect_above: int = 64
     early: bool = True
     lease_s: float = 3.0
+    redo_attempts: int = 0
     stragglers: bool = False
     """Whether tasks have attempts that write after the commit has looked for their files, and are then killed."""
     tending: Tending = field(default_factory=Tending)

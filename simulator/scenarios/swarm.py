@@ -32,6 +32,7 @@ from lakelock.simulator.operations import (
 from lakelock.simulator.rows import Row
 from lakelock.simulator.scenarios.families import has_family, in_family, paged, stormy
 from lakelock.simulator.scenarios.late_families import by_column
+from lakelock.simulator.scenarios.redoing import redoing
 from lakelock.simulator.scenarios.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario
 from lakelock.simulator.scenarios.stragglers import straggling
 from lakelock.simulator.scenarios.upkeep import kept_up, tended
@@ -44,6 +45,8 @@ TENDED_ONE_IN, TENDED = 16, 4
 """The same for cleaners and archivers."""
 OTHER_PROFILE_ONE_IN, OTHER_PROFILE = 31, 27
 """The same for writers with the rules of Delta or of Hive."""
+REDOING_ONE_IN, REDOING = 17, (4, 11)
+"""Two seeds in this many have writers that do only what collided again."""
 
 
 def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
@@ -57,6 +60,8 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = tended(scenario, Random(f"tended/{seed}"))
     if seed % OTHER_PROFILE_ONE_IN == OTHER_PROFILE and scenario.foreign == "none" and scenario.profile == "strict":
         scenario = with_other_profile(scenario, Random(f"profile/{seed}"))
+    if seed % REDOING_ONE_IN in REDOING and scenario.foreign == "none":
+        scenario = redoing(scenario, Random(f"redo/{seed}"))
     return replace(scenario, files="parquet") if parquet else scenario
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,14 @@ class Keyed:
         """The rows at these positions, in this order."""
         indices = pa.array(positions)
         return Keyed(self.rows.take(indices), self.keys.take(indices))
+
+    def without(self, others: Sequence[Keyed]) -> Keyed:
+        """The rows whose keys none of the others has, in their order."""
+        if not others or not len(self):
+            return self
+        theirs = pa.chunked_array([chunk for other in others for chunk in other.keys.chunks], pa.string())
+        mine = pc.invert(pc.is_in(self.keys, value_set=theirs))
+        return self.pick(np.flatnonzero(np.asarray(mine)))
 
     def slices(self, count: int) -> Iterator[Keyed]:
         """The rows in pieces of at most `count`, without copying."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files.restamp import restamp
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written
 from lakelock.table.buckets import BucketIndex
 from lakelock.table.fitting import conform
@@ -87,6 +88,10 @@ class Kernels(Protocol):
         """For each file that holds some of the keys the rows with these keys, and the rows whose keys no file holds."""
         ...
 
+    def without(self, keyed: KeyedRows, others: Sequence[KeyedRows]) -> KeyedRows:
+        """The rows whose keys none of the others has, in their order."""
+        ...
+
     def first_held(self, keyed: KeyedRows, file: DataFile, storage: Storage) -> str | None:
         """The first of these keys that a file holds; None if it holds none."""
         ...
@@ -124,6 +129,10 @@ class Kernels(Protocol):
         """Fill a `new_file` with the rows of the base file `name`, changed; see `lakelock.table.rewriting.merge.rewrite`."""
         ...
 
+    def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
+        """Copy a base file for another instant; `CannotRestamp` if it has to be written again."""
+        ...
+
 
 class ArrowKernels:
     """Rows are Arrow tables, and base files are Parquet."""
@@ -158,6 +167,9 @@ class ArrowKernels:
     def tag(self, keyed: Keyed, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Keyed]], Keyed]:
         tags = tag(keyed.keys, files, storage)
         return [(h.file, keyed.pick(h.positions)) for h in tags.holdings], keyed.pick(tags.missing)
+
+    def without(self, keyed: Keyed, others: Sequence[Keyed]) -> Keyed:
+        return keyed.without(others)
 
     def first_held(self, keyed: Keyed, file: DataFile, storage: Storage) -> str | None:
         for holding in tag(keyed.keys, [file], storage).holdings:
@@ -213,6 +225,9 @@ class ArrowKernels:
             return rewrite(
                 stored, file, schema, upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering_field
             )
+
+    def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
+        restamp(source, output, old, new)
 
 
 ARROW = ArrowKernels()

@@ -42,6 +42,15 @@ UPKEEP_STEPS = [
     "clean-planned", "clean-deleted", "clean-completed", "history-written", "history-shown", "archived",
 ]  # fmt: skip
 SAVEPOINT_STEPS = ["savepoint-shown", "savepoint-taken"]
+# The first attempt writes two files and is set aside; the second copies one of them and writes the other again.
+REDO_STEPS = {
+    "set-aside": False, "heartbeat-started:2": False, "requested:2": False, "begun:2": False, "inflight:2": False,
+    "marked:3": False, "file-opened:3": False, "file-written:3": False, "file-opened:4": False, "file-written:4": False,
+    "data-written:2": False, "reconciled:2": False, "locked:2": False, "validated": False,
+    "decided": True, "published": True, "unlocked": True, "cleaned": True,
+    "rollback-data-deleted": True, "rollback-markers-deleted": True, "rollback-inflight-deleted": True,
+    "rollback-pending-deleted": True, "rollback-planned": True, "rollback-recorded": True,
+}  # fmt: skip
 
 # Of the versions of a row only the newest two stay.
 TIDY: dict[str, object] = {
@@ -51,7 +60,7 @@ TIDY: dict[str, object] = {
 
 
 def test_every_named_step_has_a_process_that_is_killed_there():
-    steps = (*COMMIT_STEPS, *ROLLBACK_STEPS, *COLLECT_STEPS, *FINISH_STEPS, *UPKEEP_STEPS, *SAVEPOINT_STEPS)
+    steps = (*COMMIT_STEPS, *ROLLBACK_STEPS, *COLLECT_STEPS, *FINISH_STEPS, *UPKEEP_STEPS, *SAVEPOINT_STEPS, *REDO_STEPS)
     assert {name.partition(":")[0] for name in steps} == {step.value for step in Step}
 
 
@@ -163,3 +172,21 @@ def test_a_savepoint_whose_writer_is_killed_is_whole_or_not_there_at_all(path, s
     for point in coordinator.savepoints():
         assert all(Path(path, file.key).exists() for file in coordinator.snapshot(point.instant).files)
     assert read_by_all(path) == after
+
+
+@pytest.mark.parametrize(("step", "decided"), REDO_STEPS.items())
+def test_a_writer_killed_at_a_step_of_its_redo_leaves_two_instants_that_the_next_finishes_or_removes(path, step, decided):
+    late = {**PATIENT, "retry.attempts": 2, "concurrency.early_conflict_detection": False}
+    redone = [["a", 10, "1"], ["c", 30, "2"]]
+    with ArrowWriter(path, "upsert", redone, options=late, stop_at="data-written", crash_at=step) as victim:
+        victim.wait_until_stopped()
+        open_engine(path, PERSISTENT, "other").upsert(rows([["b", 20, "1"]]))
+        victim.go_on()
+        assert victim.died()
+    others: list[Row] = [("a", 1, "1"), ("b", 20, "1"), ("c", 3, "2")]
+    done: list[Row] = [("a", 10, "1"), ("b", 20, "1"), ("c", 30, "2")]
+    assert read_by_all(path) in (others, done)
+    next_writer(path)
+    after = done if decided else others
+    assert read_by_all(path) == sorted([*after, NEXT])
+    check_settled(path, [*after, NEXT])

@@ -8,7 +8,9 @@ from decimal import Decimal
 
 import pyarrow as pa
 
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.settings import Settings
+from tests.behaviour.test_redo import Watched
 from tests.interop.shared import Layout, Shared, as_rows
 from tests.spark.processes import PATIENT, WriterProcess
 
@@ -150,6 +152,38 @@ def test_java_reads_and_writes_what_an_update_and_a_merge_of_lakelock_left(share
     table.agree()
     changed("update", [{"v": "v + 1"}, "id in ('a', 'e')"])
     table.put(("a", 8, "1"), ("e", 6, "2"))
+    table.agree()
+
+
+def test_java_reads_and_writes_what_a_redo_of_lakelock_left(share: Share) -> None:
+    """Files that a redo took over bear its instant in their name and rows, so that Java's increments find them."""
+    table = share()
+    regions = ("eu", "us", "asia")
+    stored = [(key, 1, region) for region in regions for key in "ab"]
+    table.engine().insert(table.rows(*stored))
+    table.put(*stored)
+    late: dict[str, object] = {"concurrency.early_conflict_detection": False}
+    other = table.engine(**late)
+
+    def meanwhile() -> None:
+        before.append(other.upsert(table.rows(("a", 7, "us"))).instant)
+
+    before: list[str] = []
+    mine = ArrowEngine(table.coordinator(**late), Watched(written_2=meanwhile))
+    brought = [(key, 2, region) for region in regions for key in "bn"]
+    done = mine.upsert(table.rows(*brought))
+    assert (done.attempts, done.files_kept) == (2, done.files - 1)
+    table.put(("a", 7, "us"), *brought)
+    table.agree()
+    increment = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": before[0]}
+    found = as_rows(table.java.read(table.path, options=increment), table.layout.schema)
+    assert found == sorted([("a", 7, "us"), *brought], key=repr)
+    again = [("a", 8, "eu"), ("n", 8, "asia"), ("z", 8, "us")]
+    table.java_write("upsert", *again)
+    table.put(*again)
+    table.agree()
+    table.engine().upsert(table.rows(("b", 9, "eu"), ("z", 9, "us")))
+    table.put(("b", 9, "eu"), ("z", 9, "us"))
     table.agree()
 
 

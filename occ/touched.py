@@ -1,0 +1,55 @@
+"""What an open transaction has said so far that it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lakelock.conflict import Party
+from lakelock.data_locks import Resource
+from lakelock.errors import TransactionStateError
+from lakelock.occ.baseline import Baseline
+from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.occ.conflicts.reads import Read
+from lakelock.occ.early.announced import AnnouncedGroups
+from lakelock.occ.locking.targets import ensure_within
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.table.instants import Action
+
+
+class Touched:
+    """Grows as the transaction goes on; belongs to it. Not for several threads at once."""
+
+    def __init__(self, baseline: Baseline, party: Party, application: AppTransaction | None) -> None:
+        self._baseline, self._party, self._application = baseline, party, application
+        self._overwritten: set[str] = set()
+        self.reads: list[Read] = []
+        self.announced = AnnouncedGroups()
+        self.targets: tuple[Resource, ...] = ()
+        """The partitions and prefixes to which it keeps; none: anywhere."""
+
+    def ensure_within(self, partitions: Iterable[str]) -> None:
+        """Raise `InputError` for a partition outside the targets."""
+        ensure_within(partitions, self.targets, f"{self._party.operation} {self._party.instant}")
+
+    def overwrite(self, partitions: Iterable[str]) -> None:
+        """Note that these partitions are replaced; needs a transaction begun as an overwrite."""
+        partitions = tuple(partitions)
+        self.ensure_within(partitions)
+        if self._baseline.action != Action.REPLACE_COMMIT.value:
+            raise TransactionStateError(
+                f"{self._party.operation} {self._party.instant} cannot overwrite partitions",
+                hint="begin the transaction as an overwrite",
+            )
+        self._overwritten.update(partitions)
+
+    @property
+    def footprint(self) -> Footprint:
+        """What is known so far of what the transaction touches."""
+        return Footprint(
+            party=self._party,
+            rewritten=self.announced.rewritten,
+            new_buckets=self.announced.new_buckets,
+            overwritten_partitions=frozenset(self._overwritten),
+            reads=tuple(self.reads),
+            application=self._application,
+        )
