@@ -1,0 +1,95 @@
+"""A write through `format("lakelock")` that finds no table makes it, if its options say how."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from lakelock.errors import SchemaError, TableError
+from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin.data_source.sink import BatchSink
+
+COLUMNS = "id long, p string, v long"
+DEFINITION = {"key": "id", "partition_by": "p", "order_by": "v", "index": "bucket:1:id", "hive_style": "false", "name": "goods"}
+
+
+@pytest.fixture(autouse=True)
+def registered(spark: SparkSession) -> None:
+    spark.dataSource.register(LakelockDataSource)
+
+
+def test_the_first_write_makes_the_table_and_the_same_program_appends_from_then_on(spark: SparkSession, path: str) -> None:
+    rows = spark.createDataFrame([(1, "a", 1)], COLUMNS).coalesce(1)
+    for _ in range(2):
+        rows.write.format("lakelock").options(**DEFINITION).mode("append").save(path)
+    with LakeTable.for_path(spark, path) as table:
+        assert table.read().count() == 2
+        made = table.detail().head()
+        assert [made[name] for name in DEFINITION] == [["id"], ["p"], "v", "bucket:1:id", False, "goods"]
+        assert [row["operation"] for row in table.history().collect()] == ["INSERT", "INSERT"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "has"),
+    [
+        ("key", "v", "id"),
+        ("partition_by", "", "p"),
+        ("order_by", "id", "v"),
+        ("name", "others", "goods"),
+        ("index", "bucket:2:id", "bucket:1:id"),
+    ],
+)
+def test_options_that_are_not_true_of_the_table_are_told_with_both_sides(
+    spark: SparkSession, path: str, option: str, value: str, has: str
+) -> None:
+    columns = StructType.fromDDL(COLUMNS)
+    pickle.dumps(BatchSink({"path": path, **DEFINITION}, columns, False))
+    with pytest.raises(TableError, match=rf"{option}: {value or 'none'} was given, the table has {has}"):
+        BatchSink({"path": path, option: value}, columns, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, r'the options do not say how to make it(?s:.*)\.option\("key", "id"\)'),
+        ({"key": "nr"}, "key column 'nr' is not in the schema"),
+        ({"key": "id", "hive_style": "perhaps"}, "use true or false"),
+        ({"key": "id", "index": "hash"}, "hash"),
+    ],
+)
+def test_a_table_that_cannot_be_made_leaves_no_folder(
+    spark: SparkSession, path: str, options: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(AnalysisException, match=problem):
+        spark.createDataFrame([(1, "a", 1)], COLUMNS).write.format("lakelock").options(**options).mode("append").save(path)
+    assert not Path(path).exists()
+
+
+def test_a_writer_that_is_only_planned_makes_no_table(spark: SparkSession, path: str) -> None:
+    BatchSink({"path": path, **DEFINITION}, StructType.fromDDL(COLUMNS), False)
+    assert not Path(path).exists()
+
+
+def test_of_two_first_writers_at_once_the_second_must_fit_the_table_of_the_first(spark: SparkSession, path: str) -> None:
+    options = {"path": path, "key": "id"}
+    first = BatchSink(options, StructType.fromDDL(COLUMNS), False)
+    second = BatchSink(options, StructType.fromDDL(f"{COLUMNS}, w long"), False)
+    third = BatchSink({**options, "key": "v"}, StructType.fromDDL(COLUMNS), False)
+    pickle.dumps(first)
+    with pytest.raises(SchemaError, match="w: not a column of the table"):
+        pickle.dumps(second)
+    with pytest.raises(TableError, match="key: v was given, the table has id"):
+        pickle.dumps(third)
+    assert LakeTable.for_path(spark, path).schema == StructType.fromDDL(COLUMNS)
+
+
+def test_a_first_write_that_fails_leaves_an_empty_table(spark: SparkSession, path: str) -> None:
+    rows = spark.createDataFrame([(None, "a", 1)], COLUMNS).coalesce(1)
+    with pytest.raises(PySparkException, match="key column id is null"):
+        rows.write.format("lakelock").option("key", "id").mode("append").save(path)
+    assert LakeTable.for_path(spark, path).read().collect() == []
