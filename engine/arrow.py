@@ -59,7 +59,7 @@ class ArrowEngine:
         """Append the rows as the only write of a transaction that may have read before."""
         batch = self._batch(tx, rows, memory)
         place = batch.placed(batch.by_partition())
-        tx.claim((file.group for file, _ in place.known), place.claims)
+        batch.claim(place.files, place.claims)
         added = [batch.rewritten(file, added=mine) for file, mine in place.known]
         return tx.commit([*added, *batch.new_files(place)], schema=batch.schema)
 
@@ -100,7 +100,7 @@ class ArrowEngine:
             tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the upsert"))
         # In a table with buckets whoever writes one of these keys writes one of these file groups.
         place = batch.tagged(keyed) if batch.index is None else batch.placed(keyed)
-        tx.claim((file.group for file, _ in place.known), place.claims)
+        batch.claim(place.files, place.claims)
         stats = [batch.rewritten(file, upserts=changes) for file, changes in place.known]
         return tx.commit([*stats, *batch.new_files(place)], schema=batch.schema)
 
@@ -145,7 +145,7 @@ class ArrowEngine:
         tx.reads(read)
         batch = self._batch_of(tx, tx.schema, None, memory)
         groups = [file for file in tx.snapshot().files if batch.memory.matches(file, read)]
-        tx.claim(file.group for file in groups)
+        batch.claim(groups)
         delete_mask = self._kernels.satisfying(condition)
         return tx.commit([batch.rewritten(file, delete_mask=delete_mask) for file in groups])
 
@@ -155,7 +155,7 @@ class ArrowEngine:
         keyed = batch.by_partition()
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
         known = batch.tagged(keyed).known
-        tx.claim(file.group for file, _ in known)
+        batch.claim(file for file, _ in known)
         return tx.commit([batch.rewritten(file, delete_mask=self._kernels.among(found)) for file, found in known])
 
     def overwrite_partitions(

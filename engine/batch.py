@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -38,6 +38,11 @@ class Place:
         """Partition, bucket if there are buckets, and rows of each new file group; without buckets of one or several."""
         plain = [(partition, None, rows) for partition, rows in self.new.items()]
         return [*plain, *((partition, bucket, rows) for (partition, bucket), rows in self.buckets.items())]
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The files that are there."""
+        return [file for file, _ in self.known]
 
     @property
     def claims(self) -> list[FileGroupId]:
@@ -86,6 +91,16 @@ class Batch:
     @property
     def index(self) -> BucketIndex | None:
         return self.tx.baseline.properties.bucket_index
+
+    def claim(self, files: Iterable[DataFile], new_buckets: Iterable[FileGroupId] = ()) -> None:
+        """Claim what will be written; without early conflict detection only what collided in the attempt before.
+
+        So redos that want the same file group queue for it before they copy the other files, instead of copying in vain.
+        """
+        files, new_buckets = tuple(files), tuple(new_buckets)
+        if self.tx.redo.earlier is not None and not self.coordinator.table.settings.concurrency.early_conflict_detection:
+            self.tx.claim((file.group for file in files if self._before.made_from(file) is None), always=True)
+        self.tx.claim((file.group for file in files), new_buckets)
 
     def tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
         """For each file group the rows whose keys it holds, and by partition the rows whose keys nobody holds.

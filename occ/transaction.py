@@ -128,22 +128,23 @@ class Transaction:
         self._touched.overwrite(partitions)
 
     def claim(
-        self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *, leave_held: bool = False
-    ) -> None:
+        self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *,
+        leave_held: bool = False, always: bool = False,
+    ) -> None:  # fmt: skip
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
-
         So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.
         With `leave_held` (a service) groups that others hold are left to them; `claimed` says what is left to do.
+        `always`: also where `concurrency.early_conflict_detection` is off.
         """
         self._ensure_open()
         self.check_alive()
         fresh = self._touched.announced.add(groups, new_buckets)
         self._touched.ensure_within(g.partition for g in fresh)
         table = self._table
-        if not fresh or not (leave_held or table.settings.concurrency.early_conflict_detection):
+        if not fresh or not (always or leave_held or table.settings.concurrency.early_conflict_detection):
             return
         claim = Claim(self.instant, table.writer, self.operation)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)

@@ -80,6 +80,45 @@ def test_an_attempt_whose_decision_may_be_in_the_log_is_not_set_aside(five):
     assert not goes_aside(table, own, mine, found, AnnouncedGroups())
 
 
+def test_a_redo_claims_what_collided_before_it_copies_also_where_nothing_else_is_claimed(five):
+    """So redos of the same group queue for it. A writer that claims, too, leaves it to the redo and waits."""
+    groups: list[str] = []
+    kernels = Watched(
+        written_2=lambda: engine(five).upsert(rows(("a", 7, "3"))),
+        copied_1=lambda: groups.extend(item.key for item in five.list(layout.CLAIMS)),
+    )
+    done = engine(five, kernels).upsert(everywhere("b", 2))
+    (third,) = writer(five).snapshot().in_partition("month=3")
+    assert groups == [layout.claim(third.group)]
+    assert (done.attempts, done.files_kept) == (2, 4)
+    assert leftovers(five) == []
+
+
+def test_a_redo_whose_group_is_taken_waits_for_its_holder_before_it_copies_a_file(five):
+    held: list[Transaction] = []
+
+    def other() -> None:
+        engine(five).upsert(rows(("a", 7, "3")))
+        held.append(tx := writer(five, EARLY).begin("UPSERT"))
+        tx.claim(f.group for f in tx.snapshot().in_partition("month=3"))
+
+    class Listener(Recorder):
+        def __call__(self, event) -> None:
+            super().__call__(event)
+            if event.kind.value == "retry":
+                copied.append(kernels.done["copied"])
+                if len(copied) == 2:
+                    held[0].abort("the holder gives up")
+
+    copied: list[int] = []
+    kernels = Watched(written_2=other)
+    done = engine(five, kernels, listener=Listener()).upsert(everywhere("b", 2))
+    assert (copied, done.attempts, done.files_kept) == ([0, 0], 3, 4)
+    assert kernels.done["written"] == 6
+    assert content(engine(five).read()) == base(b=2, a3=7)
+    assert leftovers(five) == []
+
+
 class Unsure(Wrapped):
     """Removes the claims, says that it could not, and somebody else has them at once."""
 
