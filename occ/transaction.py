@@ -132,6 +132,7 @@ class Transaction:
         leave_held: bool = False, always: bool = False,
     ) -> None:  # fmt: skip
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
+
         So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
