@@ -419,11 +419,12 @@ def test_two_hundred_tasks_do_not_all_write_the_heartbeat(runtime: ManualRuntime
     assert job.judged() is LivenessState.ALIVE
 
 
+@pytest.mark.waits
 def test_tasks_that_begin_at_one_moment_on_a_slow_storage_write_little(tmp_path: Path) -> None:
     """With real threads: what counts is how many look before the first beat is there."""
     counting = CountingStorage(LocalStorage(tmp_path))
     slow = FaultyStorage(counting, [Rule(fault=None, nth=None, meanwhile=lambda: SystemRuntime().sleep(0.01))])
-    begun = started(counting, SystemRuntime(), interval_s=32, misses=1)
+    begun = started(counting, SystemRuntime(), interval_s=128, misses=1)
     begun.stop(delete=False)
     SystemRuntime().sleep(0.02)
     counting.reset()
