@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakelock.errors import CorruptTableError, StorageError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.open_table import OpenTable
@@ -28,7 +29,7 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import read_properties
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.history import History, HistoryFile, HistoryRow, instants_in, read_history, rows_bytes
+from lakelock.table.upkeep.history import History, HistoryFile, HistoryRow, instants_in, is_superseded, read_history, rows_bytes
 
 AT_ONCE = 200
 """How many instants one file of the history holds: memory, and the leftovers of a killed run, stay small."""
@@ -59,7 +60,12 @@ def archive(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Archi
     for _ in range(table.settings.decisions.slot_attempts):
         listed = list(table.storage.list(layout.TIMELINE))
         timeline, history = Timeline.from_listing(listed), read_history(table.storage)
-        known = _in_history(table, timeline, history)
+        try:
+            known = _in_history(table, timeline, history)
+        except (CorruptTableError, StorageError):
+            if not is_superseded(table.storage, history):
+                raise
+            continue
         if known and not dry_run:
             _remove(table, listed, known, budget)
             done = replace(done, finished=done.finished + len(known))
@@ -70,7 +76,9 @@ def archive(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Archi
             return _with(done, found.instants)
         if not found.instants or budget.is_spent:
             break
-        chosen = _whole_batch(found.instants)
+        chosen = _whole_batch(found.instants, history.last)
+        if not chosen:
+            break
         if not _move(table, listed, chosen, history, budget):
             done = replace(done, held_by="another archiver")
             break
@@ -86,12 +94,16 @@ def _with(done: Archived, instants: tuple[Instant, ...]) -> Archived:
     return replace(done, instants=done.instants + len(instants), first=first, last=instants[-1].requested)
 
 
-def _whole_batch(instants: tuple[Instant, ...]) -> tuple[Instant, ...]:
-    """The oldest of them, not cut between two of one requested time."""
-    if len(instants) <= AT_ONCE:
-        return instants
-    end = instants[AT_ONCE].requested
-    return tuple(i for i in instants if i.requested < end)
+def _whole_batch(instants: tuple[Instant, ...], last: str) -> tuple[Instant, ...]:
+    """The oldest of them, not cut between two of one requested time; none if they do not reach beyond the history's `last`.
+
+    Since the history is extended at its end only, a file that was left behind within it is never listed again.
+    """
+    beyond = next((number for number, instant in enumerate(instants) if instant.requested > last), None)
+    if beyond is None:
+        return ()
+    size = max(AT_ONCE, beyond + 1)
+    return instants if len(instants) <= size else tuple(i for i in instants if i.requested < instants[size].requested)
 
 
 def _archivable(table: OpenTable, listed: list[Listed], timeline: Timeline) -> Archivable:

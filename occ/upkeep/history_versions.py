@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from lakelock.errors import CorruptTableError, StorageError
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.steps import Step, reached
@@ -14,6 +15,7 @@ from lakelock.table.upkeep.history import (
     VERSION,
     History,
     HistoryFile,
+    is_superseded,
     manifest_bytes,
     manifest_key,
     manifests,
@@ -73,7 +75,12 @@ def merge_levels(table: OpenTable, budget: Budget) -> int:
             if len(files) < table.settings.archive.merge_files or sum(f.size_bytes for f in files) > MERGED_BYTES:
                 break
             budget.progress("merge history", merged, merged + len(files))
-            data = merged_bytes([read_rows(table.storage, file) for file in files])
+            try:
+                data = merged_bytes([read_rows(table.storage, file) for file in files])
+            except (CorruptTableError, StorageError):
+                if not is_superseded(table.storage, history):
+                    raise
+                break
             last = max(file.last for file in files)
             one = HistoryFile(min(file.first for file in files), last, level + 1, len(data))
             with table.locked(operation="ARCHIVE"):
@@ -87,21 +94,30 @@ def merge_levels(table: OpenTable, budget: Budget) -> int:
 
 
 def _remove_old(table: OpenTable) -> None:
-    """Remove the manifests of old versions, and the files that only they list or that nobody lists and nobody is writing."""
-    found = manifests(table.storage)
-    newest = read_history(table.storage).version
-    kept = sorted(number for number in found if number <= newest)[-KEPT_VERSIONS:]
-    if not kept:
-        return
-    listed = {file.name for number in kept for file in read_manifest(table.storage, number)}
+    """Remove the manifests of old versions, and the files that only they list or that no run will list again."""
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
     oldest_ms = now_ms - round(table.settings.archive.min_age_s * 1000)
-    files = [
-        item.key
-        for item in table.storage.list(layout.HISTORY)
-        if HistoryFile.parse(item.key.rpartition("/")[2]) is not None
-        and item.key.rpartition("/")[2] not in listed
-        and item.modified_ms <= oldest_ms
-    ]
-    table.storage.delete([manifest_key(number) for number in found if number < kept[0]])
-    table.storage.delete(files)
+    listed = list(table.storage.list(layout.HISTORY))
+    # The version is read after the listing: a file that it does not list either belongs to the past or to an unfinished run.
+    newest = read_history(table.storage)
+    found = [number for number in manifests(listed) if number < newest.version]
+    kept = found[max(0, len(found) - KEPT_VERSIONS + 1) :]
+    shown = set(newest.files).union(*(read_manifest(table.storage, number) or () for number in kept))
+    names = {file.name for file in shown}
+    # Other engines may add files that end before the history does: those are listed long before they are that old.
+    files = [HistoryFile.parse(item.key.rpartition("/")[2]) for item in listed if item.modified_ms <= oldest_ms]
+    gone = [file.key for file in files if file is not None and file.name not in names and _is_past(file, newest)]
+    table.storage.delete([manifest_key(number) for number in found if number not in kept])
+    table.storage.delete(gone)
+
+
+def _is_past(file: HistoryFile, newest: History) -> bool:
+    """Whether no archiver of lakelock can list the file again, as one of the next ones does with what a killed one left.
+
+    A file of instants is past once the history reaches its end, since archivers add to the end only; a merged file is past
+    once the files that it was made of are gone.
+    """
+    if file.level == 0:
+        return file.last <= newest.last
+    parts = [other for other in newest.level(file.level - 1) if file.first <= other.first and other.last <= file.last]
+    return not parts

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelock.errors import CorruptTableError
+from lakelock.errors import CorruptTableError, SnapshotTooOld
 from lakelock.json_object import JsonObject
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 
 VERSION = f"{layout.HISTORY}/_version_"
@@ -27,6 +27,7 @@ _MANIFEST = re.compile(r"manifest_([0-9]{1,18})", re.ASCII).fullmatch
 _ROW_VERSION = 1
 _ROWS_AT_ONCE = 1_000
 """Rows of a row group: whoever looks for a few instants does not read the whole of a merged file."""
+_LOOKS = 10
 _HINT = "restore the file from a backup; until then the history is not extended"
 
 _TEXT = ["null", {"type": "string", "avro.java.string": "String"}]
@@ -98,36 +99,62 @@ class History:
     files: tuple[HistoryFile, ...]
     etag: str = ""
 
+    @property
+    def last(self) -> str:
+        """The last instant of the history, `""` if it has none."""
+        return max((file.last for file in self.files), default="")
+
     def level(self, level: int) -> tuple[HistoryFile, ...]:
         return tuple(sorted(file for file in self.files if file.level == level))
 
 
 def read_history(storage: Storage) -> History:
-    """The newest version. Two reads; one listing where `_version_` is missing, as happens briefly while Java replaces it."""
+    """The newest version. Two reads; one listing where `_version_` is missing, as happens briefly while Java replaces it.
+
+    A version that is superseded before its manifest is read is not damaged: the look is taken again, `_LOOKS` times at most.
+    Raises `SnapshotTooOld` if that did not help, which a retry does, and `CorruptTableError` if the newest manifest is missing.
+    """
+    before = None
+    for _ in range(_LOOKS):
+        version, etag = _newest(storage)
+        if version == before:
+            raise CorruptTableError(
+                f"{manifest_key(version)} is missing although {VERSION} names it", hint=_HINT, file=manifest_key(version)
+            )
+        files = read_manifest(storage, version) if version else ()
+        if files is not None:
+            return History(version, files, etag)
+        before = version
+    raise SnapshotTooOld(f"other engines replaced the history of the timeline {_LOOKS} times while it was read", hint="retry")
+
+
+def is_superseded(storage: Storage, history: History) -> bool:
+    """Whether another version has followed, so that files of this one may be gone."""
+    return _newest(storage)[0] != history.version
+
+
+def _newest(storage: Storage) -> tuple[int, str]:
     stored = storage.get(VERSION)
-    if stored is not None:
-        version, etag = _number(stored.data), stored.etag
-    else:
-        version, etag = max(manifests(storage), default=0), ""
-    return History(version, read_manifest(storage, version) if version else (), etag)
+    if stored is None:
+        return max(manifests(storage.list(layout.HISTORY)), default=0), ""
+    return _number(stored.data), stored.etag
 
 
-def manifests(storage: Storage) -> dict[int, int]:
-    """The numbers of the existing manifests, each with its storage time. One listing."""
-    found = ((_MANIFEST(item.key.rpartition("/")[2]), item.modified_ms) for item in storage.list(layout.HISTORY))
-    return {int(match[1]): modified_ms for match, modified_ms in found if match is not None}
+def manifests(listed: Iterable[Listed]) -> list[int]:
+    """The numbers of the manifests in a listing of the history's folder, in order."""
+    found = (_MANIFEST(item.key.rpartition("/")[2]) for item in listed)
+    return sorted(int(match[1]) for match in found if match is not None)
 
 
 def manifest_key(version: int) -> str:
     return f"{layout.HISTORY}/manifest_{version}"
 
 
-def read_manifest(storage: Storage, version: int) -> tuple[HistoryFile, ...]:
+def read_manifest(storage: Storage, version: int) -> tuple[HistoryFile, ...] | None:
+    """The files of one version; None if its manifest does not exist, or does not any more."""
     key = manifest_key(version)
     stored = storage.get(key)
-    if stored is None:
-        raise CorruptTableError(f"{key} is missing although {VERSION} names it", hint=_HINT, file=key)
-    return parse_manifest(stored.data, key)
+    return parse_manifest(stored.data, key) if stored is not None else None
 
 
 def parse_manifest(data: bytes, source: str = "a manifest of the history") -> tuple[HistoryFile, ...]:

@@ -6,9 +6,11 @@ import contextlib
 
 import pytest
 
-from lakelock.errors import LakelockError, LeaseLost
+from lakelock.errors import LakelockError, LeaseLost, LockTimeout
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import Outcome
+from lakelock.table import layout
+from lakelock.table.upkeep.history import instants_in, read_history
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.behaviour.upkeep.upkeep_tables import AgingTable
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
@@ -190,3 +192,64 @@ def test_an_archiver_that_stood_still_does_not_take_the_history_back_to_what_it_
         table.coordinator(FaultyStorage(table.storage, plan)).archive()
     check_known(table, written)
     check_archiver_goes_on(table, written)
+
+
+@pytest.mark.parametrize("number", range(1, ARCHIVE_REQUESTS))
+def test_an_archiver_that_stood_still_while_others_replaced_and_merged_the_history_finds_no_damage(number: int) -> None:
+    """What it had read is superseded, and most of it removed. It may lose the lock, but reports no damage and does none."""
+    table, written = long_table()
+
+    def plan(call: Call) -> Rule | None:
+        return Rule(fault=None, meanwhile=lambda: others(table, written)) if call.number == number else None
+
+    with contextlib.suppress(LeaseLost, LockTimeout):
+        table.coordinator(FaultyStorage(table.storage, plan)).archive()
+    check_nothing_is_forgotten(table, written)
+    check_archiver_goes_on(table, written)
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", range(1, ARCHIVE_REQUESTS))
+def test_what_a_killed_archiver_left_is_not_removed_once_the_next_one_has_listed_it(number: int, sent: bool) -> None:
+    """A third archiver stands still between its listing and its removals, for as long as it takes to list it."""
+    table, written = long_table()
+    with contextlib.suppress(Killed):
+        table.coordinator(Dying(table.storage, number, sent=sent)).archive()
+    table.runtime.advance(1_000)
+    listings = 0
+
+    def plan(call: Call) -> Rule | None:
+        nonlocal listings
+        listings += (call.op, call.key) == ("list", layout.HISTORY)
+        if listings != 1 or call.op == "list":
+            return None
+        listings += 1
+        return Rule(fault=None, meanwhile=lambda: others(table, written))
+
+    for _ in range(4):
+        written.extend(table.write_many(2))
+        with contextlib.suppress(LeaseLost, LockTimeout):
+            table.coordinator(FaultyStorage(table.storage, plan)).archive()
+        check_nothing_is_forgotten(table, written)
+    assert listings > 1, "the third one did stand still"
+    history = read_history(table.storage)
+    left = {name for name in table.names(layout.HISTORY) if name.endswith(".parquet")} - {file.name for file in history.files}
+    assert len(left) < 10, "what was left behind goes in the end"
+
+
+def others(table: AgingTable, written: list[str]) -> None:
+    """Who finds a lock in the way breaks it."""
+    provider = table.coordinator().table.provider
+    held = provider.inspect() if provider is not None else None
+    if provider is not None and held is not None:
+        provider.break_lock(held.token, force=True)
+    for _ in range(6):
+        written.extend(table.write_many(2))
+        table.runtime.advance(1_000)
+        table.coordinator().archive()
+
+
+def check_nothing_is_forgotten(table: AgingTable, written: list[str]) -> None:
+    """Each commit is on the timeline or in a file of the newest history, and all files that it lists exist."""
+    known = {requested for file in read_history(table.storage).files for requested, _ in instants_in(table.storage, file)}
+    assert known | {commit.requested for commit in table.timeline().commits} >= set(written)
