@@ -15,6 +15,8 @@ EXAMPLES = {
     "docs/howto-read-a-conflict.md": "/tmp/conflicts",
     "docs/howto-change-rows.md": "/tmp/shop",
     "docs/howto-choose-isolation.md": "/tmp/isolation",
+    "docs/howto-coming-from-delta.md": "/tmp/moved",
+    "docs/howto-coming-from-hudi.md": "/tmp/moved",
     "docs/howto-small-files-and-mistakes.md": "/tmp/upkeep",
 }
 
