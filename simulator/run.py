@@ -52,7 +52,11 @@ def run(scenario: Scenario, *, only: frozenset[tuple[str, int]] | None = None, k
     actors = [Actor(world, plan) for plan in scenario.actors]
     closing = world.process("last")
     world.hub.spawn(closing, lambda: _close(world, actors, closing), "last")
-    world.hub.run()
+    try:
+        world.hub.run()
+    except BaseException:  # whoever interrupts a run, as a test's time limit does, is no finding: nothing is left of it
+        world.hub.dispose()
+        raise
     checker = world.checker
     for task, error in world.hub.errors:
         checker.fail("no error but lakelock's own", f"{task.process} in {task.label}: {type(error).__name__}: {error}")

@@ -54,7 +54,7 @@ class Task:
             self.action()
         except Dead:
             pass
-        except BaseException as error:  # noqa: BLE001  a task must never bring the simulator down
+        except Exception as error:  # noqa: BLE001  an error ends the run as a violation; an interruption ends it at once
             self.hub.failed_task(self, error)
 
 
@@ -68,7 +68,7 @@ class Hub:
         self.stopped = False
         self.root = getcurrent()
         self._running: Task | None = None
-        self.errors: list[tuple[Task, BaseException]] = []
+        self.errors: list[tuple[Task, Exception]] = []
         self.on_death: Callable[[Process], None] = lambda process: None
         self._most_steps = most_steps
         self._heap: list[tuple[float, int, Task, int]] = []
@@ -155,7 +155,7 @@ class Hub:
         self._tasks.clear()
         self._heap.clear()
 
-    def failed_task(self, task: Task, error: BaseException) -> None:
+    def failed_task(self, task: Task, error: Exception) -> None:
         """An unexpected error ended a task."""
         if not task.process.dead:
             self.errors.append((task, error))

@@ -15,9 +15,12 @@ from lakelock.testing.servers import ServerMissing
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
 _INTEROP_FOLDER = Path(__file__).parent / "interop"
+_SIMULATION_FOLDER = Path(__file__).parent / "simulation"
 _WAITING_FOLDERS = {Path(__file__).parent / name for name in ("faults", "integration", "interop", "spark")}
 _SERVICES = {"s3_endpoint", "clean_python"}
 """Fixtures that need a server, or a package index."""
+_LONGEST_SIMULATION_S = 1800
+"""They compute, at low priority beside others, and wait for nothing: on a busy machine one may take long, and hang it cannot."""
 _IN_CI = bool(os.environ.get("CI"))
 _IN_FULL = bool(os.environ.get("FULL"))
 
@@ -61,6 +64,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.spark)
         if _INTEROP_FOLDER in item.path.parents:
             item.add_marker(pytest.mark.interop)
+        if _SIMULATION_FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.timeout(_LONGEST_SIMULATION_S))
         if _waits(item):
             item.add_marker(pytest.mark.waits)
         if item.get_closest_marker("waits"):

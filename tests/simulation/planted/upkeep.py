@@ -103,9 +103,9 @@ BUGS_OF_UPKEEP = (
         "occ.file_index.overtaken:ensure_not_overtaken",
         "if missed is not None:",
         "if False:",
-        among=CLEANED,
-        within=2500,
-        seed=3764,
+        among=CLEANED & WITHOUT_INDEX,
+        within=1500,
+        seed=244132,
     ),
     Planted(
         "a manifest removed with its version refused",
