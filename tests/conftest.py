@@ -20,7 +20,7 @@ _WAITING_FOLDERS = {Path(__file__).parent / name for name in ("faults", "integra
 _SERVICES = {"s3_endpoint", "clean_python"}
 """Fixtures that need a server, or a package index."""
 _LONGEST_SIMULATION_S = 1800
-"""They compute, at low priority beside others, and wait for nothing: on a busy machine one may take long, and hang it cannot."""
+"""They compute, at low priority beside others, and wait for nothing: on a busy machine one may take long, but none can hang."""
 _IN_CI = bool(os.environ.get("CI"))
 _IN_FULL = bool(os.environ.get("FULL"))
 
