@@ -188,14 +188,15 @@ class Coordinator:
         if as_of is None:
             return self._current()
         table, timeline = self.table, self.table.timeline_of_one_moment()
-        kept = all_that_is_kept(table, timeline, as_of)
         for _ in range(_LOOKS):
+            kept = all_that_is_kept(table, timeline, as_of)
             snapshot = read_snapshot(
                 table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests, only=kept
             )
-            # A clean announces itself on the timeline before it deletes anything, and may have done so since.
-            before, kept = kept, all_that_is_kept(table, table.timeline(), as_of)
-            if kept == before:
+            # A clean announces itself on the timeline before it deletes anything, and may have done so since: also files that
+            # are superseded only by a commit which began before `as_of` and became visible after the first look.
+            before, timeline = timeline, table.timeline_of_one_moment()
+            if all_that_is_kept(table, timeline, as_of) == kept and not before.lacks(timeline, as_of):
                 return snapshot
         raise SnapshotTooOld(f"what is kept of {table.storage.uri} as of {as_of} changed in each look", hint="run it again")
 

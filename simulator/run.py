@@ -25,6 +25,9 @@ QUIET_S = 700.0
 LAST = 1_000_000
 """The number of the operation that the last writer runs once everything is quiet."""
 
+MOST_UPKEEPS = 20
+"""A run of upkeep ends with its budget, and slow requests use that up: the next run goes on."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -114,7 +117,8 @@ def _close(world: World, actors: list[Actor], process: Process) -> None:
         engine.insert((Row("2", "last", 50, (LAST,)),), "")
         engine.upsert([Row(*place, 50, (LAST,)) for place in (*ACCOUNTS, *HOT)], "")
         hub.wait(QUIET_S)
-        engine.coordinator.upkeep()
+        if not any(not engine.coordinator.upkeep().spent for _ in range(MOST_UPKEEPS)):
+            checker.fail("every wait ends within its bound", f"{MOST_UPKEEPS} runs of upkeep were not enough")
         seen = state_of(engine.read())
         _check_answers(world, engine.coordinator.outcome)
     except LakelockError as error:

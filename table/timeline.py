@@ -166,6 +166,11 @@ class Timeline:
         found = self._writes.get(instant)
         return found.state is State.COMPLETED if found else instant < self.first_active
 
+    def lacks(self, later: Timeline, as_of: str) -> bool:
+        """Whether a later look at the timeline shows a commit from before or at `as_of` that this one does not show."""
+        begun = (i.requested for i in (*later.commits, *self.pending) if i.requested <= as_of)
+        return any(later.is_visible(instant) and not self.is_visible(instant) for instant in begun)
+
     def completed_after(self, completion: str, until: str | None = None) -> tuple[Instant, ...]:
         """Commits that completed after `completion` and not after `until`, in order of completion."""
         found = [

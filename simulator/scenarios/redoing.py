@@ -17,9 +17,11 @@ _SHARED = ("w0", "w1", "w2")
 
 def redoing(scenario: Scenario, random: Random) -> Scenario:
     """Everybody redoes, and wide writers come on top, mostly without claims, which would find most conflicts before files are
-    written.
+    written. Beside stragglers nobody deletes by a condition: what it finds may be a stray row.
     """
     wide = tuple(_wide(f"wide-{number}", _OWN + 100 * number, random) for number in range(random.randint(2, 3)))
+    if scenario.stragglers:
+        wide = tuple(replace(plan, operations=_without_conditions(plan.operations)) for plan in wide)
     return replace(
         scenario,
         actors=(*scenario.actors, *wide),
@@ -31,6 +33,10 @@ def redoing(scenario: Scenario, random: Random) -> Scenario:
 def _wide(name: str, first: int, random: Random) -> ActorPlan:
     operations = tuple(_operation(first + number, random) for number in range(random.randint(3, 7)))
     return ActorPlan(name, operations, think_s=random.choice([0.01, 0.1]))
+
+
+def _without_conditions(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    return tuple(operation for operation in operations if not isinstance(operation, DeleteBelow))
 
 
 def _operation(number: int, random: Random) -> Operation:

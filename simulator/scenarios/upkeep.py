@@ -25,9 +25,16 @@ _CALM = frozenset({FaultKind.SLOW, FaultKind.CRASH, FaultKind.CRASH_AFTER, Fault
 
 @dataclass(frozen=True)
 class Optimize(Operation):
-    """Join the small files of each partition, in one commit; in some order of their rows or in none."""
+    """Join the small files of each partition, in some order of their rows or in none.
+
+    It takes as many commits as it needs, and an error leaves those that were made.
+    """
 
     in_order: bool = False
+
+    @property
+    def tells(self) -> bool:
+        return False
 
     def run(self, engine: Engine) -> Committed | None:
         done = engine.optimize(self.tag, ("id",) if self.in_order else ())

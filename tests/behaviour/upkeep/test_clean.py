@@ -238,6 +238,26 @@ def test_as_of_a_time_whose_files_are_cleaned_while_they_are_listed_is_refused()
         table.coordinator(faulty).snapshot(second)
 
 
+@pytest.mark.parametrize("archived", [False, True])
+def test_what_became_visible_while_files_of_the_past_were_listed_does_not_hide_what_it_superseded(archived: bool) -> None:
+    """A commit that began before that time supersedes files, which a cleaner deletes before the reader lists them."""
+    table = AgingTable()
+    table.write("a", "b")
+    early = table.coordinator().begin("UPSERT")
+    second = table.write("c")
+
+    def supersede_and_clean() -> None:
+        early.commit([put_file(early, table.storage, PARTITION, file_id) for file_id in "ab"])
+        table.write_many(3 if archived else 1, "d")
+        assert table.coordinator(settings=keeping(keep_commits=4 if archived else 2).settings).clean().files
+        if archived:
+            assert table.coordinator().archive().instants
+
+    slow = FaultyStorage(table.storage, [Rule("list", "", fault=None, meanwhile=supersede_and_clean)])
+    seen = {file.file_id: file.instant for file in table.coordinator(slow).snapshot(second).files}
+    assert seen == {"a": early.instant, "b": early.instant, "c": second}
+
+
 def overtaken(table: AgingTable, times: int, work: Callable[[], object]) -> FaultyStorage:
     """Storage of a slow process: before it lists the files, somebody else does this work and cleans, so many times."""
 
