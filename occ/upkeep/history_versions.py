@@ -101,7 +101,7 @@ def _remove_old(table: OpenTable) -> None:
     # The version is read after the listing: a file that it does not list either belongs to the past or to an unfinished run.
     newest = read_history(table.storage)
     found = [number for number in manifests(listed) if number < newest.version]
-    kept = found[max(0, len(found) - KEPT_VERSIONS + 1) :]
+    kept = found[-(KEPT_VERSIONS - 1) :]
     shown = set(newest.files).union(*(read_manifest(table.storage, number) or () for number in kept))
     names = {file.name for file in shown}
     # Other engines may add files that end before the history does: those are listed long before they are that old.

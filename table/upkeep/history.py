@@ -125,7 +125,7 @@ def read_history(storage: Storage) -> History:
         if files is not None:
             return History(version, files, etag)
         before = version
-    raise SnapshotTooOld(f"other engines replaced the history of the timeline {_LOOKS} times while it was read", hint="retry")
+    raise SnapshotTooOld(f"others replaced the history of the timeline {_LOOKS} times while it was read", hint="retry")
 
 
 def is_superseded(storage: Storage, history: History) -> bool:

@@ -13,7 +13,7 @@ from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
 
 SEEDS = 1000
-PARTS = 10
+PARTS = 40
 
 FAILED_ONCE = (
     2351, 2466, 2468, 2472, 2495, 2639, 2927, 3106, 3124, 3775, 4105, 4980, 5456, 7980, 9924, 12875, 15844, 17780, 24218,

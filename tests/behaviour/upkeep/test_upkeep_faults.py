@@ -7,7 +7,6 @@ import contextlib
 import pytest
 
 from lakelock.errors import LakelockError, LeaseLost, LockTimeout
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import Outcome
 from lakelock.table import layout
 from lakelock.table.upkeep.history import instants_in, read_history
@@ -23,6 +22,14 @@ def aged() -> tuple[AgingTable, list[str]]:
     table.coordinator().savepoint("kept", as_of=written[1])
     table.runtime.advance(5)
     return table, written
+
+
+def break_lock(table: AgingTable) -> None:
+    """As an operator does who takes the holder for dead."""
+    provider = table.coordinator().table.provider
+    held = provider.inspect() if provider is not None else None
+    if provider is not None and held is not None:
+        provider.break_lock(held.token, force=True)
 
 
 def check_whole(table: AgingTable, written: list[str]) -> None:
@@ -76,12 +83,8 @@ def test_two_cleaners_at_once_share_the_work(number: int) -> None:
     table, written = aged()
 
     def second() -> None:
-        other: Coordinator = table.coordinator()
-        provider = other.table.provider
-        held = provider.inspect() if provider is not None else None
-        if provider is not None and held is not None:
-            provider.break_lock(held.token, force=True)
-        other.clean()
+        break_lock(table)
+        table.coordinator().clean()
 
     def plan(call: Call) -> Rule | None:
         return Rule(fault=None, meanwhile=second) if call.number == number else None
@@ -156,12 +159,8 @@ def test_of_two_archivers_at_once_neither_forgets_what_the_other_archived(number
     table, written = long_table()
 
     def second() -> None:
-        other = table.coordinator()
-        provider = other.table.provider
-        held = provider.inspect() if provider is not None else None
-        if provider is not None and held is not None:
-            provider.break_lock(held.token, force=True)
-        other.archive()
+        break_lock(table)
+        table.coordinator().archive()
 
     def plan(call: Call) -> Rule | None:
         return Rule(fault=None, meanwhile=second) if call.number == number else None
@@ -178,10 +177,7 @@ def test_an_archiver_that_stood_still_does_not_take_the_history_back_to_what_it_
     table, written = long_table()
 
     def meanwhile() -> None:
-        provider = table.coordinator().table.provider
-        held = provider.inspect() if provider is not None else None
-        if provider is not None and held is not None:
-            provider.break_lock(held.token, force=True)
+        break_lock(table)
         written.extend(table.write_many(4))
         table.coordinator().archive()
 
@@ -238,11 +234,8 @@ def test_what_a_killed_archiver_left_is_not_removed_once_the_next_one_has_listed
 
 
 def others(table: AgingTable, written: list[str]) -> None:
-    """Who finds a lock in the way breaks it."""
-    provider = table.coordinator().table.provider
-    held = provider.inspect() if provider is not None else None
-    if provider is not None and held is not None:
-        provider.break_lock(held.token, force=True)
+    """Whoever finds a lock in the way breaks it."""
+    break_lock(table)
     for _ in range(6):
         written.extend(table.write_many(2))
         table.runtime.advance(1_000)

@@ -39,7 +39,7 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if decided is not None and resolve(decided) is Resolution.COMMITTED:",
         "if False:",
-        seed=15,
+        seed=23,
     ),
     Planted(
         "rollback in doubt",
@@ -47,7 +47,7 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if made is Created.UNKNOWN:",
         "if made is Created.UNKNOWN:\n            return RollbackOutcome.ROLLED_BACK\n        if False:",
-        seed=0,
+        seed=196,
     ),
     Planted(
         "rollback of a collected number",
@@ -56,7 +56,7 @@ _OTHERS = (
         "if made is Created.OURS and table.log.boundary() < number:",
         "if made is Created.OURS:",
         among=family("blind_reapers"),
-        seed=4535,
+        seed=4919,
     ),
     Planted(
         "rollback without the first boundary read",
@@ -65,7 +65,7 @@ _OTHERS = (
         "if view.boundary != before:",
         "if False:",
         among=family("blind_reapers"),
-        seed=983,
+        seed=887,
     ),
     Planted(
         "rollback out of order",
@@ -74,7 +74,7 @@ _OTHERS = (
         "finish_head(table, view, timeline)\n",
         "pass\n",
         among=family("dying_writers"),
-        seed=415,
+        seed=895,
     ),
     Planted(
         "a head that is younger than the timeline",
@@ -83,7 +83,7 @@ _OTHERS = (
         "shown_fate(timeline, decision.instant) is InstantFate.COMMITTED",
         "shown_fate(timeline, decision.instant) is not InstantFate.PENDING",
         among=family("overtaken"),
-        seed=1535,
+        seed=7391,
     ),
     Planted(
         "abort of a decided commit",
@@ -92,7 +92,7 @@ _OTHERS = (
         "if not own.may_be_in_log:",
         "if True:",
         among=family("doubtful"),
-        seed=1623,
+        seed=183,
     ),
     Planted(
         "doubt told as an error",
@@ -101,7 +101,7 @@ _OTHERS = (
         "if self._decision.may_be_committed:",
         "if False:",
         among=family("doubtful"),
-        seed=87,
+        seed=1143,
     ),
     Planted(
         "no reconciliation",
@@ -109,7 +109,7 @@ _OTHERS = (
         "occ.transaction:Transaction._reconcile",
         "remove_uncounted(storage, markers, files_to_delete(markers, stats))\n",
         "files_to_delete(markers, stats)\n",
-        seed=0,
+        seed=1,
     ),
     Planted(
         "stale claims never taken over",
@@ -118,7 +118,7 @@ _OTHERS = (
         "        if owner.fate is Fate.ALIVE:",
         "        if owner.fate is not Fate.COMMITTED_SINCE:",
         among=family("belated"),
-        seed=71,
+        seed=263,
     ),
     Planted(
         "deletion before the boundary",
@@ -134,7 +134,7 @@ _OTHERS = (
         "occ.recovery.reaper:collectable",
         "min([view.head - 1, *needed])",
         "min([view.head, *needed])",
-        seed=14,
+        seed=48,
     ),
     Planted(
         "reaping by an old timeline",
@@ -142,7 +142,7 @@ _OTHERS = (
         "occ.recovery.reaper:_reap_one",
         "action = next((Action(i.action) for i in now.pending if i.requested == instant), None)",
         "action = None",
-        seed=23,
+        seed=111,
     ),
     Planted(
         "a silent lock for each of the dead",
@@ -169,7 +169,7 @@ _OTHERS = (
         "if claim.instant not in beating | active",
         "if False",
         among=family("belated"),
-        seed=167,
+        seed=71,
     ),
     Planted(
         "probes left behind",
@@ -177,7 +177,7 @@ _OTHERS = (
         "occ.recovery.reaper:sweep",
         "_sweep_probes(table)",
         "pass",
-        seed=0,
+        seed=6,
     ),
     Planted(
         "files written after a rollback",
@@ -187,7 +187,7 @@ _OTHERS = (
         "everywhere=False",
         within=1000,
         among=family("sleepy"),
-        seed=7663,
+        seed=7087,
     ),
     Planted(
         "pending instants mark the archive",
@@ -289,7 +289,7 @@ _OTHERS = (
         "frozenset(item.key for item in markers.objects if item.modified_ms >= oldest_ms)",
         "frozenset()",
         among=STRAGGLERS,
-        seed=422,
+        seed=209,
     ),
     Planted(
         "files of the commit for strays",
@@ -297,7 +297,7 @@ _OTHERS = (
         "occ.recovery.strays:remove_strays",
         " - named)",
         ")",
-        seed=0,
+        seed=14,
     ),
     Planted(
         "two slices of one instant",
@@ -315,7 +315,7 @@ _OTHERS = (
         "both = mine.touched & other.touched",
         "both = frozenset() if other.changes_no_row else mine.touched & other.touched",
         among=FOREIGN,
-        seed=83,
+        seed=89,
     ),
 )
 """Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""
