@@ -8,6 +8,7 @@ lock and may be done twice. `tests/simulation/clean_model.py` searches all of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,7 +20,7 @@ from lakelock.occ.steps import Step, reached
 from lakelock.occ.upkeep.asked_retention import ensure_not_needed
 from lakelock.occ.upkeep.budget import Budget
 from lakelock.occ.upkeep.clean_policy import NONE, VERSIONS, Dead, Retention, Shown, dead_files, retention
-from lakelock.occ.upkeep.clean_scope import everywhere, protecting, scope_of
+from lakelock.occ.upkeep.clean_scope import everywhere, files_of, protecting, scope_of
 from lakelock.occ.upkeep.retained import newest_readable_from
 from lakelock.occ.upkeep.savepoints import saved_files
 from lakelock.settings import CleanSettings
@@ -92,7 +93,7 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False, asked: Cle
             continue
         if plan is None:
             return Cleaned(yielded_to=pending.requested, finished=tuple(finished))
-        left = _carry_out(table, pending.requested, plan, budget)
+        left = _carry_out(table, pending.requested, plan, budget, resumed=True)
         if left:
             return Cleaned(len(plan.keys) - left, 0, pending.requested, plan.retained, left=left, finished=tuple(finished))
         finished.append(pending.requested)
@@ -107,8 +108,6 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False, asked: Cle
         if not draft.dead.files:
             _remember(table, draft.note)
             return found
-        if budget.is_spent:
-            return replace(found, left=len(draft.dead.files))
         instant = _put(table, draft)
         if instant is None:
             continue
@@ -214,8 +213,13 @@ def _removes_left_over(table: OpenTable, pending: Instant) -> bool:
     return True
 
 
-def _carry_out(table: OpenTable, instant: str, plan: CleanPlan, budget: Budget, note: CleanedUntil | None = None) -> int:
-    """Delete what a plan on the timeline names, and complete it; how many files remain for the next run."""
+def _carry_out(
+    table: OpenTable, instant: str, plan: CleanPlan, budget: Budget, note: CleanedUntil | None = None, *, resumed: bool = False
+) -> int:
+    """Delete what a plan on the timeline names, and complete it; how many files remain for the next run.
+
+    However little of the budget is left, a run deletes something: a plan of any length comes to its end.
+    """
     timeline = table.timeline()
     saved = saved_files(table, timeline)
     inflight = layout.timeline(Instant(instant, Action.CLEAN.value, State.INFLIGHT).file_name)
@@ -225,8 +229,10 @@ def _carry_out(table: OpenTable, instant: str, plan: CleanPlan, budget: Budget, 
     table.storage.put_if_absent(inflight, b"")
     began_ms = table.runtime.now_ms()
     wave = DELETED_AT_ONCE * table.parallel_requests
+    if resumed and len(keys) > wave:
+        keys = _still_there(table, keys)
     for start in range(0, len(keys), wave):
-        if budget.is_spent:
+        if start and budget.is_spent:
             return len(keys) - start
         budget.progress("clean", start, len(keys))
         part = keys[start : start + wave]
@@ -235,9 +241,17 @@ def _carry_out(table: OpenTable, instant: str, plan: CleanPlan, budget: Budget, 
         reached(Step.CLEAN_DELETED)
     budget.progress("clean", len(keys), len(keys))
     _complete(table, instant, _without(plan, saved.keys), max(0, table.runtime.now_ms() - began_ms))
-    if len(keys) == len(plan.keys):
+    if saved.keys.isdisjoint(plan.keys):
         _remember(table, note)
     return 0
+
+
+def _still_there(table: OpenTable, keys: Sequence[str]) -> list[str]:
+    """Those of the files that an earlier run has not deleted. One listing of each of their partitions."""
+    partitions = sorted({layout.split_path(key)[0] for key in keys})
+    listings = table.runtime.gather([partial(files_of, table, each) for each in partitions], limit=table.parallel_requests)
+    there = {item.key for items in listings for item in items}
+    return [key for key in keys if key in there]
 
 
 def _remember(table: OpenTable, note: CleanedUntil | None) -> None:

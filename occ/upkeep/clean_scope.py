@@ -46,7 +46,7 @@ class Scope:
         if self.partitions is None:
             objects = list(table.storage.list(""))
             return objects, replace(self.note, objects=len(objects)) if self.note is not None else None
-        looks = [partial(_files_of, table, partition) for partition in sorted(self.partitions)]
+        looks = [partial(files_of, table, partition) for partition in sorted(self.partitions)]
         found = table.runtime.gather(looks, limit=table.parallel_requests)
         return [item for items in found for item in items], self.note
 
@@ -96,7 +96,8 @@ def protecting(timeline: Timeline) -> Iterator[Instant]:
     yield from timeline.pending_clustering
 
 
-def _files_of(table: OpenTable, partition: str) -> list[Listed]:
+def files_of(table: OpenTable, partition: str) -> list[Listed]:
+    """The objects of this partition, and of no folder inside it."""
     listed = table.storage.list(partition)
     return [item for item in listed if layout.split_path(item.key)[0] == partition]
 

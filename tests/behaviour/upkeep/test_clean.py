@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lakelock.errors import InputError, SnapshotTooOld, StorageUnavailable
-from lakelock.settings import CheckpointSettings, CleanSettings
+from lakelock.settings import CheckpointSettings, CleanSettings, ListingSettings
 from lakelock.table import layout
 from lakelock.table.instants import Action, format_instant
 from lakelock.table.layout import FileGroupId
@@ -17,7 +17,7 @@ from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
-from tests.faulty_storage import FaultyStorage, Rule
+from tests.faulty_storage import CountingStorage, FaultyStorage, Rule
 
 
 def keeping(**clean: object) -> AgingTable:
@@ -198,6 +198,27 @@ def test_what_the_budget_does_not_allow_the_next_run_does() -> None:
     for _ in range(2):
         table.coordinator().clean()
     assert len(table.slices()) == 3 and all(i.is_completed for i in table.timeline().cleanings)
+
+
+def test_a_clean_that_takes_longer_than_the_budget_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many files it has to delete: no run deletes again what an earlier one has deleted."""
+    monkeypatch.setattr("lakelock.occ.upkeep.clean.DELETED_AT_ONCE", 1)
+    table = AgingTable(replace(KEEPING_TWO, listing=ListingSettings(parallel_requests=2)))
+    table.write_many(9)
+    runs, deleted = [], []
+    for _ in range(3):
+        storage = CountingStorage(table.storage)
+        runs.append(table.coordinator(storage).clean(progress=lambda what, done, total: table.runtime.advance(100)))
+        deleted.append(sum(op == "delete" and key.startswith(PARTITION) for op, key in storage.calls))
+    assert deleted == [2, 2, 2] and [run.left for run in runs] == [4, 2, 0]
+    assert len(table.slices()) == 3 and table.timeline().cleanings[0].is_completed
+
+
+def test_a_plan_is_made_and_begun_although_the_listing_before_it_spent_the_budget() -> None:
+    table = AgingTable()
+    table.write_many(6)
+    slow = FaultyStorage(table.storage, [Rule("list", "", fault=None, meanwhile=lambda: table.runtime.advance(100))])
+    assert table.coordinator(slow).clean().files == 3 and len(table.slices()) == 3
 
 
 def test_as_of_a_time_whose_files_were_cleaned_is_refused_with_the_first_that_can_be_read() -> None:
