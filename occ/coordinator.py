@@ -38,6 +38,7 @@ from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean
+from lakelock.occ.upkeep.retained import hides_what_was_cleaned
 from lakelock.occ.upkeep.run import Upkept, upkeep
 from lakelock.occ.upkeep.savepoints import Savepoint, all_that_is_kept, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
@@ -187,16 +188,16 @@ class Coordinator:
         """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
         if as_of is None:
             return self._current()
-        table, timeline = self.table, self.table.timeline_of_one_moment()
+        table = self.table
         for _ in range(_LOOKS):
+            timeline = table.timeline_of_one_moment()
             kept = all_that_is_kept(table, timeline, as_of)
             snapshot = read_snapshot(
                 table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests, only=kept
             )
-            # A clean announces itself on the timeline before it deletes anything, and may have done so since: also files that
-            # are superseded only by a commit which began before `as_of` and became visible after the first look.
-            before, timeline = timeline, table.timeline_of_one_moment()
-            if all_that_is_kept(table, timeline, as_of) == kept and not before.lacks(timeline, as_of):
+            # A clean announces itself on the timeline before it deletes anything, and may have done so since.
+            now = table.timeline()
+            if all_that_is_kept(table, now, as_of) == kept and not hides_what_was_cleaned(table, timeline, now, as_of):
                 return snapshot
         raise SnapshotTooOld(f"what is kept of {table.storage.uri} as of {as_of} changed in each look", hint="run it again")
 

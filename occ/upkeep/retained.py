@@ -45,3 +45,11 @@ def ensure_readable(table: OpenTable, timeline: Timeline, as_of: str) -> bool:
         f"{table.storage.uri} cannot be read as of {as_of}: files of that time were cleaned",
         hint=f"read as of {first} or later{kept}; to keep more, raise clean.keep_commits or clean.keep_hours",
     )
+
+
+def hides_what_was_cleaned(table: OpenTable, timeline: Timeline, now: Timeline, as_of: str) -> bool:
+    """Whether files as of `as_of` may have been cleaned whose successors an earlier look at the timeline does not show.
+
+    Their commit began before `as_of`, and became visible between the two looks.
+    """
+    return timeline.lacks(now, as_of) and timeline.lacks(now, min(as_of, newest_readable_from(table, now)))

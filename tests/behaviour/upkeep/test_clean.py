@@ -279,6 +279,13 @@ def test_what_became_visible_while_files_of_the_past_were_listed_does_not_hide_w
     assert seen == {"a": early.instant, "b": early.instant, "c": second}
 
 
+def test_a_reader_as_of_a_time_to_come_is_not_kept_waiting_by_writers() -> None:
+    table = AgingTable()
+    first = table.write("a")
+    busy = FaultyStorage(table.storage, [Rule("list", "", nth=None, fault=None, meanwhile=lambda: table.write("a"))])
+    assert [file.instant for file in table.coordinator(busy).snapshot("9" * 17).files] == [first]
+
+
 def overtaken(table: AgingTable, times: int, work: Callable[[], object]) -> FaultyStorage:
     """Storage of a slow process: before it lists the files, somebody else does this work and cleans, so many times."""
 
