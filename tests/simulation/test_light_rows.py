@@ -9,8 +9,8 @@ import pytest
 from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
 
-SEEDS = 40
-PARTS = 20
+SEEDS = 80
+PARTS = 16
 
 
 @pytest.mark.parametrize("part", range(PARTS))
