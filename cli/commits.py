@@ -13,7 +13,7 @@ from lakelock.errors import InputError
 from lakelock.markers.liveness import judge_all
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import HistoryEntry, Outcome, entry_of
+from lakelock.occ.outcomes.history import HistoryEntry, Outcome, entry_of
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.table.instants import Instant, is_instant_time
 

@@ -11,9 +11,9 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArg
 from lakelock.cli.output import Exit, Output, iso, reporting
 from lakelock.errors import InputError, LakelockError
 from lakelock.explanation import Verdict
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.outcomes.rejected import WhyRejected
 from lakelock.occ.records.rejections import Rejection, read_rejection, rejected_instants
-from lakelock.occ.rejected import WhyRejected
 from lakelock.storage import Storage
 from lakelock.table.instants import is_instant_time
 

@@ -12,7 +12,7 @@ import typer
 
 from lakelock.cli import commits, config, conflicts, locks, markers, savepoints
 from lakelock.cli.audit import audit_table
-from lakelock.cli.doctor import doctor
+from lakelock.cli.doctor.command import doctor
 from lakelock.cli.optimize import optimize_table, restore_table
 from lakelock.cli.profile import profile
 from lakelock.cli.simulate import simulate

@@ -209,9 +209,10 @@ ARCHITECTURE_PACKAGES = """## Packages"""
 
 ARCHITECTURE_WALK = """## A walk through one write
 
-`LakeTable.upsert` (`spark_plugin/table_writes.py`) hands the write to `with_retries` (`occ/retrying.py`), which begins a
-transaction (`occ/coordinator.py`, `occ/baseline.py`) for each attempt. `spark_plugin/writing/upserting.py` looks the
-keys up on the executors (`spark_plugin/writing/tagging.py`), claims the file groups that hold them
+`LakeTable.upsert` (`spark_plugin/tables/writes.py`) hands the write to `with_retries` (`occ/attempts/retrying.py`),
+which begins a transaction (`occ/coordinator.py`, `occ/baseline.py`) for each attempt.
+`spark_plugin/writing/upserting.py` looks the keys up on the executors
+(`spark_plugin/writing/tagging.py`), claims the file groups that hold them
 (`occ/early/detection.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,
 `engine/file_tasks.py`, `table/rewriting/merge.py`), each file after its marker (`markers/direct.py`). `Transaction.commit`
 (`occ/transaction.py`) compares markers with write statistics and enters the critical section (`occ/commit.py`): what

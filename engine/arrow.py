@@ -18,11 +18,11 @@ from lakelock.engine.batch import Batch
 from lakelock.engine.memory import Memory
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
-from lakelock.occ.committed import Committed
+from lakelock.occ.attempts.retrying import run, with_retries
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_expression, within
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.retrying import run, with_retries
 from lakelock.occ.services.optimize import Optimized, optimize
 from lakelock.occ.services.restore import restore
 from lakelock.occ.transaction import Transaction

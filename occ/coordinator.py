@@ -22,17 +22,17 @@ from lakelock.occ.conflicts.footprint import OVERWRITES
 from lakelock.occ.conflicts.profiles import ensure_not_weaker
 from lakelock.occ.detached import Detached
 from lakelock.occ.foreign.single_writer import refuse_second_writer
-from lakelock.occ.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.locking.data_locking import DataLocking
 from lakelock.occ.locking.nesting import refuse_nested
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.outcomes.history import HistoryEntry, Outcome, history, outcome_of
+from lakelock.occ.outcomes.rejected import WhyRejected, why_rejected
 from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.occ.records.lock import ensure_recorded, require_profile
 from lakelock.occ.records.rejections import forget_rejections
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
-from lakelock.occ.rejected import WhyRejected, why_rejected
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.archive import Archived, archive

@@ -18,9 +18,9 @@ from lakelock.engine.copying import copy_file
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.engine.memory import Memory
 from lakelock.markers.task_token import TaskToken
-from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.detached import Detached
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.services.optimize import Optimized
 from lakelock.occ.transaction import Transaction

@@ -15,9 +15,9 @@ from lakelock.markers.direct import listed, place
 from lakelock.markers.liveness import StorageClock
 from lakelock.markers.names import MarkerKind
 from lakelock.occ.baseline import inflight_key, requested_key
-from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.simulator.checks import FOREIGN_TAG
 from lakelock.simulator.engine import Engine
 from lakelock.simulator.operations import Operation, State

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakelock.errors import LakelockError
-from lakelock.occ.committed import Committed
+from lakelock.occ.attempts.retrying import applied_instead
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.retrying import applied_instead
 from lakelock.simulator.engine import Engine
 from lakelock.simulator.rows import Row, Stored
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
 from lakelock.simulator.checks import Published, Violation
 from lakelock.simulator.cycles import Seen, anomalies
 from lakelock.simulator.faults import Fault

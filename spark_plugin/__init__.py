@@ -11,15 +11,15 @@ from lakelock.spark_plugin.supported import require_supported_pyspark
 
 if TYPE_CHECKING:
     from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
-    from lakelock.spark_plugin.lake_table import LakeTable
     from lakelock.spark_plugin.locking import locked_together
     from lakelock.spark_plugin.registration import register
     from lakelock.spark_plugin.results import RunResult, WriteResult
+    from lakelock.spark_plugin.tables.lake_table import LakeTable
 
 __all__ = ["LakeTable", "LakelockDataSource", "RunResult", "WriteResult", "locked_together", "register"]
 
 _HOMES = {
-    "LakeTable": "lake_table",
+    "LakeTable": "tables.lake_table",
     "LakelockDataSource": "data_source.source_class",
     "RunResult": "results",
     "WriteResult": "results",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
 from lakelock.conflict import Conflict
-from lakelock.occ.committed import Committed
+from lakelock.occ.outcomes.committed import Committed
 
 T = TypeVar("T")
 

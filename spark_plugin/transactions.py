@@ -11,8 +11,8 @@ from types import TracebackType
 from pyspark.sql import Column, DataFrame
 
 from lakelock.errors import ConflictError, InputError, LakelockError, TransactionStateError
-from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns

@@ -15,11 +15,11 @@ from itertools import groupby
 
 from lakelock.errors import ConflictError, InputError, RolledBackError
 from lakelock.near_misses import did_you_mean
-from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.footprint import CLUSTER
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.foreign.planned_services import planned_groups
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.occ.recovery.ending import rolled_back
 from lakelock.occ.transaction import Transaction

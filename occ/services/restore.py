@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lakelock.errors import InputError, StorageError
-from lakelock.occ.committed import Committed
+from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records import commit_keys as keys
-from lakelock.occ.retrying import with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.savepoints import saved_at
 from lakelock.table.archive import read_commit

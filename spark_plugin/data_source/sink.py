@@ -22,13 +22,13 @@ from lakelock.clock import SystemRuntime
 from lakelock.data_locks.keeper.client import KeptLocks
 from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError, TableError
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
+from lakelock.occ.attempts.retrying import applied_instead
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.detached import Detached
 from lakelock.occ.locking.targets import resources_of, within
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.retrying import applied_instead
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.creating import Definition

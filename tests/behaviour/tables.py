@@ -11,10 +11,10 @@ from lakelock.clock import Runtime, SystemRuntime
 from lakelock.events import Event
 from lakelock.markers import direct
 from lakelock.markers.names import MarkerKind
-from lakelock.occ.committed import Committed
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, RetrySettings, Settings
 from lakelock.storage import Storage

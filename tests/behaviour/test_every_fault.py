@@ -13,7 +13,7 @@ import pytest
 
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout

@@ -14,8 +14,8 @@ import pytest
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import RolledBackError, WriteFailed
 from lakelock.events import EventKind
+from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, roll_back
-from lakelock.occ.retrying import with_retries
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.instants import Action
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, insert, leftovers, memory_table, new_table, put_file, writer

@@ -12,7 +12,7 @@ from lakelock.errors import ConcurrentAppendException, ConflictError, CorruptTab
 from lakelock.events import EventKind
 from lakelock.identity import WriterIdentity
 from lakelock.occ.conflicts.reads import WholeTable
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.rejections import (
     KEPT_DAYS,
     MOST_RECORDS,

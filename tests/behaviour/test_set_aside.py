@@ -9,10 +9,10 @@ import pytest
 from lakelock.conflict import Party
 from lakelock.errors import ConflictError, StorageUnavailable
 from lakelock.markers.claims import Claim
+from lakelock.occ.attempts.redo import goes_aside
 from lakelock.occ.certainty import News, OwnDecision
 from lakelock.occ.conflicts.collision import Collision
 from lakelock.occ.early.announced import AnnouncedGroups
-from lakelock.occ.redo import goes_aside
 from lakelock.occ.transaction import Transaction
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
@@ -150,7 +150,7 @@ def test_an_error_right_after_an_attempt_was_set_aside_leaves_nothing_behind(fiv
     def fails(*_: object) -> None:
         raise StorageUnavailable("no answer")
 
-    monkeypatch.setattr("lakelock.occ.retrying.applied_instead", fails)
+    monkeypatch.setattr("lakelock.occ.attempts.retrying.applied_instead", fails)
     heard, kernels = Recorder(), Watched(written_2=lambda: engine(five).upsert(rows(("a", 7, "3"))))
     with pytest.raises(StorageUnavailable):
         engine(five, kernels, listener=heard).upsert(everywhere("b", 2))

@@ -16,11 +16,11 @@ from lakelock.errors import (
     RolledBackError,
     TransactionStateError,
 )
+from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.occ.conflicts.reads import ReadKind, WholeTable
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.retrying import with_retries
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage

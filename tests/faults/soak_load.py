@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.committed import Committed
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.transaction import Transaction
 from tests.behaviour.tables import SCHEMA
 

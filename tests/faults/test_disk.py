@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.errors import CommitOutcomeUnknown, StorageError
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
 from tests.faults.disk import SmallDisk, allow_writing, small_disk
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import (

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import S3_OPTIONS, s3_server

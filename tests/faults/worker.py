@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LakelockError
-from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 from tests.behaviour.tables import SCHEMA

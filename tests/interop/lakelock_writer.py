@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind
-from lakelock.occ.committed import Committed
+from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.retrying import with_retries
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation

@@ -34,7 +34,7 @@ def import_with_pyspark(folder: Path, module: str, version: str | None) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("module", ["lakelock.spark_plugin", "lakelock.spark_plugin.lake_table", "pyspark_lakelock"])
+@pytest.mark.parametrize("module", ["lakelock.spark_plugin", "lakelock.spark_plugin.tables.lake_table", "pyspark_lakelock"])
 def test_an_older_pyspark_is_named_with_what_is_needed(tmp_path: Path, module: str) -> None:
     said = import_with_pyspark(tmp_path, module, "3.5.9")
     assert said.startswith("UnsupportedSpark lakelock.spark_plugin needs PySpark 4.0 or newer")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.cli.checks import examine
-from lakelock.cli.doctor_context import Check, DoctorContext
+from lakelock.cli.doctor.checks import examine
+from lakelock.cli.doctor.context import Check, DoctorContext
+from lakelock.cli.doctor.spark import broken_neighbours, check_spark, judge_connector, judge_pandas, judge_pyspark
 from lakelock.cli.output import Exit
-from lakelock.cli.spark_checks import broken_neighbours, check_spark, judge_connector, judge_pandas, judge_pyspark
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage

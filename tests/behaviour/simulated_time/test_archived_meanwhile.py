@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, RolledBackError, StorageUnavailable
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.transaction import TransactionState
 from lakelock.table import layout
 from tests.behaviour.foreign import Peer

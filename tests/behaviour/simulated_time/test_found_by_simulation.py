@@ -8,11 +8,11 @@ import pytest
 
 from lakelock.errors import CommitOutcomeUnknown, InputError, ProviderUnavailable, RolledBackError, StorageUnavailable
 from lakelock.markers.claims import Claim
-from lakelock.occ import retrying
+from lakelock.occ.attempts import retrying
 from lakelock.occ.baseline import requested_key
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import Outcome
 from lakelock.occ.locking.targets import resources_of
+from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.reaper import STALE_PROBE_S, reap
 from lakelock.occ.transaction import TransactionState

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lakelock.errors import ConflictError
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import ArchiveSettings, CleanSettings, ListingSettings
 from lakelock.table import layout

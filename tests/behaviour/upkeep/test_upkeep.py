@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
 from lakelock.settings import UpkeepSettings
 from lakelock.table import layout
 from tests.behaviour.foreign import Peer

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from lakelock.errors import LakelockError, LeaseLost, LockTimeout
-from lakelock.occ.history import Outcome
+from lakelock.occ.outcomes.history import Outcome
 from lakelock.table import layout
 from lakelock.table.upkeep.history import instants_in, read_history
 from tests.behaviour.test_every_fault import Dying, Killed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lakelock.cli.doctor_context import Check, DoctorContext
+from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.occ.file_index.index import FileIndex
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.table import layout

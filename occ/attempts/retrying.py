@@ -14,15 +14,15 @@ from lakelock.conflict import Conflict, ConflictRule
 from lakelock.data_locks import Resource
 from lakelock.errors import ConflictError, LakelockError, RolledBackError, TransactionStateError
 from lakelock.events import EventKind
-from lakelock.occ.committed import Committed
+from lakelock.occ.attempts.set_aside import SetAside
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.early.waiting import wait_for
 from lakelock.occ.locking.nesting import running_on
 from lakelock.occ.locking.targets import Targets, resources_of
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState
-from lakelock.occ.set_aside import SetAside
 from lakelock.occ.transaction import Transaction
 from lakelock.retry import Backoff
 

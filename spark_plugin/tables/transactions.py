@@ -12,11 +12,11 @@ from pyspark.sql import Column, SparkSession
 
 from lakelock.data_locks import Resource
 from lakelock.errors import InputError
-from lakelock.occ.committed import Committed
+from lakelock.occ.attempts.retrying import applied_instead, run, with_retries
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_condition
+from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.retrying import applied_instead, run, with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import WriteSettings
 from lakelock.spark_plugin.arguments import numbered

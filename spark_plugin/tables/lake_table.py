@@ -29,9 +29,9 @@ from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.merging.builder import TARGET
 from lakelock.spark_plugin.peers.methods import DeltaNames
 from lakelock.spark_plugin.reading import read_files
-from lakelock.spark_plugin.table_facts import DETAIL, HISTORY, row_of_detail, rows_of_history
-from lakelock.spark_plugin.table_upkeep import TableUpkeep
-from lakelock.spark_plugin.table_writes import TableWrites
+from lakelock.spark_plugin.tables.facts import DETAIL, HISTORY, row_of_detail, rows_of_history
+from lakelock.spark_plugin.tables.upkeep import TableUpkeep
+from lakelock.spark_plugin.tables.writes import TableWrites
 from lakelock.storage.location import StorageLocation
 from lakelock.table.archive import archived_write
 from lakelock.table.changes import read_changes

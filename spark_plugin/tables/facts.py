@@ -7,7 +7,7 @@ from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import HistoryEntry
+from lakelock.occ.outcomes.history import HistoryEntry
 from lakelock.table.instants import parse_instant
 
 HISTORY = (

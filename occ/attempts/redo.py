@@ -19,7 +19,7 @@ class Redo:
     """What an attempt takes over from the one before it, and whether the next may take over from it."""
 
     keeps_files: bool = False
-    """Whether a commit that conflicts sets the attempt aside, for `lakelock.occ.set_aside`."""
+    """Whether a commit that conflicts sets the attempt aside, for `lakelock.occ.attempts.set_aside`."""
     earlier: str | None = None
     """The instant of the attempt before, which is set aside."""
     kept: int = 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from lakelock.cli.doctor_context import Check, DoctorContext
+from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.errors import LakelockError
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.foreign.overlaps import overlaps

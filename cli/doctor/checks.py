@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
-from lakelock.cli.contents import check_contents
-from lakelock.cli.doctor_context import Check, DoctorContext
-from lakelock.cli.index_check import check_index
-from lakelock.cli.spark_checks import check_spark
+from lakelock.cli.doctor.contents import check_contents
+from lakelock.cli.doctor.context import Check, DoctorContext
+from lakelock.cli.doctor.file_index import check_index
+from lakelock.cli.doctor.spark import check_spark
 from lakelock.errors import LakelockError, LockTimeout
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity

@@ -24,7 +24,7 @@ from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.statements.planning import StatementPlanner
-from lakelock.spark_plugin.table_transactions import TableTransactions
+from lakelock.spark_plugin.tables.transactions import TableTransactions
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting, upserting
 from lakelock.spark_plugin.writing.attempt import Write
 

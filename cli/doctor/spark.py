@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from lakelock.cli.doctor_context import Check, DoctorContext
+from lakelock.cli.doctor.context import Check, DoctorContext
 
 OLDEST_PYSPARK = (4, 0)
 OLDEST_PANDAS, NEWEST_PANDAS = (2, 2), 2

@@ -8,8 +8,8 @@ import typer
 from rich.text import Text
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, location_of, resolved
-from lakelock.cli.checks import examine
-from lakelock.cli.doctor_context import Check, DoctorContext
+from lakelock.cli.doctor.checks import examine
+from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.cli.output import Exit, Output, reporting
 from lakelock.clock import SystemRuntime
 from lakelock.errors import TableError

@@ -1,0 +1,1 @@
+"""The attempts of one operation: running it again when it was rejected, and doing again only what collided."""
