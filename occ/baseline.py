@@ -15,8 +15,8 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, LakelockError, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.outcomes.fate import InstantFate, shown_fate
 from lakelock.occ.publish import finish_head, newest_commit
 from lakelock.occ.recorded_index import current_properties
 from lakelock.occ.steps import Step, reached

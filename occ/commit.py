@@ -27,12 +27,12 @@ from lakelock.occ.conflicts.profiles import PROFILES, judge
 from lakelock.occ.conflicts.rules import FileCheck
 from lakelock.occ.conflicts.summary import CommitCost, CommitSummary
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
+from lakelock.occ.fate import InstantFate, fate_of, is_withdrawn
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
 from lakelock.occ.locking.lock_use import LockUse
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.outcomes.fate import InstantFate, fate_of, is_withdrawn
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.publish import Publication, finish_head, publish
 from lakelock.occ.recorded_index import current_properties

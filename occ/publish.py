@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 
 from lakelock.events import EventKind
+from lakelock.occ.fate import InstantFate, is_rolled_back, shown_fate
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.outcomes.fate import InstantFate, is_rolled_back, shown_fate
 from lakelock.occ.records.decisions import Decision, LogView, Resolution, resolve
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout

@@ -31,7 +31,6 @@ from lakelock.markers.claims import Claim
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.markers.reconcile import files_to_delete
-from lakelock.occ.attempts.redo import Redo, goes_aside
 from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
 from lakelock.occ.commit import Commit
@@ -49,6 +48,7 @@ from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
 from lakelock.occ.recovery.rollback import RollbackTarget
+from lakelock.occ.redo import Redo, goes_aside
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.touched import Touched
 from lakelock.occ.upkeep.run import after_commit

@@ -1,1 +1,1 @@
-"""The attempts of one operation: running it again when it was rejected, and doing again only what collided."""
+"""The attempts of one operation: a rejected one is run again, and its good files are set aside for the next."""

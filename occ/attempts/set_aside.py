@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lakelock.occ.attempts.redo import Redo
 from lakelock.occ.recovery.ending import TransactionState
+from lakelock.occ.redo import Redo
 from lakelock.occ.transaction import Transaction
 
 

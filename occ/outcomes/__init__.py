@@ -1,1 +1,1 @@
-"""Outcomes: what became of an instant, what a committed transaction did, why one was rejected, and the history of the table."""
+"""Outcomes: what a committed transaction did, why one was rejected, and the history of the table."""

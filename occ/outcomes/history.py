@@ -8,8 +8,8 @@ from functools import partial
 
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_summary
+from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.outcomes.fate import InstantFate, fate_of
 from lakelock.occ.publish import finish_head
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.table.archive import archived_writes

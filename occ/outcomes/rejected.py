@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.outcomes.fate import InstantFate, fate_of
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.occ.records.rejections import KEPT_DAYS, MOST_RECORDS, Rejection, read_rejection

@@ -9,10 +9,10 @@ import pytest
 from lakelock.conflict import Party
 from lakelock.errors import ConflictError, StorageUnavailable
 from lakelock.markers.claims import Claim
-from lakelock.occ.attempts.redo import goes_aside
 from lakelock.occ.certainty import News, OwnDecision
 from lakelock.occ.conflicts.collision import Collision
 from lakelock.occ.early.announced import AnnouncedGroups
+from lakelock.occ.redo import goes_aside
 from lakelock.occ.transaction import Transaction
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
