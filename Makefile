@@ -64,7 +64,7 @@ simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=
 	$(BIN)/lakelock simulate --seed $(FIRST) --seeds $(SEEDS) $(if $(PARQUET),--parquet)
 
 soak: $(VENV)/.test ## processes of mixed load, killed and paused now and then; MINUTES=30, WRITERS=8
-	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --writers $(WRITERS)
+	$(BIN)/python -m tests.faults.soak.run --minutes $(MINUTES) --writers $(WRITERS)
 
 fuzz: $(VENV)/.test ## every parser with inputs that atheris makes, each for SECONDS=60; ARGS=decision for one of them
 	$(BIN)/python -m tests.property.fuzz $(ARGS) --seconds $(SECONDS) --corpus .fuzz

@@ -3,7 +3,7 @@
 The order makes a clean safe to kill at every request, and safe alongside others. A pending plan is finished before a new one is
 made, by whoever comes next: its files were dead when it was made, and dead files do not come back. Whoever carries it out looks
 for savepoints once it is stored, and leaves out what they keep; a savepoint looks for plans once it is shown. Deletions need no
-lock and may be done twice. `tests/simulation/clean_model.py` searches all of this.
+lock and may be done twice. `tests/simulation/models/clean.py` searches all of this.
 """
 
 from __future__ import annotations

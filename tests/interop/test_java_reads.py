@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.settings import Settings
-from tests.behaviour.test_redo import Watched
+from tests.behaviour.redo.test_redo import Watched
 from tests.interop.shared import Layout, Shared, as_rows
 from tests.spark.processes import PATIENT, WriterProcess
 

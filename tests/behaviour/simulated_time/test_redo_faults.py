@@ -19,9 +19,9 @@ from lakelock.settings import ConcurrencySettings
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
+from tests.behaviour.redo.test_redo import Watched
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table
 from tests.behaviour.test_every_fault import Dying, Killed
-from tests.behaviour.test_redo import Watched
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
 
 SETTINGS = replace(

@@ -17,8 +17,8 @@ from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+from tests.behaviour.redo.test_redo import EARLY, MONTHS, Watched, base, content, engine, rows
 from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
-from tests.behaviour.test_redo import EARLY, MONTHS, Watched, base, content, engine, rows
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tests.simulation.file_index_model import Model, Rules, explore
+from tests.simulation.models.file_index import Model, Rules, explore
 
 MOST_STATES = 1_500_000
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.simulation.every_state import Broken, visit
+from tests.simulation.models.every_state import Broken, visit
 
 Instants = frozenset[int]
 NONE: Instants = frozenset()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from tests.simulation.every_state import visit
+from tests.simulation.models.every_state import visit
 
 SERVICE, WRITE = "O", "U"
 

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tests.simulation.clean_model import Rules, explore
+from tests.simulation.models.clean import Rules, explore
 
 MEETINGS = ("U0 U1 C0 C1", "U0 D0 C0 C1", "S0 C0 C1", "U0 S0 C0 C1", "S0 S1 C0 C1", "A0 C0 C1", "U0 A0 S0 C0")
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise, permutations
 from typing import Any
 
-from tests.simulation.multi_table.case import Case
-from tests.simulation.multi_table.reader import Reader
-from tests.simulation.multi_table.visitors import Reaper
-from tests.simulation.multi_table.world import ABSENT, COMMITTED, COMPLETED, GONE, RUINED, VOIDED, World, as_agent
-from tests.simulation.multi_table.writer import Writer
+from tests.simulation.models.multi_table.case import Case
+from tests.simulation.models.multi_table.reader import Reader
+from tests.simulation.models.multi_table.visitors import Reaper
+from tests.simulation.models.multi_table.world import ABSENT, COMMITTED, COMPLETED, GONE, RUINED, VOIDED, World, as_agent
+from tests.simulation.models.multi_table.writer import Writer
 
 MOST_STEPS = 100
 """How many steps an agent that is alone may take."""

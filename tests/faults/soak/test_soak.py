@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.soak import Soak
-from tests.faults.soak_load import first_rows, operations, replay
-from tests.faults.soak_usage import FILES, LONG_ENOUGH, MEMORY_MB, Usage, growth
+from tests.faults.soak.load import first_rows, operations, replay
+from tests.faults.soak.run import Soak
+from tests.faults.soak.usage import FILES, LONG_ENOUGH, MEMORY_MB, Usage, growth
 
 
 @pytest.mark.slow

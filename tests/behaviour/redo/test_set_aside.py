@@ -17,8 +17,8 @@ from lakelock.occ.transaction import Transaction
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
+from tests.behaviour.redo.test_redo import EARLY, MONTHS, Watched, base, content, engine, everywhere, rows
 from tests.behaviour.tables import Recorder, leftovers, new_table, writer
-from tests.behaviour.test_redo import EARLY, MONTHS, Watched, base, content, engine, everywhere, rows
 from tests.faulty_storage import Wrapped
 
 

@@ -1,4 +1,4 @@
-"""One writer of the soak: `python -m tests.faults.soak_writer TABLE JOURNAL NAME SECONDS OPTIONS`.
+"""One writer of the soak: `python -m tests.faults.soak.writer TABLE JOURNAL NAME SECONDS OPTIONS`.
 
 Each operation is in the journal before it begins, and what became of it afterwards.
 """
@@ -10,7 +10,7 @@ import sys
 import time
 
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
-from tests.faults.soak_load import carry_out, operations
+from tests.faults.soak.load import carry_out, operations
 from tests.faults.worker import open_engine
 
 

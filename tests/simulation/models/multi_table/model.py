@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tests.simulation.every_state import visit
-from tests.simulation.multi_table.case import Case
-from tests.simulation.multi_table.promises import Promises
-from tests.simulation.multi_table.reader import Reader, read
-from tests.simulation.multi_table.visitors import (
+from tests.simulation.models.every_state import visit
+from tests.simulation.models.multi_table.case import Case
+from tests.simulation.models.multi_table.promises import Promises
+from tests.simulation.models.multi_table.reader import Reader, read
+from tests.simulation.models.multi_table.visitors import (
     Collector,
     Foreign,
     Outcomes,
@@ -26,7 +26,7 @@ from tests.simulation.multi_table.visitors import (
     reap,
     roll_back_unasked,
 )
-from tests.simulation.multi_table.world import (
+from tests.simulation.models.multi_table.world import (
     ABSENT,
     NO_OUTCOME,
     PENDING,
@@ -36,8 +36,8 @@ from tests.simulation.multi_table.world import (
     put_decision,
     put_outcome,
 )
-from tests.simulation.multi_table.writer import Writer
-from tests.simulation.multi_table.writer import steps as write
+from tests.simulation.models.multi_table.writer import Writer
+from tests.simulation.models.multi_table.writer import steps as write
 
 STEPS = {Writer: write, Reaper: reap, Collector: collect, Outcomes: collect_outcome, Foreign: roll_back_unasked, Reader: read}
 

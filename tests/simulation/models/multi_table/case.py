@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tests.simulation.multi_table.world import Transaction
+from tests.simulation.models.multi_table.world import Transaction
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.simulation.multi_table.case import Case
-from tests.simulation.multi_table.world import (
+from tests.simulation.models.multi_table.case import Case
+from tests.simulation.models.multi_table.world import (
     ABORTED,
     COMMITTED,
     NO_OUTCOME,

@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tests.simulation.protocol_model import Model, Rules
-from tests.simulation.protocol_search import explore
+from tests.simulation.models.protocol import Model, Rules
+from tests.simulation.models.protocol_search import explore
 
 MOST_STATES = 1_500_000
 

@@ -1,4 +1,4 @@
-"""Writers of mixed load, killed and paused now and then: `python -m tests.faults.soak --minutes 30 --writers 8`.
+"""Writers of mixed load, killed and paused now and then: `python -m tests.faults.soak.run --minutes 30 --writers 8`.
 
 Afterwards the table must have the rows of the serial replay in decision order, nothing may be left over, and what every
 writer was told must be true. Memory and open files of each writer that lived long enough must be flat. Prints one summary
@@ -23,8 +23,8 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.storage.local import LocalStorage
 from lakelock.table.snapshot import DataFile
 from tests.behaviour.tables import leftovers, new_table
-from tests.faults.soak_load import Model, Operation, first_rows, replay
-from tests.faults.soak_usage import Usage, growth
+from tests.faults.soak.load import Model, Operation, first_rows, replay
+from tests.faults.soak.usage import Usage, growth
 from tests.faults.worker import open_engine, rows
 
 HEARTBEAT_LIMIT_S = 8.0
@@ -89,7 +89,7 @@ class Soak:
         name = f"w{number}.{life}"
         journal = str(self.folder / f"{name}.journal")
         left = str(max(0.0, self._left_s()))
-        command = [sys.executable, "-m", "tests.faults.soak_writer", self.path, journal, name, left, json.dumps(OPTIONS)]
+        command = [sys.executable, "-m", "tests.faults.soak.writer", self.path, journal, name, left, json.dumps(OPTIONS)]
         return Writer(name, subprocess.Popen(command))
 
     def _disturb(self, running: list[Writer]) -> list[Writer]:

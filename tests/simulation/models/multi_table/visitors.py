@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.simulation.multi_table.case import Case
-from tests.simulation.multi_table.world import (
+from tests.simulation.models.multi_table.case import Case
+from tests.simulation.models.multi_table.world import (
     ABORTED,
     COMMIT,
     COMMITTED,
@@ -28,7 +28,7 @@ from tests.simulation.multi_table.world import (
     show,
     with_table,
 )
-from tests.simulation.multi_table.writer import settle_outcome, under_way
+from tests.simulation.models.multi_table.writer import settle_outcome, under_way
 
 
 class Reaper(NamedTuple):

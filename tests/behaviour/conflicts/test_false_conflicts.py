@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 with pytest.MonkeyPatch.context() as patch:  # benchmarks are programs of the source tree, and not installed
-    patch.syspath_prepend(Path(__file__).parents[2])
+    patch.syspath_prepend(Path(__file__).parents[3])
     from benchmarks.false_conflicts import LEVELS, executed, measured
     from benchmarks.serial_orders import Executed, Kind, Operation, SerialOrder, State
 

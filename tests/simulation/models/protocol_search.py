@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.simulation.every_state import visit
-from tests.simulation.protocol_model import COLLECTOR, Agent, Model, World
+from tests.simulation.models.every_state import visit
+from tests.simulation.models.protocol import COLLECTOR, Agent, Model, World
 
 
 def explore(model: Model, *, most_states: int) -> tuple[int, str | None]:

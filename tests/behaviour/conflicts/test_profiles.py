@@ -51,7 +51,7 @@ DELTA = with_profile("delta")
 
 
 def _matrix() -> ModuleType:
-    path = Path(__file__).parents[2] / "docs" / "conflict_matrix.py"
+    path = Path(__file__).parents[3] / "docs" / "conflict_matrix.py"
     spec = importlib.util.spec_from_file_location("conflict_matrix", path)
     assert spec is not None and spec.loader is not None
     module = sys.modules["conflict_matrix"] = importlib.util.module_from_spec(spec)

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tests.simulation.yield_model import Rules, explore
+from tests.simulation.models.yielding import Rules, explore
 
 
 @pytest.mark.parametrize("names", ["U0 O0", "U0 O0 O1", "U0 U1 O0 O1"])

@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tests.simulation.multi_table.case import Case, Rules
-from tests.simulation.multi_table.world import Transaction
-from tests.simulation.multi_table_model import explore
+from tests.simulation.models.multi_table.case import Case, Rules
+from tests.simulation.models.multi_table.model import explore
+from tests.simulation.models.multi_table.world import Transaction
 
 MOST_STATES = 6_000_000
 
