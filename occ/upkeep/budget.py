@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakelock.clock import Runtime
 
@@ -26,6 +26,11 @@ class Budget:
     @classmethod
     def of(cls, runtime: Runtime, budget_s: float, progress: Progress | None = None) -> Budget:
         return cls(runtime, runtime.monotonic_s() + budget_s, progress or _silent)
+
+    def half(self) -> Budget:
+        """A budget of half the time that is left, for a step that must leave time for those after it."""
+        now_s = self.runtime.monotonic_s()
+        return replace(self, until_s=now_s + max(0.0, self.until_s - now_s) / 2)
 
     @property
     def is_spent(self) -> bool:

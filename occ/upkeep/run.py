@@ -28,7 +28,7 @@ class Upkept:
 
     `reaped` are instants of dead writers, `collected` decisions, `forgotten` old records
     of rejections. `problems` say what could not be done and why; the next run
-    tries again. `spent` says that the budget ended before the work did.
+    tries again. `spent` says that a step used its part of the budget up.
     """
 
     dry_run: bool
@@ -62,33 +62,39 @@ class Upkept:
 def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None = None) -> Upkept:
     """Run all steps for at most `upkeep.budget_s`: no new work is begun after that.
 
-    A step that fails does not keep the others from running. A dry run changes nothing; to read the storage's clock it
-    writes an object and removes it.
+    A step that fails does not keep the others from running, nor does one with much to do: cleaning and archiving each take
+    at most half of the time that is left. A dry run changes nothing; to read the storage's clock it writes an object and
+    removes it.
     """
     check_writable(read_properties(table.storage))
     runtime = table.runtime
     began_s = runtime.monotonic_s()
     budget = Budget.of(runtime, table.settings.upkeep.budget_s, progress)
     problems: list[str] = []
+    spent: list[str] = []
 
-    def step(name: str, work: Callable[[], T], otherwise: T) -> T:
+    def step(name: str, work: Callable[[Budget], T], otherwise: T) -> T:
         if budget.is_spent:
+            spent.append(name)
             return otherwise
         budget.progress(name, 0, 0)
+        share = budget.half()
         try:
-            return work()
+            return work(share)
         except LakelockError as error:
             problems.append(f"{name}: {error.message}")
             return otherwise
+        finally:
+            spent.extend([name] if share.is_spent else [])
 
     nobody: tuple[str, ...] = ()
-    reaped = step("finish the dead", lambda: _would_reap(table) if dry_run else _reap(table), nobody)
-    cleaned = step("clean", lambda: clean(table, budget, dry_run=dry_run), Cleaned())
-    archived = step("archive", lambda: archive(table, budget, dry_run=dry_run), Archived())
-    collected = step("collect", lambda: _would_collect(table) if dry_run else collect(table), 0)
-    forgotten = step("forget old rejections", lambda: _forget(table, dry_run=dry_run), 0)
+    reaped = step("finish the dead", lambda _: _would_reap(table) if dry_run else _reap(table), nobody)
+    cleaned = step("clean", lambda half: clean(table, half, dry_run=dry_run), Cleaned())
+    archived = step("archive", lambda half: archive(table, half, dry_run=dry_run), Archived())
+    collected = step("collect", lambda _: _would_collect(table) if dry_run else collect(table), 0)
+    forgotten = step("forget old rejections", lambda _: _forget(table, dry_run=dry_run), 0)
     took_s = runtime.monotonic_s() - began_s
-    return Upkept(dry_run, reaped, cleaned, archived, collected, forgotten, took_s, budget.is_spent, tuple(problems))
+    return Upkept(dry_run, reaped, cleaned, archived, collected, forgotten, took_s, bool(spent), tuple(problems))
 
 
 def _reap(table: OpenTable) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lakelock.occ.outcomes.history import Outcome
-from lakelock.settings import UpkeepSettings
+from lakelock.settings import ListingSettings, UpkeepSettings
 from lakelock.table import layout
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
@@ -69,6 +69,21 @@ def test_no_new_work_is_begun_once_the_budget_is_spent() -> None:
     for _ in range(3):
         table.coordinator().upkeep()
     assert len(table.timeline().commits) == 3 and len(table.slices()) == 3
+
+
+def test_a_clean_with_much_to_do_leaves_time_for_archiving_and_collecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakelock.occ.upkeep.clean.DELETED_AT_ONCE", 1)
+    settings = replace(
+        KEEPING_TWO, upkeep=UpkeepSettings(auto=False, budget_s=60), listing=ListingSettings(parallel_requests=2)
+    )
+    table = AgingTable(settings)
+    table.write_many(30)
+    slow = FaultyStorage(
+        table.storage, [Rule("delete", f"{PARTITION}/*", nth=None, fault=None, meanwhile=lambda: table.runtime.advance(10))]
+    )
+    done = table.coordinator(slow).upkeep()
+    assert done.cleaned.left > 0 and done.spent
+    assert done.archived.instants > 0 and done.collected > 0
 
 
 def test_upkeep_runs_after_the_commits_whose_turn_it_is_and_costs_the_others_nothing() -> None:
