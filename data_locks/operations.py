@@ -68,7 +68,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("RENAME", _X, Extent.TABLE, ("RENAME TO", "RENAME TABLE")),
     Operation("ADD COLUMNS", _X, Extent.TABLE, ("ADD COLUMN",)),
     Operation("REPLACE COLUMNS", _X, Extent.TABLE, ("REPLACE COLUMN",)),
-    Operation("CHANGE COLUMN", _X, Extent.TABLE, ("CHANGE COLUMNS", "CHANGE")),
+    Operation("CHANGE COLUMN", _X, Extent.TABLE, ("CHANGE COLUMNS", "CHANGE", "ALTER SCHEMA")),
     Operation("SET SERDEPROPERTIES", _S, Extent.TABLE, ("SET SERDE PROPERTIES",)),
     Operation("SET SERDE", _S, Extent.TABLE, ("SET SERIALIZER",)),
     Operation("SET FILEFORMAT", _S, Extent.TABLE, ("SET FILE FORMAT",)),

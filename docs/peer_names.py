@@ -49,7 +49,9 @@ STATEMENTS = (
     ("`VACUUM … RETAIN 24 HOURS`", "`table.vacuum(keep_hours=24)`"),
     ("`RESTORE TABLE … TO`", "`table.restore(as_of)`"),
     ("`CALL run_clean`, `run_clustering`, `create_savepoint`", "`table.vacuum()`, `table.optimize()`, `table.savepoint(name)`"),
-    ("`ALTER TABLE … ADD COLUMNS`", "`table.insert(df, merge_schema=True)`"),
+    ("`ALTER TABLE … ADD COLUMNS`", '`table.add_columns({"note": "string"})`'),
+    ("`ALTER TABLE … ALTER COLUMN … TYPE`", '`table.widen_columns({"stock": "bigint"})`'),
+    ("`ALTER TABLE … RENAME COLUMN`, `DROP COLUMN`", "`table.overwrite(table.read().select(…), overwrite_schema=True)`"),
     ("`CREATE TABLE … USING lakelock`", "`LakeTable.create(spark, path, …)`: Spark's catalog keeps no path for such a table"),
     ("`df.write.saveAsTable`, `df.mergeInto`", "`df.write.save(path)`, `table.merge(df, on)`"),
 )

@@ -41,7 +41,8 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "A key, partition or ordering column is missing or null; a column has another type; a column is new and "
         "`write.merge_schema` is off; the rows of an upsert lack columns of the table; an update or a merge sets a key or "
         "partition column.",
-        "Cast or add the column. For new nullable columns pass `merge_schema=True`. To update only the columns that the rows "
+        "Cast or add the column. For new columns and wider types pass `merge_schema=True`: [change "
+        "columns](howto-change-columns.md). To update only the columns that the rows "
         'have, pass `missing_columns="keep"`: [rows that lack columns](concepts.md#rows-that-lack-columns).',
     ),
     e.DuplicateKeyError: Advice(

@@ -23,10 +23,12 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_expression, within
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.services.alter import alter
 from lakelock.occ.services.optimize import Optimized, optimize
 from lakelock.occ.services.restore import restore
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
+from lakelock.table.alterations import Alteration
 from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -191,6 +193,10 @@ class ArrowEngine:
         """
         return run(self._coordinator, operation, function, application=application, tag=tag, partition=partition)
 
+    def alter(self, alteration: Alteration, *, tag: str = "") -> Committed:
+        """Add columns, widen their types, or let them be null; no file is written."""
+        return alter(self._coordinator, alteration, tag=tag)
+
     def optimize(
         self,
         where: pc.Expression | None = None,
@@ -214,7 +220,7 @@ class ArrowEngine:
 
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""
-        return self._read(self._coordinator.snapshot(as_of).files, self._coordinator.schema(), where)
+        return self._read(self._coordinator.snapshot(as_of).files, self._coordinator.schema(as_of), where)
 
     @contextmanager
     def reading(self, partition: Targets = None, where: pc.Expression | None = None) -> Iterator[pa.Table]:

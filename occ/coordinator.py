@@ -210,9 +210,12 @@ class Coordinator:
                     raise
         raise AssertionError("the last look returns or raises")
 
-    def schema(self) -> TableSchema:
-        """The table's schema now."""
-        return self._schemas.at(self.table.timeline(), self.properties)
+    def schema(self, as_of: str | None = None) -> TableSchema:
+        """The table's schema now; with `as_of` that in which the state of an instant is shown, see `SchemaHistory.as_of`."""
+        timeline = self.table.timeline()
+        if as_of is None:
+            return self._schemas.at(timeline, self.properties)
+        return self._schemas.as_of(timeline, self.properties, as_of)
 
     def reap(self, *, patient: bool = False) -> list[Reaped]:
         """Finish or remove what dead writers left, also what arrived after its writer was gone.

@@ -53,7 +53,7 @@ def check_definition(
         raise TableError(
             f"{uri} is a table already, and not the one that was to be made:\n  " + "\n  ".join(differences),
             hint="open it as it is with LakeTable.for_path(spark, path), or choose another path; "
-            "a write with merge_schema=True adds a column",
+            "table.add_columns adds a column, and so does a write with merge_schema=True",
         )
 
 

@@ -17,7 +17,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import look_like_buckets
-from lakelock.table.evolution import merged
+from lakelock.table.evolution import changed, is_readable_as, merged
 from lakelock.table.instants import Instant, format_instant, parse_instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -49,6 +49,17 @@ class SchemaHistory:
             f"{self._table.storage.uri} has no schema: neither its commits nor hoodie.table.create.schema hold one",
             hint="create the table with a schema, or let its first writer commit",
         )
+
+    def as_of(self, timeline: Timeline, properties: TableProperties, instant: str) -> TableSchema:
+        """The schema in which the state as of an instant is shown: that of now, or that of then if its files need it.
+
+        They need it once the columns have been replaced by others. Where nobody can tell what they were, it is that of now.
+        """
+        now, then = self.at(timeline, properties), timeline.as_of(instant)
+        if not then.commits:
+            return now
+        found = self.at(then, properties)
+        return now if is_readable_as(found, now) else found
 
     def before(self, timeline: Timeline, properties: TableProperties, instant: str) -> TableSchema | None:
         """The schema just before an instant, None if nothing tells it any more."""
@@ -105,9 +116,9 @@ def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[Commi
     later = max((o for o in others if o.party.instant > mine), key=lambda o: o.party.instant, default=None)
     published = base if later is None else _schema_of(later, base)
     if later is not None and draft.schema != base and schema != published:
-        added = [name for name in schema.names if name not in published.names]
+        lost = changed(published.arrow, schema.arrow)
         detail = "readers take the columns from the commit with the latest instant, which lacks mine"
-        raise _conflict(draft, later, added, detail)
+        raise _conflict(draft, later, lost, detail)
     return schema
 
 

@@ -53,6 +53,7 @@ from lakelock.occ.steps import Step, reached
 from lakelock.occ.touched import Touched
 from lakelock.occ.upkeep.run import after_commit
 from lakelock.occ.write_context import WriteContext
+from lakelock.table.alterations import require_same_text
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
@@ -165,8 +166,12 @@ class Transaction:
         return self._touched.announced.claimed
 
     def write_context(self, schema: TableSchema | None = None) -> WriteContext:
-        """What executors need to write files of this transaction; picklable. Marks the instant as inflight."""
+        """What executors need to write files of this transaction; picklable. Marks the instant as inflight.
+
+        `SchemaError` if the `schema`, the table's after this transaction, spells stored keys or partitions otherwise.
+        """
         self._ensure_open()
+        require_same_text(self.schema, schema or self.schema, self.baseline.properties)
         if not self._inflight:
             self._table.storage.put_if_absent(inflight_key(self.instant, Action(self.baseline.action)), b"")
             self._inflight = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from lakelock.occ.recorded_index import current_properties
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.storage.location import StorageLocation
 from lakelock.table.buckets import BucketIndex
+from lakelock.table.canonical import stored_otherwise
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
@@ -43,7 +45,11 @@ class Definition:
         """The definition, checked: `SchemaError` or `InputError` before anything is written."""
         if not key:
             raise InputError("a table needs a key", hint='name the columns that identify a row: key=["order_id"]')
-        columns = TableSchema.from_arrow(arrow_schema(schema))
+        given = arrow_schema(schema)
+        columns = TableSchema.from_arrow(given)
+        if told := stored_otherwise(given):
+            text = f"{'; '.join(told)}. Hudi's schemas have no smaller integer: the columns come back as int"
+            warnings.warn(text, UserWarning, stacklevel=3)
         columns.require(key, "key")
         columns.require(partition_by, "partition")
         columns.require([order_by] if order_by else [], "ordering")

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.errors import CorruptTableError, SchemaError
+from lakelock.table.fields import Fields
 
 _INT_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _UNITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -43,15 +44,15 @@ def why_not_fits(given: pa.DataType, table: pa.DataType, where: str) -> list[str
 
 
 def _struct_misfits(given: pa.StructType, table: pa.StructType, where: str) -> Iterator[str]:
-    theirs = {child.name: child for child in given}
+    theirs = Fields(given)
     for child in table:
-        other = theirs.pop(child.name, None)
+        other = theirs.find(child.name)
         if other is not None:
             yield from why_not_fits(other.type, child.type, f"{where}.{child.name}")
         elif not child.nullable:
             yield f"{where}.{child.name}: missing, and it must not be null"
-    for name in theirs:
-        yield f"{where}.{name}: not a field of the table's column"
+    for extra in theirs.others(table.names):
+        yield f"{where}.{extra.name}: not a field of the table's column"
 
 
 def _atom_fits(given: pa.DataType, table: pa.DataType) -> bool:
@@ -89,7 +90,7 @@ def conform(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     columns = [_column(table, field, _cast_exactly) for field in schema]
     for field, column in zip(schema, columns, strict=True):
         if not field.nullable:
-            _refuse(column.null_count, field.name, missing=field.name not in table.column_names)
+            _refuse(column.null_count, field.name, missing=Fields(table.schema).index(field.name) < 0)
     return pa.table(columns, schema=schema)
 
 
@@ -120,7 +121,7 @@ def read_as(stored: pa.Table, schema: pa.Schema, source: str) -> pa.Table:
 
 
 def _column(table: pa.Table, field: pa.Field, cast: Callable[[pa.Array, pa.DataType, str], pa.Array]) -> pa.ChunkedArray:
-    index = table.schema.get_field_index(field.name)
+    index = Fields(table.schema).index(field.name)
     column = table.column(index) if index >= 0 else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
     if column.type == field.type and not _is_strict(field.type):
         return column
@@ -153,7 +154,7 @@ def _rebuilt(
 def _child(
     array: pa.StructArray, field: pa.Field, where: str, cast: Callable[[pa.Array, pa.DataType, str], pa.Array]
 ) -> pa.Array:
-    index, where = array.type.get_field_index(field.name), f"{where}.{field.name}"
+    index, where = Fields(array.type).index(field.name), f"{where}.{field.name}"
     child = pa.nulls(len(array), field.type) if index < 0 else _rebuilt(array.field(index), field.type, where, cast)
     return child if field.nullable else _required(child, array.is_null(), where, missing=index < 0)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns
+from lakelock.table.fields import Fields
 from lakelock.table.fitting import conformed
 
 
@@ -53,8 +54,7 @@ def refuse_missing(table: pa.Schema, given: Iterable[pa.Field], missing: Missing
 
 def narrowed(table: pa.Schema, given: pa.Schema) -> pa.Schema:
     """The columns of `table` that rows with the columns `given` have, with only those fields of structs that they have."""
-    there = {field.name: field for field in given}
-    return pa.schema([f.with_type(narrowed_type(f.type, there[f.name].type)) for f in table if f.name in there])
+    return pa.schema(_narrowed(table, given))
 
 
 def narrowed_type(table: pa.DataType, given: pa.DataType) -> pa.DataType:
@@ -62,10 +62,15 @@ def narrowed_type(table: pa.DataType, given: pa.DataType) -> pa.DataType:
     given = _decoded(given)
     if not (pa.types.is_struct(table) and pa.types.is_struct(given)):
         return table
-    there = {child.name: child for child in given}
-    return pa.struct(
-        [child.with_type(narrowed_type(child.type, there[child.name].type)) for child in table if child.name in there]
-    )
+    return pa.struct(_narrowed(table, given))
+
+
+def _narrowed(table: Iterable[pa.Field], given: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    there = Fields(given)
+    for field in table:
+        other = there.find(field.name)
+        if other is not None:
+            yield field.with_type(narrowed_type(field.type, other.type))
 
 
 def updated(stored: pa.Array, given: pa.Array, field: pa.Field) -> pa.Array:
@@ -91,11 +96,11 @@ def _updated(stored: pa.Array, given: pa.Array) -> pa.Array:
 
 
 def _lacking(table: Iterable[pa.Field], given: Iterable[pa.Field], where: str, unmatched: str) -> Iterator[Lack]:
-    there = {field.name: field for field in given}
+    there = Fields(given)
     for field in table:
-        path = where + field.name
-        if field.name in there:
-            yield from _inside(field.type, there[field.name].type, path, unmatched)
+        path, other = where + field.name, there.find(field.name)
+        if other is not None:
+            yield from _inside(field.type, other.type, path, unmatched)
         else:
             yield Lack(path, unmatched)
 
@@ -103,7 +108,7 @@ def _lacking(table: Iterable[pa.Field], given: Iterable[pa.Field], where: str, u
 def _inside(table: pa.DataType, given: pa.DataType, path: str, unmatched: str) -> Iterator[Lack]:
     types, given = pa.types, _decoded(given)
     if types.is_struct(table) and types.is_struct(given):
-        if not any(table.get_field_index(child.name) >= 0 for child in given):
+        if not any(Fields(table).index(child.name) >= 0 for child in given):
             unmatched = unmatched or "the struct has none of the table's fields"
         yield from _lacking(table, given, f"{path}.", unmatched)
     elif types.is_list(table) and (types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given)):

@@ -15,8 +15,11 @@ import pyarrow as pa
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.near_misses import column_hint
 from lakelock.settings import MissingColumns
-from lakelock.table.avro.types import LOCAL_MICROS, UTC_MICROS, arrow_fields, avro_record, element_field
+from lakelock.table.avro.types import arrow_fields, avro_record
+from lakelock.table.canonical import new_column, refuse_twins
+from lakelock.table.fields import Fields, spelled
 from lakelock.table.fitting import why_not_fits
+from lakelock.table.growing import grown
 from lakelock.table.partial import narrowed, narrowed_type, refuse_missing
 
 COMMIT_TIME = "_hoodie_commit_time"
@@ -25,21 +28,6 @@ RECORD_KEY = "_hoodie_record_key"
 PARTITION_PATH = "_hoodie_partition_path"
 FILE_NAME = "_hoodie_file_name"
 META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_ATOMS = {
-    **{
-        same: same
-        for same in (pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32())
-    },
-    **dict.fromkeys((pa.int8(), pa.int16(), pa.uint8(), pa.uint16()), pa.int32()),
-    **dict.fromkeys((pa.large_string(), pa.string_view()), pa.string()),
-    **dict.fromkeys((pa.large_binary(), pa.binary_view()), pa.binary()),
-    pa.uint32(): pa.int64(),
-    pa.float16(): pa.float32(),
-    pa.date64(): pa.date32(),
-}
-_OPAQUE = {b"variant": "a variant", b"geometry": "a geometry", b"geography": "a geography"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +48,7 @@ class TableSchema:
         fields = [new_column(field) for field in schema if field.name not in META_COLUMNS]
         if not fields:
             raise SchemaError("a table needs at least one column", hint="pass the schema of the rows to store")
-        _refuse_twins([field.name for field in fields])
+        refuse_twins([field.name for field in fields])
         return cls(pa.schema(fields))
 
     @classmethod
@@ -131,31 +119,38 @@ def check_write(
 ) -> TableSchema:
     """The table's schema after a write of `incoming`, or `SchemaError` naming every column that does not fit.
 
-    Columns may come in any order; a type must hold every value of the incoming one without loss; a new column needs
-    `merge_schema` and comes last. A missing column is null in new rows, if it may be. For an upsert `missing` says what becomes
-    of the stored values, and with "keep" it may lack any column.
+    Columns may come in any order, and names in any case; a type must hold every value of the incoming one without loss. With
+    `merge_schema` new columns and fields come last, and types widen. A missing column is null in new rows, if it may be. For an
+    upsert `missing` says what becomes of the stored values, and with "keep" it may lack any column.
     """
     problems: list[str] = []
     columns = [field for field in incoming if field.name not in META_COLUMNS]
-    _refuse_twins([field.name for field in columns])
-    by_name = {field.name: field for field in columns}
+    refuse_twins([field.name for field in columns])
+    by_name, partly, may_grow = Fields(columns), missing == "keep", True
     fields: list[pa.Field] = []
     for field in table.arrow:
-        given = by_name.pop(field.name, None)
+        given = by_name.find(field.name)
         if given is None:
-            if not field.nullable and missing != "keep":
+            if not field.nullable and not partly:
                 problems.append(f"{field.name}: missing, and it must not be null")
-            fields.append(field)
-            continue
-        fields.append(_merged(field, given, merge_schema, field.name, problems, partly=missing == "keep"))
-    for name, given in by_name.items():
+        elif merge_schema:
+            field = grown(field, given, field.name, problems, partly=partly)
+        else:
+            wanted = narrowed_type(field.type, given.type) if partly else field.type
+            misfits = why_not_fits(given.type, wanted, field.name)
+            if misfits:
+                problems += misfits
+                may_grow = may_grow and _can_grow(field, given)
+        fields.append(field)
+    new = by_name.others(table.names)
+    for given in new:
         if merge_schema:
             fields.append(new_column(given))
         else:
-            problems.append(f"{name}: not a column of the table. {column_hint(name, table.names)}".rstrip())
+            problems.append(f"{given.name}: not a column of the table. {column_hint(given.name, table.names)}".rstrip())
     if problems:
-        raise SchemaError("the rows do not fit the table:\n  " + "\n  ".join(problems), hint=_advice(by_name, merge_schema))
-    _refuse_twins([field.name for field in fields])
+        raise SchemaError("the rows do not fit the table:\n  " + "\n  ".join(problems), hint=_advice(merge_schema, may_grow))
+    refuse_twins([field.name for field in fields])
     refuse_missing(pa.schema(fields), columns, missing)
     return TableSchema(pa.schema(fields))
 
@@ -169,113 +164,19 @@ def columns_of_upserts(after: TableSchema, incoming: pa.Schema, missing: Missing
 def require_columns(names: Sequence[str], needed: Iterable[tuple[str, str]]) -> None:
     """Raise `SchemaError` unless rows with the columns `names` have all that a write needs, given by name and role."""
     for name, role in needed:
-        if name not in names:
+        if spelled(name, names) is None:
             raise SchemaError(f"the {role} column {name!r} is missing in the rows to write", hint=column_hint(name, names))
 
 
-def new_column(field: pa.Field) -> pa.Field:
-    """The table column that holds an incoming column: canonical type, may be null, a name that every reader accepts."""
-    if not _NAME.match(field.name):
-        raise SchemaError(
-            f"{field.name!r} cannot be a column name: Avro, in which Hudi keeps schemas, allows letters, digits and _ only",
-            hint="rename the column before writing",
-        )
-    return pa.field(field.name, _canonical(field, field.name))
+def _can_grow(field: pa.Field, given: pa.Field) -> bool:
+    problems: list[str] = []
+    grown(field, given, field.name, problems, partly=True)
+    return not problems
 
 
-def canonical(arrow: pa.DataType, name: str = "value") -> pa.DataType:
-    """The type that a table stores for `arrow`, or `SchemaError` where it stores none."""
-    return _canonical(pa.field(name, arrow), name)
-
-
-def _canonical(field: pa.Field, where: str) -> pa.DataType:
-    arrow = field.type
-    types = pa.types
-    if types.is_dictionary(arrow):
-        return _canonical(pa.field(field.name, arrow.value_type), where)
-    if types.is_struct(arrow):
-        return _canonical_struct(arrow, where)
-    if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
-        return pa.list_(element_field(_canonical(arrow.value_field, f"{where}[]")))
-    if types.is_map(arrow):
-        if arrow.key_type not in (pa.string(), pa.large_string()):
-            raise _refusal(where, f"a map with {arrow.key_type} keys", "Avro maps have string keys: cast the keys")
-        return pa.map_(pa.string(), pa.field("value", _canonical(arrow.item_field, f"{where}{{}}")))
-    if types.is_null(arrow):
-        raise _refusal(where, "a column without a type (void)", "cast it to the type it will have")
-    atom = _ATOMS.get(arrow) or _sized_atom(arrow)
-    if atom is None:
-        raise _refusal(where, str(arrow), "Hudi tables have no such type: cast it, for example to string or bigint")
-    return atom
-
-
-def _sized_atom(arrow: pa.DataType) -> pa.DataType | None:
-    """The stored type of one that has parameters."""
-    if pa.types.is_timestamp(arrow):
-        return UTC_MICROS if arrow.tz else LOCAL_MICROS
-    if pa.types.is_fixed_size_binary(arrow):
-        return pa.binary()
-    if pa.types.is_decimal(arrow) and arrow.precision <= 38 and 0 <= arrow.scale <= arrow.precision:
-        return pa.decimal128(arrow.precision, arrow.scale)
-    return None
-
-
-def _canonical_struct(arrow: pa.StructType, where: str) -> pa.DataType:
-    for child in arrow:
-        for mark, what in _OPAQUE.items():
-            if mark in (child.metadata or {}):
-                raise _refusal(where, what, "cast it to string, for example with to_json")
-    if arrow.num_fields == 0:
-        raise _refusal(where, "a struct without fields", "Parquet cannot hold it: drop the column")
-    _refuse_twins([f"{where}.{child.name}" for child in arrow])
-    return pa.struct([pa.field(child.name, _nested(child, where)) for child in arrow])
-
-
-def _nested(child: pa.Field, where: str) -> pa.DataType:
-    if not _NAME.match(child.name):
-        raise _refusal(where, f"a struct with the field name {child.name!r}", "rename it: letters, digits and _ only")
-    return _canonical(child, f"{where}.{child.name}")
-
-
-def _merged(table: pa.Field, given: pa.Field, merge_schema: bool, where: str, problems: list[str], *, partly: bool) -> pa.Field:
-    """The table's column, with new fields of structs inside when `merge_schema` allows; adds to `problems`.
-
-    With `partly` a struct may lack any field.
-    """
-    if pa.types.is_struct(table.type) and pa.types.is_struct(given.type) and merge_schema:
-        theirs = {child.name: child for child in given.type}
-        children = []
-        for child in table.type:
-            other, path = theirs.pop(child.name, None), f"{where}.{child.name}"
-            if other is not None:
-                child = _merged(child, other, True, path, problems, partly=partly)
-            elif not child.nullable and not partly:
-                problems.append(f"{path}: missing, and it must not be null")
-            children.append(child)
-        children += [pa.field(child.name, _nested(child, where)) for child in theirs.values()]
-        return pa.field(table.name, pa.struct(children), table.nullable)
-    problems += why_not_fits(given.type, narrowed_type(table.type, given.type) if partly else table.type, where)
-    return table
-
-
-def _refusal(where: str, what: str, hint: str) -> SchemaError:
-    return SchemaError(f"column {where}: {what} cannot be stored", hint=hint)
-
-
-def _refuse_twins(names: list[str]) -> None:
-    seen: dict[str, str] = {}
-    for name in names:
-        if name.lower() in seen:
-            raise SchemaError(
-                f"two columns have names that Spark cannot tell apart: {seen[name.lower()]!r} and {name!r}",
-                hint="rename or drop one of them",
-            )
-        seen[name.lower()] = name
-
-
-def _advice(new: Iterable[str], merge_schema: bool) -> str:
-    if any(new) and not merge_schema:
-        return "drop the new columns, or set write.merge_schema=true to add them to the table"
+def _advice(merge_schema: bool, may_grow: bool) -> str:
+    if may_grow and not merge_schema:
+        return "drop the new columns or cast to the table's types; or set write.merge_schema=true to change the table's columns"
     return "cast the columns to the table's types before writing"
 
 

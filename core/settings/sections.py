@@ -224,7 +224,9 @@ class WriteSettings(Section):
         1_000_000, "Number of record keys up to which the bloom filter of a file grows", at_least=1, at_most=100_000_000
     )
     bloom_fpp: float = setting(0.01, "Share of false positives of the bloom filter", at_least=1e-12, at_most=0.5)
-    merge_schema: bool = setting(False, "Accept new nullable columns and add them to the table")
+    merge_schema: bool = setting(
+        False, "Add new columns and fields of the written rows to the table, and widen its columns to their types"
+    )
     missing_columns: Literal["error", "keep", "null"] = setting(
         "error",
         "What an upsert does when its rows lack columns of the table: refuse, keep the stored values of the rows that it "

@@ -24,6 +24,7 @@ from lakelock.occ.upkeep.savepoints import saved_at
 from lakelock.table.archive import read_commit
 from lakelock.table.buckets import bucket_of, bucket_of_group
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.evolution import is_readable_as
 from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
@@ -129,11 +130,16 @@ Copying = Callable[[Transaction, Sequence[Copy]], Sequence[WriteStat]]
 
 
 def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = "") -> Committed:
-    """Restore the table as of an instant time. `InputError` if it had no commit then, or if what followed is archived
-    and no savepoint keeps that state.
+    """Restore the table as of an instant time. `InputError` if it had no commit then, if its columns were replaced
+    since, or if what followed is archived and no savepoint keeps that state.
 
     It reads the whole table: a change that is committed meanwhile makes it start over, and is undone, too.
     """
+    if not is_readable_as(coordinator.schema(as_of), coordinator.schema()):
+        raise InputError(
+            f"the table cannot be restored to {as_of}: its columns have been replaced since, and the old files do not fit them",
+            hint="write the rows of then as a new state: table.overwrite(table.read(as_of=...), overwrite_schema=True)",
+        )
     work = partial(_restored, coordinator, as_of, write)
     return replace(with_retries(coordinator, _HUDIS_NAME, work, tag=tag), operation=RESTORE)
 

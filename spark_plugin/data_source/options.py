@@ -28,7 +28,8 @@ from lakelock.spark_plugin.streaming import application_of
 from lakelock.storage.location import StorageLocation
 
 OWN = (
-    "path", "as_of", "include_meta", "overwrite", "application", "config", "txn_app_id", "txn_version", "tag", "partition",
+    "path", "as_of", "include_meta", "overwrite", "overwrite_schema", "application", "config", "txn_app_id", "txn_version",
+    "tag", "partition",
     *TABLE_OPTIONS,
 )  # fmt: skip
 _OVERWRITE_MODE = "partitionoverwritemode"
@@ -51,6 +52,7 @@ class SourceOptions:
     include_meta: bool
     overwrite: Literal["table", "partitions"]
     overwrite_chosen: bool
+    overwrite_schema: bool
     application: str
     txn_app_id: str | None
     txn_version: int | None
@@ -81,9 +83,10 @@ class SourceOptions:
             conf=conf,
             chosen=chosen_by_options(resolved, given.get("config")),
             as_of=given.get("as_of") or None,
-            include_meta=_include_meta(given),
+            include_meta=_is_true(given, "include_meta"),
             overwrite=overwrite,
             overwrite_chosen=chosen,
+            overwrite_schema=_is_true(given, "overwrite_schema"),
             application=given.get("application", ""),
             txn_app_id=given.get("txn_app_id"),
             txn_version=_whole(given.get("txn_version")),
@@ -153,17 +156,17 @@ class ReadOptions:
                     hint=f"it has {', '.join(_OF_READ)}; settings belong into LakeTable.for_path(spark, path, options=...)",
                     key=key,
                 )
-        return cls(given.get("as_of") or None, _include_meta(given), given.get("partition") or None)
+        return cls(given.get("as_of") or None, _is_true(given, "include_meta"), given.get("partition") or None)
 
 
 _OF_READ = ("as_of", "include_meta", "partition")
 
 
-def _include_meta(given: Mapping[str, str]) -> bool:
-    meta = given.get("include_meta", "false").lower()
-    if meta not in ("true", "false"):
-        raise SettingsError(f"the option include_meta is {meta!r}", hint="use true or false")
-    return meta == "true"
+def _is_true(given: Mapping[str, str], name: str) -> bool:
+    value = given.get(name, "false").lower()
+    if value not in ("true", "false"):
+        raise SettingsError(f"the option {name} is {value!r}", hint="use true or false")
+    return value == "true"
 
 
 def _overwrite(given: Mapping[str, str], *, sparks: bool) -> tuple[Literal["table", "partitions"], bool]:

@@ -30,7 +30,7 @@ def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType
     """The table's columns."""
     parsed = SourceOptions.parse(options, conf)
     with parsed.open() as table:
-        schema = table.schema()
+        schema = table.schema(None if parsed.as_of is None else as_of_time(parsed.as_of))
     return spark_schema(schema.file_schema if parsed.include_meta else schema.arrow)
 
 
@@ -50,10 +50,11 @@ class LakelockReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType, conf: Mapping[str, str]) -> None:
         self._parsed = parsed = SourceOptions.parse(options, conf)
         with parsed.open() as table:
-            whole = table.schema().file_schema if parsed.include_meta else table.schema().arrow
+            as_of = None if parsed.as_of is None else as_of_time(parsed.as_of)
+            found = table.schema(as_of)
             self._columns = arrow_schema(schema)
-            _check_asked(whole, self._columns)
-            snapshot = table.snapshot(None if parsed.as_of is None else as_of_time(parsed.as_of))
+            _check_asked(found.file_schema if parsed.include_meta else found.arrow, self._columns)
+            snapshot = table.snapshot(as_of)
             self._files = files_within(snapshot, resources_of(parsed.partition, table.properties))
         self._location = StorageLocation.of(parsed.path, parsed.settings.storage)
 

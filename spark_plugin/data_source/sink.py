@@ -38,8 +38,10 @@ from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.streaming import QUERY_ID
 from lakelock.spark_plugin.writing.bucketing import BucketPlan, unrouted_stage
 from lakelock.spark_plugin.writing.inserting import insert_stage
+from lakelock.table.alterations import replacing_schema
 from lakelock.table.buckets import bucket_of_group
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.fields import spelled
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write
 
@@ -102,6 +104,13 @@ class Sink:
             self.after = self.new.columns
 
     def _schema_after(self, table: Coordinator) -> TableSchema:
+        if self.parsed.overwrite_schema:
+            if not self.overwrite or self.parsed.overwrite != "table":
+                raise InputError(
+                    "overwriteSchema replaces the columns of all rows, so it goes with an overwrite of the whole table",
+                    hint='use it with .mode("overwrite"), without overwrite=partitions; mergeSchema adds and widens columns',
+                )
+            return replacing_schema(table.schema(), arrow_schema(self.schema), table.properties)
         return _schema_after(table, self.schema, self.parsed.settings.write.merge_schema)
 
     def __getstate__(self) -> dict[str, object]:
@@ -259,7 +268,7 @@ def _stats(messages: Sequence[WriterCommitMessage | None]) -> list[WriteStat]:
 
 def _schema_after(table: Coordinator, schema: StructType, merge_schema: bool) -> TableSchema:
     needed = [*table.properties.record_keys, *table.properties.partition_fields]
-    missing = [name for name in needed if name not in schema.names]
+    missing = [name for name in needed if spelled(name, schema.names) is None]
     if missing:
         raise SchemaError(
             f"the key and partition columns {', '.join(missing)} are missing in the rows to write", hint="add them"

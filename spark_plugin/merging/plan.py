@@ -11,13 +11,20 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import column_hint
-from lakelock.spark_plugin.changing.assignments import as_column, fitting_values, require_column, require_settable
+from lakelock.spark_plugin.changing.assignments import (
+    as_column,
+    as_the_table_spells,
+    fitting_values,
+    require_column,
+    require_settable,
+)
 from lakelock.spark_plugin.changing.changes import ACTION, DELETE, FILE, INSERT, MISFIT, ROW, UPDATE
 from lakelock.spark_plugin.conditions import Condition, condition_text
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
 from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
+from lakelock.table.fields import spelled
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, require_columns
 
@@ -163,7 +170,7 @@ def _values(
     if clause.then is Then.DELETE:
         return None
     if clause.values is None:
-        missing = [name for name in schema.names if name not in source.columns]
+        missing = [name for name in schema.names if spelled(name, source.columns) is None]
         if missing:
             raise SchemaError(
                 f"{clause.name}: the source has no column {missing[0]!r}",
@@ -173,7 +180,7 @@ def _values(
         names = [name for name in schema.names if clause.then is Then.INSERT or name not in fixed]
         every = {name: of(spec.source_alias, name) for name in names}
         return fitting_values(side, every, schema, whole=clause.then is Then.INSERT)
-    given = _unqualified(clause, spec)
+    given = as_the_table_spells(_unqualified(clause, spec), schema)
     if clause.then is Then.UPDATE:
         require_settable(list(given), schema, properties, clause.name)
         return fitting_values(side, given, schema)

@@ -41,10 +41,6 @@ class Spelling:
 
 _CHANGES = "LakeTable.for_path(spark, path).changes(since, until=...) is the frame of the rows that have changed"
 _NO_VERSIONS = 'tables here have instants, not version numbers: .option("as_of", instant); table.history() lists them'
-_OTHER_COLUMNS = (
-    'leave it out: an overwrite keeps the table\'s columns, and .option("mergeSchema", "true") adds new ones. '
-    "For other columns make a new table"
-)
 _WHERE = "LakeTable.for_path(spark, path).overwrite(df, where=...) replaces the rows that satisfy a condition"
 _KNOWS_ITS_FILES = "leave it out: a table knows its files and columns. LakeTable.for_path(spark, path).read(where) skips files"
 _NO_SYNC = "leave it out: lakelock registers no table with a metastore. Run Hudi's sync tool on it: it is a Hudi table"
@@ -76,7 +72,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     ),
     Spelling("Delta", "replaceWhere", instead=_WHERE),
     Spelling("Delta", "mergeSchema", "write.merge_schema"),
-    Spelling("Delta", "overwriteSchema", same=("false",), instead=_OTHER_COLUMNS),
+    Spelling("Delta", "overwriteSchema", "overwrite_schema", same=("false",)),
     Spelling("Delta", "userMetadata", "tag"),
     Spelling("Delta", "txnAppId", "txn_app_id"),
     Spelling("Delta", "txnVersion", "txn_version"),
@@ -128,7 +124,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     ),
     Spelling(
         "Hudi", "hoodie.datasource.write.reconcile.schema", same=("false",),
-        instead='.option("mergeSchema", "true") adds new columns; an upsert says by missing_columns what missing ones mean',
+        instead='.option("mergeSchema", "true") adds and widens columns; missing_columns of an upsert is for missing ones',
     ),
     *(
         Spelling("Hudi", f"hoodie.{operation}.shuffle.parallelism", instead=_TASKS)

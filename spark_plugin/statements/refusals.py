@@ -21,7 +21,7 @@ _STATEMENTS = {
     "REPLACE": "write INSERT OVERWRITE, or table.overwrite(df)",
     "COPY": "read the files with Spark, and table.insert(df)",
     "LOAD": "read the files with Spark, and table.insert(df)",
-    "ALTER": "new columns come with merge_schema=True of insert and upsert",
+    "ALTER": "table.add_columns({...}) and table.widen_columns({...}); otherwise table.overwrite(df, overwrite_schema=True)",
     "DROP": "drop rows with DELETE FROM; a table ends with its folder",
     "OPTIMIZE": "table.optimize()",
     "VACUUM": "table.vacuum()",

@@ -29,6 +29,7 @@ from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.merging.builder import TARGET
 from lakelock.spark_plugin.peers.methods import DeltaNames
 from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.tables.columns import TableColumns
 from lakelock.spark_plugin.tables.facts import DETAIL, HISTORY, row_of_detail, rows_of_history
 from lakelock.spark_plugin.tables.upkeep import TableUpkeep
 from lakelock.spark_plugin.tables.writes import TableWrites
@@ -41,7 +42,7 @@ from lakelock.table.schema import COMMIT_TIME
 from lakelock.table.snapshot import Snapshot
 
 
-class LakeTable(TableWrites, TableUpkeep, LockedReads, DeltaNames):
+class LakeTable(TableWrites, TableColumns, TableUpkeep, LockedReads, DeltaNames):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is safe. Values of `options` and of the file `config`
@@ -174,8 +175,9 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads, DeltaNames):
         """
         given = ReadOptions.parse(options or {})
         moment, chosen = as_of or given.as_of, partition if partition is not None else given.partition
-        snapshot = self._coordinator.snapshot(None if moment is None else instant_of(moment))
-        return self._rows(snapshot, where, chosen, include_meta=include_meta or given.include_meta)
+        instant = None if moment is None else instant_of(moment)
+        snapshot = self._coordinator.snapshot(instant)
+        return self._rows(snapshot, where, chosen, include_meta=include_meta or given.include_meta, as_of=instant)
 
     def to_df(self) -> DataFrame:
         """The table as it is now, under its alias if it has one."""
@@ -209,11 +211,17 @@ class LakeTable(TableWrites, TableUpkeep, LockedReads, DeltaNames):
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
 
     def _rows(
-        self, snapshot: Snapshot, where: str | Column | None, partition: Targets = None, *, include_meta: bool
+        self,
+        snapshot: Snapshot,
+        where: str | Column | None,
+        partition: Targets = None,
+        *,
+        include_meta: bool,
+        as_of: str | None = None,
     ) -> DataFrame:
         """The rows of a snapshot, in these partitions, that satisfy a condition on the columns of the frame."""
         targets = resources_of(partition, self._coordinator.properties)
-        schema = self._coordinator.schema()
+        schema = self._coordinator.schema(as_of)
         columns = schema.file_schema if include_meta else schema.arrow
         shown, by = spark_schema(columns), PartitionValues.of(self._coordinator.properties, columns)
         if where is None:

@@ -182,16 +182,26 @@ class TableWrites(TableTransactions):
         *,
         partition: Targets = None,
         merge_schema: bool | None = None,
+        overwrite_schema: bool = False,
         tag: str = "",
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> WriteResult:
-        """Replace the rows that satisfy `where` with `df`, whose rows must all satisfy it; without `where`, the whole table."""
+        """Replace the rows that satisfy `where` with `df`, whose rows must all satisfy it; without `where`, the whole table.
+
+        With `overwrite_schema` the columns of `df` replace those of the whole table: renamed, dropped, in another order or of
+        other types. Key, partition and ordering columns must be among them. `read(as_of=...)` shows the old ones as before.
+        """
         require_batch(df, "overwrite")
+        if overwrite_schema and where is not None:
+            raise InputError(
+                "overwrite_schema replaces the columns of all rows, so it goes with an overwrite of the whole table",
+                hint="leave out where; merge_schema=True adds and widens columns",
+            )
         txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
         if where is None:
             _require_whole(partition)
-            write: Write = partial(overwriting.overwrite_table, df=df)
+            write: Write = partial(overwriting.overwrite_table, df=df, overwrite_schema=overwrite_schema)
             return self._write("INSERT_OVERWRITE_TABLE", write, settings=settings, tag=tag, txn=txn)
         write = partial(overwriting.overwrite_where, df=df, condition=self._condition(where))
         return self._write("UPSERT", write, partition=partition, where=where, settings=settings, tag=tag, txn=txn)

@@ -25,6 +25,7 @@ from lakelock.spark_plugin.writing.reports import REPORT, received
 from lakelock.storage import Storage
 from lakelock.table.buckets import bucket_of_group
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.fields import spelled
 from lakelock.table.properties import TableProperties
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
@@ -141,23 +142,30 @@ class Attempt:
 
 
 def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null") -> tuple[DataFrame, TableSchema]:
-    """The columns of `df` that the table has, and the table's schema after the write; `SchemaError` if they do not fit.
+    """The columns of `df` that the table has, under its names, and the table's schema after the write; `SchemaError` if they
+    do not fit.
 
     Key, partition and ordering columns must be there. For an upsert, `missing` says what happens to other columns that are not.
     """
     require_columns(df.columns, attempt.properties.needed_columns)
     schema = check_write(attempt.schema, arrow_schema(df.schema), attempt.settings.merge_schema, missing)
-    return df.select(*[column(name) for name in schema.names if name in df.columns]), schema
+    return _named(df, schema.names), schema
 
 
 def prepared_keys(attempt: Attempt, df: DataFrame) -> tuple[DataFrame, TableSchema]:
     """The key and partition columns of `df`, and these columns of the table; `SchemaError` if one is missing or misfits."""
     needed = [(name, role) for name, role in attempt.properties.needed_columns if role != "ordering"]
     require_columns(df.columns, needed)
-    df = df.select(*[column(name) for name in dict.fromkeys(name for name, _ in needed)])
+    df = _named(df, list(dict.fromkeys(name for name, _ in needed)))
     columns = _only(attempt.schema, df.columns)
     check_write(columns, arrow_schema(df.schema))
     return df, columns
+
+
+def _named(df: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Those of these columns that the frame has, in whatever case, under these names."""
+    there = {name: spelled(name, df.columns) for name in names}
+    return df.select(*[column(given).alias(name) for name, given in there.items() if given is not None])
 
 
 def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:

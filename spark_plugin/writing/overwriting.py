@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared
 from lakelock.spark_plugin.writing.bucketing import write_buckets
 from lakelock.spark_plugin.writing.deleting import remove_rows
@@ -17,6 +18,7 @@ from lakelock.spark_plugin.writing.fits import FITS
 from lakelock.spark_plugin.writing.inserting import insert, write_rows
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.selecting import select_rows
+from lakelock.table.alterations import replacing_schema
 
 
 def overwrite_partitions(attempt: Attempt, df: DataFrame) -> Written:
@@ -25,8 +27,12 @@ def overwrite_partitions(attempt: Attempt, df: DataFrame) -> Written:
     return _replacing(attempt, written, {stat.partition_path or "" for stat in written.stats})
 
 
-def overwrite_table(attempt: Attempt, df: DataFrame) -> Written:
-    """Replace the whole table. Nobody may add anything meanwhile."""
+def overwrite_table(attempt: Attempt, df: DataFrame, *, overwrite_schema: bool = False) -> Written:
+    """Replace the whole table, with `overwrite_schema` its columns, too. Nobody may add anything meanwhile."""
+    if overwrite_schema:
+        attempt = replace(
+            attempt, earlier=Written((), replacing_schema(attempt.schema, arrow_schema(df.schema), attempt.properties))
+        )
     attempt.tx.reads(WholeTable())
     partitions = attempt.tx.snapshot().partitions
     attempt.tx.claim(file.group for file in attempt.tx.snapshot().files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +11,9 @@ import pytest
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError
-from tests.interop.shared import SCHEMA, Row, Shared, as_rows, rows
+from lakelock.table.alterations import Alteration
+from tests.interop.shared import SCHEMA, Layout, Row, Shared, as_rows, rows
+from tests.interop.witness import JavaError
 
 Share = Callable[..., Shared]
 
@@ -95,3 +98,49 @@ def test_a_column_of_another_type_that_java_adds_rejects_mine(table: Shared) -> 
     assert caught.value.conflict.rule is ConflictRule.METADATA
     assert caught.value.conflict.overlap == ("note: string there, int64 here",)
     assert seen(table) == [("a", 1, "eu", None), ("b", 2, "us", None), ("n", 3, "ap", "noted")]
+
+
+PLACE = pa.struct([("x", pa.int32())])
+NARROW = pa.schema(
+    [("id", pa.string()), ("n", pa.int32()), ("m", pa.int32()), ("ratio", pa.float32()), ("price", pa.decimal128(5, 2)),
+     ("region", pa.string()), ("place", PLACE)]
+)  # fmt: skip
+WIDE = pa.schema(
+    [("id", pa.string()), ("n", pa.int64()), ("m", pa.float64()), ("ratio", pa.float64()), ("price", pa.decimal128(25, 4)),
+     ("region", pa.string()), ("place", pa.struct([("x", pa.int32()), ("y", pa.string())])), ("note", pa.string())]
+)  # fmt: skip
+
+
+def test_columns_that_lakelock_adds_and_widens_are_read_and_written_by_all(share: Share) -> None:
+    table = share(Layout("grown", schema=NARROW))
+    engine, price, place = table.engine(), Decimal("1.25"), {"x": 1}
+    engine.insert(rows(*((key, 1, 1, 0.5, price, "eu", place) for key in "abc"), schema=NARROW))
+    types = {name: WIDE.field(name).type for name in ("n", "m", "ratio", "price")}
+    engine.alter(Alteration(add={"note": pa.string(), "place.y": pa.string()}, widen=types))
+    before, larger = (1, 1.0, 0.5, Decimal("1.2500"), "eu", {"x": 1, "y": None}, None), Decimal("12345678901234567890.1234")
+    new = (2**40, 0.5, 0.1, larger, "eu", {"x": 2, "y": "y"}, "noted")
+    assert seen(table, WIDE) == [("a", *before), ("b", *before), ("c", *before)]
+    table.java.write(table.path, rows(("a", *new), schema=WIDE), table.java_options())
+    engine.upsert(rows(("b", *new), ("d", *new), schema=WIDE))
+    assert seen(table, WIDE) == [("a", *new), ("b", *new), ("c", *before), ("d", *new)]
+    # A Java job that still has the old types, too; it must know the columns.
+    old_types = pa.schema([WIDE.field(f.name) if f.name in ("place", "note") else f for f in [*NARROW, WIDE.field("note")]])
+    table.java.write(table.path, rows(("e", 1, 1, 0.5, price, "eu", before[5], None), schema=old_types), table.java_options())
+    assert seen(table, WIDE)[4] == ("e", *before)
+
+
+def test_java_reads_fields_that_became_wider_without_its_vectorized_reader(share: Share) -> None:
+    table = share(Layout("fields", schema=NARROW))
+    engine = table.engine()
+    engine.insert(rows(("a", 1, 1, 0.5, None, "eu", {"x": 1}), schema=NARROW))
+    engine.alter(Alteration(widen={"place.x": pa.int64()}))
+    wide = NARROW.set(6, pa.field("place", pa.struct([("x", pa.int64())])))
+    with pytest.raises(JavaError, match="spark.sql.parquet.enableVectorizedReader=false"):
+        table.by_java()
+    table.java.sql("set spark.sql.parquet.enableVectorizedReader=false")
+    try:
+        assert seen(table, wide) == [("a", 1, 1, 0.5, None, "eu", {"x": 1})]
+    finally:
+        table.java.sql("reset spark.sql.parquet.enableVectorizedReader")
+    engine.upsert(rows(("a", 1, 1, 0.5, None, "eu", {"x": 2**40}), schema=wide))
+    assert seen(table, wide) == [("a", 1, 1, 0.5, None, "eu", {"x": 2**40})]

@@ -14,6 +14,7 @@ EXAMPLES = {
     "docs/howto-stream-and-backfill.md": "/tmp/shop",
     "docs/howto-read-a-conflict.md": "/tmp/conflicts",
     "docs/howto-change-rows.md": "/tmp/shop",
+    "docs/howto-change-columns.md": "/tmp/columns",
     "docs/howto-choose-isolation.md": "/tmp/isolation",
     "docs/howto-coming-from-delta.md": "/tmp/moved",
     "docs/howto-coming-from-hudi.md": "/tmp/moved",

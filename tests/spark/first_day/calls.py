@@ -167,6 +167,12 @@ def _merge_schema(day: Day) -> object:
     return day.table.read("w = 5").count()
 
 
+def _overwrite_schema(day: Day) -> object:
+    frame = day.one.selectExpr("id", "month", "'x' as w")
+    frame.write.format("lakelock").mode("overwrite").option("overwriteSchema", "true").save(day.path)
+    return day.table.read().columns
+
+
 def _history(day: Day) -> object:
     first = day.table.history(10).head()
     return first["operation"], first["rows_inserted"], first["timestamp"] is not None
@@ -290,12 +296,7 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         lambda d: d.write("overwrite", replaceWhere="month = 'c'"),
         rf"{OURS}\.overwrite\(df, where=",
     ),
-    Told(
-        21,
-        '.option("overwriteSchema", "true")',
-        lambda d: d.write("overwrite", overwriteSchema="true"),
-        "an overwrite keeps the table's columns",
-    ),
+    Works(21, '.option("overwriteSchema", "true")', _overwrite_schema, ["id", "month", "w"]),
     Works(22, '.option("mergeSchema", "true")', _merge_schema, 1),
     Works(
         23,

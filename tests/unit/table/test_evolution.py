@@ -56,11 +56,51 @@ def test_added_columns_go_together(base: Columns, theirs: Columns, mine: Columns
     assert problems == [] and found.arrow.equals(pa.schema(together))
 
 
+WHOLE, LONG, REAL = (column("n", arrow) for arrow in (pa.int32(), pa.int64(), pa.float64()))
+CENTS, MILLS, MANY = (column("p", pa.decimal128(*digits)) for digits in ((5, 2), (7, 3), (12, 2)))
+STRICT = column("n", pa.int32(), False)
+
+
+@pytest.mark.parametrize(
+    ("base", "theirs", "mine", "together"),
+    [
+        ([WHOLE], [LONG], [WHOLE], [LONG]),
+        ([WHOLE], [WHOLE, X], [LONG], [LONG, X]),
+        ([WHOLE], [LONG, X], [WHOLE, Y], [LONG, X, Y]),
+        ([WHOLE], [LONG], [LONG], [LONG]),
+        ([CENTS], [MANY], [MILLS], [column("p", pa.decimal128(13, 3))]),
+        (
+            [column("s", struct(WHOLE))],
+            [column("s", struct(LONG))],
+            [column("s", struct(WHOLE, X))],
+            [column("s", struct(LONG, X))],
+        ),
+        (
+            [column("l", pa.list_(WHOLE))],
+            [column("l", pa.list_(WHOLE)), X],
+            [column("l", pa.list_(LONG))],
+            [column("l", pa.list_(LONG)), X],
+        ),
+        ([STRICT], [WHOLE], [STRICT, X], [WHOLE, X]),
+        ([STRICT], [STRICT, X], [LONG], [LONG, X]),
+        ([], [WHOLE], [LONG], [LONG]),
+    ],
+)
+def test_wider_types_and_columns_that_may_be_null_go_together(
+    base: Columns, theirs: Columns, mine: Columns, together: Columns
+) -> None:
+    found, problems = merged(*(TableSchema(pa.schema(fields)) for fields in (base, theirs, mine)))
+    assert problems == [] and found.arrow.equals(pa.schema(together))
+
+
 @pytest.mark.parametrize(
     ("base", "theirs", "mine", "problem"),
     [
         ([A, B], [A], [A, B], "b: removed by the other"),
         ([A], [NUMBER_A], [A], "a: int64 there, string here"),
+        ([WHOLE], [LONG], [REAL], "n: int64 there, double here"),
+        ([LONG], [WHOLE], [LONG], "n: int32 there, int64 here"),
+        ([A, B], [A, B, X], [A], "b: removed here"),
         ([A], [column("a", TEXT, False)], [A], "a: string not null there, string here"),
         ([A], [A, X], [A, column("x", INT)], "x: string there, int64 here"),
         ([A], [A, REQUIRED_X], [A], "x: added by the other as not null"),

@@ -75,8 +75,8 @@ def test_a_column_that_is_null_on_purpose_is_not_missing() -> None:
 
 
 def test_a_name_that_is_not_the_tables_is_said_before_what_is_missing() -> None:
-    given = pa.schema([("id", pa.string()), ("V", pa.int64()), ("address", ADDRESS), ("stops", pa.list_(ADDRESS))])
-    with pytest.raises(SchemaError, match="did you mean 'v'"):
+    given = pa.schema([("id", pa.string()), ("v", pa.int64()), ("adress", ADDRESS), ("stops", pa.list_(ADDRESS))])
+    with pytest.raises(SchemaError, match="did you mean 'address'"):
         check_write(TABLE, given, missing="error")
 
 

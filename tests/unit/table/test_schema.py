@@ -13,6 +13,7 @@ import pytest
 
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.table.avro.types import decimal_bytes
+from lakelock.table.canonical import stored_otherwise
 from lakelock.table.fitting import conform, read_as
 from lakelock.table.schema import META_COLUMNS, TableSchema, check_write
 
@@ -70,6 +71,12 @@ def test_narrow_integers_become_int_and_zones_become_utc() -> None:
     assert arrow.field("a_byte").type == arrow.field("a_short").type == pa.int32()
     assert arrow.field("a_timestamp").type == pa.timestamp("us", tz="UTC")
     assert all(field.nullable for field in arrow)
+
+
+def test_columns_that_are_stored_in_another_integer_type_are_named() -> None:
+    nested = pa.struct([("x", pa.int8()), ("y", pa.list_(pa.map_(pa.string(), pa.int16())))])
+    told = stored_otherwise(pa.schema([("a", pa.int16()), ("b", pa.int32()), ("s", nested)]))
+    assert told == [f"{where} is stored as int32" for where in ("a: int16", "s.x: int8", "s.y.element.value: int16")]
 
 
 def test_meta_columns_of_the_input_are_left_out() -> None:
@@ -198,7 +205,7 @@ class TestCheckWrite:
         assert rows.schema == schema.arrow and rows["c"].null_count == 2
 
     def test_all_misfits_are_named_at_once(self) -> None:
-        incoming = pa.schema([("ID", pa.string()), ("v", pa.string()), ("s", pa.struct([("y", pa.int32())]))])
+        incoming = pa.schema([("idd", pa.string()), ("v", pa.string()), ("s", pa.struct([("y", pa.int32())]))])
         with pytest.raises(SchemaError) as refused:
             check_write(self.table, incoming)
         text = str(refused.value)

@@ -1,0 +1,136 @@
+"""Changes of a table's columns that leave all its files as they are: columns are added, widened, or may be null from now on.
+
+Fields inside columns are named as in Spark's ALTER TABLE: `address.zip`, `items.element.price`, `prices.value.net`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakelock.errors import SchemaError
+from lakelock.near_misses import column_hint
+from lakelock.table.canonical import canonical, new_column
+from lakelock.table.fields import Fields
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.widening import ALLOWED, keeps_text, widens
+
+OTHERWISE = (
+    "to rename, drop, reorder or otherwise change columns, write the table again: "
+    "table.overwrite(table.read().select(...), overwrite_schema=True)"
+)
+
+_Change = Callable[["pa.Field | None", str], pa.Field]
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """What to change: types of new columns by path, wider types by path, and the paths of what may be null from now on."""
+
+    add: Mapping[str, pa.DataType] = field(default_factory=dict)
+    widen: Mapping[str, pa.DataType] = field(default_factory=dict)
+    relax: Sequence[str] = ()
+
+    def applied(self, schema: TableSchema, properties: TableProperties) -> TableSchema:
+        """The columns after the change; `SchemaError` for whatever files and their readers could not follow."""
+        if not (self.add or self.widen or self.relax):
+            raise SchemaError("no column was named", hint='name them with their types: {"note": "string"}')
+        fields = list(schema.arrow)
+        for path, arrow in self.add.items():
+            fields = _edited(fields, path.split("."), path, _adding(arrow))
+        for path, arrow in self.widen.items():
+            fields = _edited(fields, path.split("."), path, _widening(arrow))
+        for path in self.relax:
+            if path.lower() in (name.lower() for name in properties.record_keys):
+                raise SchemaError(f"{path} is a record key column, which is never null", column=path)
+            fields = _edited(fields, path.split("."), path, _relaxed)
+        after = TableSchema(pa.schema(fields))
+        require_same_text(schema, after, properties)
+        return after
+
+
+def require_same_text(before: TableSchema, after: TableSchema, properties: TableProperties) -> None:
+    """`SchemaError` if stored keys or partitions would not be found under what the new types make of their values."""
+    roles = {**dict.fromkeys(properties.partition_fields, "partition"), **dict.fromkeys(properties.record_keys, "record key")}
+    for name, role in roles.items():
+        old, new = (Fields(schema.arrow).find(name) for schema in (before, after))
+        if old is not None and new is not None and not keeps_text(old.type, new.type):
+            raise SchemaError(
+                f"{name} is a {role} column: as {new.type} its values would be spelled otherwise than the stored ones, "
+                f"which are {old.type}, and not be found",
+                hint="write the rows into a new table with that type",
+                column=name,
+            )
+
+
+def replacing_schema(before: TableSchema, rows: pa.Schema, properties: TableProperties) -> TableSchema:
+    """The columns of a table whose whole content these rows replace; `SchemaError` if they lack columns that have a role."""
+    after = TableSchema.from_arrow(rows)
+    for name, role in properties.needed_columns:
+        after.require([name], role)
+    require_same_text(before, after, properties)
+    return after
+
+
+def _edited(fields: Sequence[pa.Field], path: Sequence[str], whole: str, change: _Change) -> list[pa.Field]:
+    """The fields with a change at the end of the path."""
+    name, *rest = path
+    index = Fields(fields).index(name)
+    if index < 0:
+        if rest:
+            raise SchemaError(f"{whole}: there is no {name!r}", hint=column_hint(name, [f.name for f in fields]), column=whole)
+        return [*fields, change(None, whole)]
+    found = _inside(fields[index], rest, whole, change)
+    return [found if number == index else each for number, each in enumerate(fields)]
+
+
+def _inside(found: pa.Field, path: Sequence[str], whole: str, change: _Change) -> pa.Field:
+    if not path:
+        return change(found, whole)
+    types, arrow = pa.types, found.type
+    if types.is_struct(arrow):
+        return found.with_type(pa.struct(_edited(list(arrow), path, whole, change)))
+    if types.is_list(arrow) and path[0].lower() == "element":
+        return found.with_type(pa.list_(_inside(arrow.value_field, path[1:], whole, change)))
+    if types.is_map(arrow) and path[0].lower() == "value":
+        return found.with_type(pa.map_(arrow.key_type, _inside(arrow.item_field, path[1:], whole, change)))
+    inner = "element" if types.is_list(arrow) else "value" if types.is_map(arrow) else ""
+    hint = f"a field inside it is named {found.name}.{inner}" if inner else ""
+    raise SchemaError(f"{whole}: {found.name} is {arrow}, and has no {path[0]!r}", hint=hint, column=whole)
+
+
+def _adding(arrow: pa.DataType) -> _Change:
+    def change(found: pa.Field | None, whole: str) -> pa.Field:
+        if found is not None:
+            raise SchemaError(f"{whole} is there already, as {found.type}", hint="widen_columns widens a column", column=whole)
+        return new_column(pa.field(whole.rpartition(".")[2], arrow))
+
+    return change
+
+
+def _widening(arrow: pa.DataType) -> _Change:
+    def change(found: pa.Field | None, whole: str) -> pa.Field:
+        found, wide = _there(found, whole), canonical(arrow, whole)
+        if not widens(found.type, wide):
+            same = f"{whole} is {found.type} already"
+            other = f"{whole}: {found.type} cannot become {wide} in the files as they are. What can: {ALLOWED}"
+            raise SchemaError(same if found.type == wide else other, hint=OTHERWISE, column=whole)
+        return found.with_type(wide)
+
+    return change
+
+
+def _relaxed(found: pa.Field | None, whole: str) -> pa.Field:
+    found = _there(found, whole)
+    if found.nullable:
+        raise SchemaError(f"{whole} may be null already", column=whole)
+    return found.with_nullable(True)
+
+
+def _there(found: pa.Field | None, whole: str) -> pa.Field:
+    if found is None:
+        raise SchemaError(f"the table has no {whole!r}", column=whole)
+    return found

@@ -1,0 +1,136 @@
+"""Columns grow in Spark: its own Parquet reader shows old files in the new types, and a session's names in any case."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from lakelock.errors import InputError, SchemaError
+from lakelock.spark_plugin import LakeTable
+
+PLACE = "struct<street: string, floor: int>"
+OLD = (
+    f"id int, n int, m int, ratio float, price decimal(5, 2), place {PLACE}, "
+    f"stops array<{PLACE}>, by_day map<string, {PLACE}>, p string"
+)
+WIDER = {
+    "n": "bigint", "m": "double", "ratio": "double", "price": "decimal(20, 4)", "place.floor": "bigint",
+    "stops.element.floor": "double", "by_day.value.floor": "bigint",
+}  # fmt: skip
+
+
+def old(spark: SparkSession, *keys: int) -> DataFrame:
+    place = ("s", 7)
+    values = [(key, key, key, 0.5, Decimal("1.25"), place, [place, None], {"mon": place}, "a") for key in keys]
+    return spark.createDataFrame(values, OLD).coalesce(1)
+
+
+@pytest.fixture
+def table(spark: SparkSession, path: str) -> LakeTable:
+    made = LakeTable.create(spark, path, schema=old(spark, 1), key="id", partition_by="p")
+    made.insert(old(spark, 1, 2, 3))
+    return made
+
+
+def shown(frame: DataFrame) -> dict[int, Row]:
+    return {row["id"]: row for row in frame.collect()}
+
+
+def test_every_read_shows_old_files_in_wider_types(spark: SparkSession, table: LakeTable) -> None:
+    first = table.history(1).collect()[0]["instant"]
+    result = table.widen_columns(WIDER)
+    table.add_columns({"note": "string", "place.zip": "string"})
+    assert (result.operation, result.files) == ("ALTER_SCHEMA", 0)
+    source = spark.read.format("lakelock").load(table.detail().collect()[0]["location"])
+    assert source.schema == table.schema == table.read().schema
+    place = Row(street="s", floor=7, zip=None)
+    expected = Row(id=2, n=2, m=2.0, ratio=0.5, price=Decimal("1.2500"), place=place, stops=[Row(street="s", floor=7.0), None],
+                   by_day={"mon": Row(street="s", floor=7)}, p="a", note=None)  # fmt: skip
+    for frame in (table.read(), table.read(as_of=first), source):
+        assert shown(frame)[2] == expected
+    for condition in ("n = 2 and note is null", "m = 2 and place.floor = 7", "price = 1.25 and n > 1 and n < 3"):
+        assert list(shown(table.read(condition))) == [2]
+    assert shown(table.changes("2000-01-01"))[3]["n"] == 3
+
+
+def test_every_write_joins_old_files_and_wider_rows(spark: SparkSession, table: LakeTable) -> None:
+    table.widen_columns(WIDER)
+    table.update({"N": "n + 10000000000", "m": "m / 4"}, "ID = 1")
+    table.upsert(table.read().where("id = 2").withColumn("price", F.lit(Decimal("12345678.1234"))))
+    table.merge(old(spark, 3).withColumnRenamed("n", "N"), "target.id = source.id and target.p = source.p").when_matched_update(
+        {"N": "source.n * 3000000000"}
+    ).execute()
+    table.insert(old(spark, 4))
+    table.delete("N = 4")
+    found = shown(table.read())
+    assert {key: (row["n"], row["m"]) for key, row in found.items()} == {
+        1: (10000000001, 0.25),
+        2: (2, 2.0),
+        3: (9000000000, 3.0),
+    }
+    assert found[2]["price"] == Decimal("12345678.1234")
+
+
+def test_rows_bring_new_columns_and_wider_types_with_them(spark: SparkSession, table: LakeTable) -> None:
+    wider = old(spark, 3, 4).selectExpr(
+        "ID", "n * 3000000000 as N", "p as P", "struct(1 as FLOOR, 'z' as zip) as PLACE", "'x' as note"
+    )
+    with pytest.raises(SchemaError, match="n: int64 does not fit int32") as refused:
+        table.insert(wider)
+    assert "merge_schema" in str(refused.value)
+    table.upsert(wider, merge_schema=True, missing_columns="keep")
+    found = shown(table.read())
+    assert (found[3]["n"], found[4]["n"], found[1]["n"]) == (9000000000, 12000000000, 1)
+    assert found[3]["place"] == Row(street="s", floor=1, zip="z") and found[1]["place"] == Row(street="s", floor=7, zip=None)
+    assert table.schema.names == [*old(spark).schema.names, "note"]
+    old(spark, 9).withColumnRenamed("id", "Id").write.format("lakelock").mode("append").save(
+        table.detail().collect()[0]["location"]
+    )
+    assert shown(table.read())[9]["n"] == 9
+
+
+def test_an_overwrite_of_the_table_may_replace_its_columns(spark: SparkSession, table: LakeTable) -> None:
+    first, location = table.history(1).head()["instant"], table.detail().head()["location"]
+    before = shown(table.read())
+    other = table.read().selectExpr("'n' || n as n", "price as cost", "p", "id")
+    with pytest.raises(SchemaError, match="cost: not a column"):
+        table.overwrite(other)
+    with pytest.raises(SchemaError, match="the key column 'id' is not in the schema"):
+        table.overwrite(other.drop("id"), overwrite_schema=True)
+    with pytest.raises(InputError, match="an overwrite of the whole table"):
+        table.overwrite(other, "id = 1", overwrite_schema=True)
+    table.overwrite(other, overwrite_schema=True)
+    assert table.read().columns == ["n", "cost", "p", "id"]
+    assert shown(table.read())[2] == Row(n="n2", cost=Decimal("1.25"), p="a", id=2)
+    assert (
+        shown(table.read(as_of=first)) == before == shown(spark.read.format("lakelock").option("as_of", first).load(location))
+    )
+    with pytest.raises(InputError, match="its columns have been replaced since"):
+        table.restore(first)
+    table.read(as_of=first).drop("m").write.format("lakelock").mode("overwrite").option("overwriteSchema", "true").save(
+        location
+    )
+    assert shown(table.read("n = 2"))[2]["ratio"] == 0.5 and "m" not in table.read().columns
+
+
+def test_types_are_named_as_in_sql_and_columns_by_a_mapping(table: LakeTable) -> None:
+    with pytest.raises(InputError, match="is not a mapping"):
+        table.add_columns("note string")  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="cannot become string") as refused:
+        table.widen_columns({"n": "string"})
+    assert "overwrite_schema=True" in refused.value.hint
+    with pytest.raises(SchemaError, match="m may be null already"):
+        table.relax_columns("m")
+
+
+def test_a_table_says_when_it_is_made_which_columns_it_stores_as_int(spark: SparkSession, path: str) -> None:
+    narrow = spark.createDataFrame([(1, 2)], "id short, small byte")
+    with pytest.warns(UserWarning, match="id: int16 is stored as int32; small: int8 is stored as int32") as told:
+        made = LakeTable.create(spark, path, schema=narrow, key="id")
+    assert told[0].filename == __file__
+    made.insert(narrow)
+    assert made.read().dtypes == [("id", "int"), ("small", "int")]
+    assert made.read().head() == narrow.head()
