@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakelock.data_locks import Resource
 from lakelock.engine.batch import Batch
+from lakelock.engine.change_feed import read_feed
 from lakelock.engine.memory import Memory
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
@@ -29,6 +30,7 @@ from lakelock.occ.services.restore import restore
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.table.alterations import Alteration
+from lakelock.table.change_feed.units import FeedMode
 from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -221,6 +223,12 @@ class ArrowEngine:
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""
         return self._read(self._coordinator.snapshot(as_of).files, self._coordinator.schema(as_of), where)
+
+    def changes(self, since: str = "", until: str | None = None, mode: FeedMode = "commits") -> pa.Table:
+        """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and
+        updated ones before and after. In mode `net` from the first state to the last; `InputError` if that was cleaned.
+        """
+        return read_feed(self._coordinator, since, until, mode)
 
     @contextmanager
     def reading(self, partition: Targets = None, where: pc.Expression | None = None) -> Iterator[pa.Table]:

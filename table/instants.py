@@ -158,6 +158,12 @@ def parse_instant(text: str) -> int:
     return (at - _EPOCH) // _MS
 
 
+def time_of(instant: str, zone: str) -> datetime:
+    """The moment that an instant time means in the table's zone: UTC, or LOCAL, this machine's own."""
+    at = _EPOCH + timedelta(milliseconds=parse_instant(instant))
+    return at.replace(tzinfo=timezone.utc) if zone == "UTC" else at.astimezone()
+
+
 def later_than(now_ms: int, newest: str | None) -> str:
     """The first instant time that is neither before now nor at or before `newest`: the clock never has to be waited for."""
     now = format_instant(now_ms)

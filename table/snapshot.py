@@ -219,10 +219,11 @@ def read_snapshot(
         timeline = timeline.as_of(as_of)
     replaced = read_replaced(storage, timeline, runtime, parallel) if only is None else {}
     files = (item for item in storage.list("") if only is None or item.key in only)
-    return Snapshot.of(timeline, files, replaced, lru_cache(partial(_names, storage, timeline)))
+    return Snapshot.of(timeline, files, replaced, lru_cache(partial(names_of, storage, timeline)))
 
 
-def _names(storage: Storage, timeline: Timeline, instant: str) -> frozenset[str]:
+def names_of(storage: Storage, timeline: Timeline, instant: str) -> frozenset[str]:
+    """Keys of the data files that the commit of an instant names, for `Snapshot.of`; empty if the commit cannot be read."""
     commit = completed_write(storage, timeline, instant)
     stats = CommitMetadata.from_bytes(commit.data, instant).stats if commit is not None else ()
     return frozenset(stat.path for stat in stats if stat.path)

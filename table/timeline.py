@@ -81,6 +81,12 @@ class Timeline:
         there = (i for i in self.instants if i.action != Action.CLEAN or i.requested in known)
         return replace(self, instants=tuple(then(instant) for instant in there))
 
+    def before(self, commits: Iterable[Instant]) -> Timeline:
+        """The timeline as it was before these commits became visible, archived or not: it shows them as pending."""
+        pending = {i.requested: replace(i, state=State.INFLIGHT, completion=None) for i in commits}
+        others = [i for i in self.instants if not (i.is_completed and i.is_write and i.requested in pending)]
+        return replace(self, instants=tuple(sorted([*others, *pending.values()], key=lambda i: (i.requested, i.action))))
+
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
         """Completed instants that made data files visible, in order of request."""

@@ -40,6 +40,10 @@ class Spelling:
 
 
 _CHANGES = "LakeTable.for_path(spark, path).changes(since, until=...) is the frame of the rows that have changed"
+_FEED = (
+    'LakeTable.for_path(spark, path).changes(since, until=..., feed="commits") has _change_type, _commit_version and '
+    "_commit_timestamp; it begins after since, where Delta includes the starting version"
+)
 _NO_VERSIONS = 'tables here have instants, not version numbers: .option("as_of", instant); table.history() lists them'
 _WHERE = "LakeTable.for_path(spark, path).overwrite(df, where=...) replaces the rows that satisfy a condition"
 _KNOWS_ITS_FILES = "leave it out: a table knows its files and columns. LakeTable.for_path(spark, path).read(where) skips files"
@@ -60,10 +64,10 @@ SPELLINGS: tuple[Spelling, ...] = (
         "or add the zone, as in 2026-11-20T12:00:00+01:00",
     ),
     Spelling("Delta", "versionAsOf", instead=_NO_VERSIONS),
-    Spelling("Delta", "readChangeFeed", same=("false",), instead=_CHANGES),
-    Spelling("Delta", "readChangeData", same=("false",), instead=_CHANGES),
+    Spelling("Delta", "readChangeFeed", same=("false",), instead=_FEED),
+    Spelling("Delta", "readChangeData", same=("false",), instead=_FEED),
     *(
-        Spelling("Delta", name, instead=_CHANGES)
+        Spelling("Delta", name, instead=_FEED)
         for name in ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
     ),
     *(
@@ -82,7 +86,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     Spelling("Delta", "delta.*", instead="leave it out: properties of Delta's tables have no effect here"),
     Spelling("Hudi", "as.of.instant", "as_of"),
     Spelling("Hudi", "hoodie.datasource.query.type", same=("snapshot", "read_optimized"), instead=_CHANGES),
-    Spelling("Hudi", "hoodie.datasource.query.incremental.format", instead=_CHANGES),
+    Spelling("Hudi", "hoodie.datasource.query.incremental.format", instead=_FEED),
     Spelling("Hudi", "hoodie.datasource.read.begin.instanttime", instead=_CHANGES),
     Spelling("Hudi", "hoodie.datasource.read.end.instanttime", instead=_CHANGES),
     Spelling("Hudi", "hoodie.datasource.write.operation", same=("insert", "bulk_insert"), instead=_OPERATION),

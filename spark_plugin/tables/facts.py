@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from datetime import datetime, timedelta, timezone
 
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.history import HistoryEntry
-from lakelock.table.instants import parse_instant
+from lakelock.table.instants import time_of
 
 HISTORY = (
     "instant string, completion string, timestamp timestamp, decision bigint, operation string, action string, writer string, "
@@ -32,12 +31,6 @@ def rows_of_history(entries: Sequence[HistoryEntry], zone: str) -> list[tuple[ob
 
 
 _AFTER_TIMES = [field.name for field in fields(HistoryEntry)][2:]
-
-
-def time_of(instant: str, zone: str) -> datetime:
-    """The moment that an instant time means in the table's zone: UTC, or LOCAL, this machine's own."""
-    at = datetime(1970, 1, 1) + timedelta(milliseconds=parse_instant(instant))
-    return at.replace(tzinfo=timezone.utc) if zone == "UTC" else at.astimezone()
 
 
 def row_of_detail(table: Coordinator) -> tuple[object, ...]:

@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakelock.clock import SystemRuntime
@@ -29,20 +28,18 @@ from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.merging.builder import TARGET
 from lakelock.spark_plugin.peers.methods import DeltaNames
 from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.tables.changes import TableChanges
 from lakelock.spark_plugin.tables.columns import TableColumns
 from lakelock.spark_plugin.tables.facts import DETAIL, HISTORY, row_of_detail, rows_of_history
 from lakelock.spark_plugin.tables.upkeep import TableUpkeep
 from lakelock.spark_plugin.tables.writes import TableWrites
 from lakelock.storage.location import StorageLocation
-from lakelock.table.archive import archived_write
-from lakelock.table.changes import read_changes
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
-from lakelock.table.schema import COMMIT_TIME
 from lakelock.table.snapshot import Snapshot
 
 
-class LakeTable(TableWrites, TableColumns, TableUpkeep, LockedReads, DeltaNames):
+class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedReads, DeltaNames):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is safe. Values of `options` and of the file `config`
@@ -190,25 +187,6 @@ class LakeTable(TableWrites, TableColumns, TableUpkeep, LockedReads, DeltaNames)
         other = copy(self)
         other._alias = name
         return other
-
-    @needs_spark
-    def changes(
-        self, since: str | datetime, *, until: str | datetime | None = None, where: str | Column | None = None
-    ) -> DataFrame:
-        """The rows, in their newest version, that commits completed after the instant or time `since` have changed.
-
-        With Hudi's five columns in front: `_hoodie_commit_time` is the instant of the change. Deleted rows do not appear.
-        `where` chooses among these rows, as in `read`.
-        """
-        table = self._coordinator.table
-        timeline = table.timeline_of_one_moment()
-        begin, end = (None if moment is None else instant_of(moment) for moment in (since, until))
-        started = timeline.write_at(begin or "") or (
-            archived_write(table.storage, begin or "") if timeline.has_archive else None
-        )
-        changes = read_changes(table.storage, timeline, (started.completion if started else None) or begin or "", end)
-        frame = self._rows(Snapshot(changes.files), where, include_meta=True)
-        return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
 
     def _rows(
         self,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,6 +24,7 @@ T = TypeVar("T")
 BATCH_ROWS = 65_536
 _MOST_ROWS = 262_144
 _KEY = pa.schema([(RECORD_KEY, pa.string())])
+_STAMPS = pa.schema([(COMMIT_TIME, pa.string()), (COMMIT_SEQNO, pa.string()), (RECORD_KEY, pa.string())])
 _LACKS_KEYS = "it lacks Hudi's meta columns"
 
 
@@ -103,14 +106,46 @@ class BaseFile:
 
         yield from self._batches([*stamps.names, *schema.names], batch_rows, stamped)
 
+    def stamps(self) -> Iterator[pa.Table]:
+        """Commit time, sequence number and record key of each row, as texts."""
+
+        def stamped(batch: pa.Table) -> pa.Table:
+            self._keys(batch)
+            found = read_as(batch, _STAMPS, self.name)
+            filled = [column if not column.null_count else column.fill_null("") for column in found.columns]
+            return pa.table(filled, schema=_STAMPS)
+
+        yield from self._batches(_STAMPS.names, BATCH_ROWS, stamped)
+
+    def rows_at(self, places: npt.NDArray[np.int64], schema: TableSchema, *, stamped: bool = False) -> Iterator[pa.Table]:
+        """The rows at some places in the file, in the table's types; with `stamped` the columns of `stamps` come first.
+
+        Row groups that have none of them are not read.
+        """
+        wanted = pa.schema([*(_STAMPS if stamped else ()), *schema.arrow])
+        ordered, first = np.sort(places), 0
+        for group in range(self.row_groups):
+            last = first + self._parquet.metadata.row_group(group).num_rows
+            mine = ordered[np.searchsorted(ordered, first) : np.searchsorted(ordered, last)]
+            at, first = first, last
+            if not len(mine):
+                continue
+            for batch in self._batches(wanted.names, BATCH_ROWS, lambda found: read_as(found, wanted, self.name), [group]):
+                here = mine[(mine >= at) & (mine < at + batch.num_rows)]
+                if len(here):
+                    yield batch.take(pa.array(here - at))
+                at += batch.num_rows
+
     def batches(self, schema: TableSchema, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
         """Rows in the table's types, without meta columns."""
         yield from self._batches(schema.names, batch_rows, lambda batch: read_as(batch, schema.arrow, self.name))
 
-    def _batches(self, columns: Sequence[str], batch_rows: int, made: Callable[[pa.Table], T]) -> Iterator[T]:
+    def _batches(
+        self, columns: Sequence[str], batch_rows: int, made: Callable[[pa.Table], T], groups: Sequence[int] | None = None
+    ) -> Iterator[T]:
         with self._readable():
             present = [name for name in columns if name in self.arrow.names]
-            for group in range(self.row_groups):
+            for group in range(self.row_groups) if groups is None else groups:
                 # One group at a time bounds what is read ahead.
                 for batch in self._parquet.iter_batches(batch_rows, [group], present):
                     yield made(pa.Table.from_batches([batch]))

@@ -1,0 +1,130 @@
+"""The plan of a change feed: which slices to compare, found in commits and in the listing of the partitions they touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from lakelock.errors import InputError, TableError
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.upkeep.retained import newest_readable_from
+from lakelock.storage import Listed
+from lakelock.table.archive import archived_write
+from lakelock.table.change_feed.units import Commit, FeedMode, MissingSlice, Shown, Unit, units_of, version_of
+from lakelock.table.changes import read_range
+from lakelock.table.instants import Action, Instant
+from lakelock.table.properties import TableProperties
+from lakelock.table.snapshot import DataFile, Snapshot, names_of, read_replaced
+from lakelock.table.timeline import Timeline
+
+LISTED_ALONE = 64
+"""Of so many partitions each is listed on its own; of more, the whole table once."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The units to compare, and the position up to which they bring whoever reads them."""
+
+    units: tuple[Unit, ...]
+    until: str
+
+
+def feed_between(
+    table: OpenTable, properties: TableProperties, since: str, until: str | None = None, mode: FeedMode = "commits"
+) -> Feed:
+    """What commits changed that completed after position `since`, and not after `until`.
+
+    `InputError` that says from when on the feed is whole, if slices that it needs were cleaned. `TableError` for a table
+    without meta columns.
+    """
+    ensure_comparable(properties)
+    timeline = table.timeline_of_one_moment()
+    ensure_nothing_undone(table, timeline, since)
+    gather = partial(table.runtime.gather, limit=table.parallel_requests)
+    found = read_range(table.storage, timeline, since, until, gather)
+    commits = [Commit(*each) for each in found.commits]
+    units = plan_units(table, timeline, commits, [*(commit.instant for commit in commits), *found.later], mode)
+    return Feed(units, commits[-1].position if commits else since)
+
+
+def plan_units(
+    table: OpenTable, timeline: Timeline, commits: Sequence[Commit], hidden: Sequence[Instant], mode: FeedMode
+) -> tuple[Unit, ...]:
+    """The units of some commits. `hidden`: these, and all others that were not visible before the first of them.
+
+    Lists the partitions where a file group was rewritten or replaced; appends cost nothing more than their commits.
+    """
+    if not commits:
+        return ()
+    before = timeline.before(hidden)
+    touched = {group.partition for _, data in commits for group in (*data.rewritten_groups, *data.replaced_groups)}
+    replaced = read_replaced(table.storage, before, table.runtime, table.parallel_requests) if touched else {}
+    names = lru_cache(partial(names_of, table.storage, timeline))
+    snapshot = Snapshot.of(before, _listed(table, touched), replaced, names)
+    # A clean is on the timeline before it deletes anything, so one that the listing suffered from is there now.
+    ensure_kept(table, table.timeline() if touched else timeline, commits)
+    shown = Shown({file.group: file for file in snapshot.files}, {g for g, by in replaced.items() if before.is_visible(by)})
+    try:
+        return units_of(shown, commits, mode)
+    except MissingSlice as error:
+        raise _cleaned(table, commits, commits[-1].position) from error
+
+
+def _listed(table: OpenTable, partitions: set[str]) -> Iterator[Listed]:
+    if "" in partitions or len(partitions) > LISTED_ALONE:
+        yield from (item for item in table.storage.list("") if _partition(item) in partitions)
+        return
+    reads = [partial(lambda path: list(table.storage.list(path)), path) for path in sorted(partitions)]
+    for path, items in zip(sorted(partitions), table.runtime.gather(reads, limit=table.parallel_requests), strict=True):
+        yield from (item for item in items if _partition(item) == path)
+
+
+def _partition(item: Listed) -> str | None:
+    file = DataFile.parse(item.key)
+    return file.partition if file is not None else None
+
+
+def position_at(table: OpenTable, timeline: Timeline, moment: str) -> str:
+    """The position that a moment means: that of the commit with this instant, if there is one, otherwise the time itself."""
+    found = timeline.write_at(moment) or (archived_write(table.storage, moment) if timeline.has_archive else None)
+    return (found.completion if found is not None else None) or moment
+
+
+def ensure_comparable(properties: TableProperties) -> None:
+    """`TableError` for a table whose rows do not say by which commit they were written."""
+    if not properties.flag("hoodie.populate.meta.fields", default=True):
+        raise TableError(
+            f"the table {properties.name} has no change feed: its rows lack record keys (hoodie.populate.meta.fields=false)",
+            hint="compare two reads of it: table.read(as_of=...)",
+        )
+
+
+def ensure_kept(table: OpenTable, timeline: Timeline, commits: Sequence[Commit]) -> None:
+    """`InputError` if a clean deleted, or may be deleting, slices from before or after one of the commits."""
+    first = newest_readable_from(table, timeline)
+    late = [commit.position for commit in commits if commit.instant.requested <= first]
+    if late:
+        raise _cleaned(table, commits, max(late))
+
+
+def ensure_nothing_undone(table: OpenTable, timeline: Timeline, since: str) -> None:
+    """`InputError` if another engine has undone commits after the position: their files and metadata are gone."""
+    restores = [i for i in timeline.instants if i.action == Action.RESTORE and (i.completion or i.requested) > since]
+    if restores:
+        last = max(instant.completion or instant.requested for instant in restores)
+        raise InputError(
+            f"{table.storage.uri}: Hudi's restore of {restores[-1].requested} removed commits, so what it undid cannot be told",
+            hint=f"read the table, table.read(), and its changes from there on: table.changes(since={version_of(last)})",
+        )
+
+
+def _cleaned(table: OpenTable, commits: Sequence[Commit], whole_from: str) -> InputError:
+    since = version_of(whole_from)
+    return InputError(
+        f"{table.storage.uri}: the changes of commit {commits[0].instant.requested} cannot be told any more: file slices from "
+        "before or after it were cleaned",
+        hint=f"the feed is whole from {since} on: table.changes(since={since}); to keep old slices for longer, raise "
+        "clean.keep_commits or clean.keep_hours",
+        since=since,
+    )
