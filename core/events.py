@@ -37,6 +37,8 @@ class EventKind(str, Enum):
     CLEANED = "cleaned"
     ARCHIVED = "archived"
     SET_ASIDE = "set-aside"
+    RESERVED = "reserved"
+    WAITING_FOR_RESERVATION = "waiting-for-reservation"
 
     def __str__(self) -> str:
         return self.value
@@ -60,7 +62,13 @@ class Event:
 Listener = Callable[[Event], None]
 
 _WARNINGS = {EventKind.LEASE_LOST, EventKind.RETRY, EventKind.EARLY_CONFLICT, EventKind.CONFLICT, EventKind.ALERT}
-_INFOS = {EventKind.COMMITTED, EventKind.FINISHED_FOR_ANOTHER, EventKind.ROLLED_BACK}
+_INFOS = {
+    EventKind.COMMITTED,
+    EventKind.FINISHED_FOR_ANOTHER,
+    EventKind.ROLLED_BACK,
+    EventKind.RESERVED,
+    EventKind.WAITING_FOR_RESERVATION,
+}
 
 
 def log_event(event: Event) -> None:

@@ -214,6 +214,8 @@ EVENTS: dict[EventKind, str] = {
     EventKind.CHECKPOINTED: "a checkpoint of the file index was written; carries its number",
     EventKind.CLEANED: "old files that nobody needs any more were deleted; says how many",
     EventKind.ARCHIVED: "old instants were moved from the timeline to its history; says how many",
+    EventKind.RESERVED: "a write that has lost too often has reserved these `places`; `ahead` is what it waits for first",
+    EventKind.WAITING_FOR_RESERVATION: "a transaction waits for `holder`, whose reservation is older",
     EventKind.SET_ASIDE: "a rejected attempt keeps its files for the next; counts file groups that are kept and that collided",
 }
 

@@ -68,9 +68,10 @@ class HeartbeatRecord:
 class Heartbeat:
     """The running heartbeat of one transaction; made by `start`."""
 
-    def __init__(self, storage: Storage, record: HeartbeatRecord, runtime: Runtime, began_s: float) -> None:
+    def __init__(self, storage: Storage, record: HeartbeatRecord, runtime: Runtime, began_s: float, key: str = "") -> None:
+        """`key`: where it beats, if not where the heartbeats of transactions are."""
         self.record = record
-        self.key = layout.heartbeat(record.instant)
+        self.key = key or layout.heartbeat(record.instant)
         self._storage, self._runtime = storage, runtime
         self._data = record.to_bytes()
         self._pid = os.getpid()
@@ -80,21 +81,22 @@ class Heartbeat:
         self._repeating: Repeating | None = None
 
     @classmethod
-    def start(cls, storage: Storage, record: HeartbeatRecord, runtime: Runtime) -> Heartbeat | None:
+    def start(cls, storage: Storage, record: HeartbeatRecord, runtime: Runtime, *, key: str = "") -> Heartbeat | None:
         """Create the file and keep it fresh in the background; None when the instant is somebody else's.
 
         Call it before the requested file exists: an instant of ours is never seen without a heartbeat.
+        `key`: the file, if it is not the heartbeat of a transaction.
         """
         record = record if record.write_id else replace(record, write_id=runtime.uuid())
         data = record.to_bytes()
         for _ in range(START_ATTEMPTS):
             began_s = runtime.monotonic_s()
             # The same bytes again after a lost reply: whichever of the attempts lands, it is this one heartbeat.
-            made = create(storage, layout.heartbeat(record.instant), data, durable=False)
+            made = create(storage, key or layout.heartbeat(record.instant), data, durable=False)
             if made is Created.THEIRS:
                 return None
             if made is Created.OURS:
-                heartbeat = cls(storage, record, runtime, began_s)
+                heartbeat = cls(storage, record, runtime, began_s, key)
                 try:
                     return heartbeat._run()
                 except BaseException:  # no thread could be started: nobody would ever beat

@@ -19,6 +19,7 @@ from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head, newest_commit
 from lakelock.occ.recorded_index import current_properties
+from lakelock.occ.records.reservations import Reservation
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.commit_metadata import requested_replace_bytes
@@ -35,7 +36,7 @@ class Baseline:
     """What a transaction had seen when it began. Picklable.
 
     `first` is the head of the decision log noted before the instant existed: every decision up to it is visible in
-    `timeline`, every later one that is not belongs to the window.
+    `timeline`, every later one that is not belongs to the window. `reservations` are those that there were then.
     """
 
     instant: str
@@ -44,6 +45,7 @@ class Baseline:
     first: int
     timeline: Timeline
     properties: TableProperties
+    reservations: tuple[Reservation, ...] = ()
 
     def saw(self, instant: str) -> bool:
         """True when the transaction's snapshot contains what this instant did."""
@@ -83,7 +85,8 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
             continue
         reached(Step.BEGUN)
         table.emit(EventKind.BEGAN, instant, operation, commits=len(timeline.commits), decision=view.head)
-        return Baseline(instant, action.value, operation, view.head, timeline, properties), heartbeat
+        made = Baseline(instant, action.value, operation, view.head, timeline, properties, view.reservations)
+        return made, heartbeat
     raise TransactionError(
         f"could not allocate an instant on {table.storage.uri} in {BEGIN_ATTEMPTS} attempts: "
         "others commit faster than this can begin",

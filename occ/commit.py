@@ -38,7 +38,9 @@ from lakelock.occ.publish import Publication, finish_head, publish
 from lakelock.occ.recorded_index import current_properties
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution, decided_for, resolve, tombstone
+from lakelock.occ.records.reservations import Reservation
 from lakelock.occ.recovery.ending import outcome_unknown, rolled_back
+from lakelock.occ.reserving.waiting import OthersReservations
 from lakelock.occ.schemas import schema_after
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
@@ -67,10 +69,12 @@ class Commit:
         isolation: Isolation,
         ensure_alive: Callable[[], None],
         took_s: Callable[[], float],
+        reserved: OthersReservations,
     ) -> None:
         """`schema`: the table's at the baseline. `ensure_alive` raises
         once the heartbeat is lost; `took_s` is the time since the beginning. `own` is told what becomes of the decision.
         """
+        self._reserved = reserved
         self._table, self._baseline, self._draft, self._own, self._schema = table, baseline, draft, own, schema
         self._isolation, self._ensure_alive, self._took_s = isolation, ensure_alive, took_s
         self._answers: dict[object, Conflict | None] = {}
@@ -81,7 +85,8 @@ class Commit:
     def run(self) -> Decision:
         """Commit and return the published decision, or raise: `ConflictError`, `RolledBackError`, `CommitOutcomeUnknown`."""
         instant = self._baseline.instant
-        for round_number in range(LOOK_ROUNDS + 1):
+        round_number = 0
+        while round_number <= LOOK_ROUNDS:
             ahead = self._look_ahead()
             try:
                 with self.lock.locked(instant, self._draft.operation) as lease:
@@ -90,12 +95,17 @@ class Commit:
             except LeaseLost:
                 if self._own.may_be_in_log or round_number == LOOK_ROUNDS:
                     raise
+                round_number += 1
                 continue
             if isinstance(result, Decision):
                 reached(Step.UNLOCKED)
                 return result
+            if isinstance(result, Reservation):
+                self._reserved.wait_for(result)
+                continue
             for look in result:
                 self._answer(look)
+            round_number += 1
         raise TransactionError(
             f"{instant}: others kept committing while this looked at what they changed, {LOOK_ROUNDS} times in a row",
             hint="run again when fewer writers commit",
@@ -133,7 +143,7 @@ class Commit:
 
     def _under_lock(
         self, lease: Lease | None, ahead: tuple[int, ...], *, may_look: bool
-    ) -> Decision | list[FileCheck | LateStarter]:
+    ) -> Decision | Reservation | list[FileCheck | LateStarter]:
         table, baseline = self._table, self._baseline
         for attempt in range(table.settings.decisions.slot_attempts):
             timeline = table.timeline()
@@ -163,6 +173,9 @@ class Commit:
                 return looks
             for look in looks:
                 self._answer(look)
+            reservation = self._reserved.in_the_way(view.reservations, self._draft.footprint.all_partitions)
+            if reservation is not None:
+                return reservation
             self._ensure_alive()
             if lease is not None:
                 lease.ensure_active()

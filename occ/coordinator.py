@@ -33,6 +33,7 @@ from lakelock.occ.records.decisions import DecisionLog
 from lakelock.occ.records.lock import ensure_recorded, require_profile
 from lakelock.occ.records.rejections import forget_rejections
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
+from lakelock.occ.reserving.waiting import end_dead
 from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
@@ -178,6 +179,7 @@ class Coordinator:
         if baseline.first - self.table.log.known_boundary > self.table.settings.decisions.collect_above:
             collect(self.table)
             sweep(self.table)
+            end_dead(self.table)
             forget_rejections(self.table.storage, self.table.runtime)
 
     def applied_by(self, application: AppTransaction) -> Party | None:
@@ -224,6 +226,7 @@ class Coordinator:
         """
         reaped = reap(self.table, patient=patient)
         sweep(self.table)
+        end_dead(self.table)
         return reaped
 
     def collect(self) -> int:

@@ -30,6 +30,7 @@ class Step(str, Enum):
     RECONCILED = "reconciled"
     LOCKED = "locked"
     SET_ASIDE = "set-aside"
+    RESERVED = "reserved"
     VALIDATED = "validated"
     DECIDED = "decided"
     PUBLISHED = "published"

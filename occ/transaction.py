@@ -20,6 +20,7 @@ from lakelock.data_locks import Resource
 from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
+    LakelockError,
     RolledBackError,
     TransactionStateError,
     WriteFailed,
@@ -27,7 +28,7 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Claim
+from lakelock.markers.claims import Claim, Held, Refusal
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.markers.reconcile import files_to_delete
@@ -49,6 +50,7 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.redo import Redo, goes_aside
+from lakelock.occ.reserving.waiting import OthersReservations
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.touched import Touched
 from lakelock.occ.upkeep.run import after_commit
@@ -90,6 +92,7 @@ class Transaction:
         self.extra: dict[str, str] = {}
         """What else the commit's extra metadata says, for people."""
         self.redo = Redo()
+        self.reserved = OthersReservations(table, baseline.instant, baseline.operation)
         self.reconciled = False
         """Whether the commit has looked at the markers: files that are announced later are not counted."""
 
@@ -104,6 +107,14 @@ class Transaction:
     @property
     def party(self) -> Party:
         return Party(self.instant, self.operation, self._table.writer)
+
+    def places(self) -> frozenset[str] | None:
+        """The partitions that this has read or written to so far; None for the whole table."""
+        try:
+            known = self._snapshot.partitions if self._snapshot is not None else ()
+        except LakelockError:
+            return None
+        return self._touched.places(known)
 
     def snapshot(self) -> Snapshot:
         """The file slices that this transaction sees, read at the first call, and partition by partition as they are needed."""
@@ -144,13 +155,14 @@ class Transaction:
         self._ensure_open()
         self.check_alive()
         fresh = self._touched.announced.add(groups, new_buckets)
-        self._touched.ensure_within(g.partition for g in fresh)
+        self._touched.write_to(g.partition for g in fresh)
         table = self._table
         if not fresh or not (always or leave_held or table.settings.concurrency.early_conflict_detection):
             return
+        fresh = self._unreserved(fresh, leave=leave_held)
         claim = Claim(self.instant, table.writer, self.operation)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
-        refused = self._touched.announced.claim(table, context, fresh)
+        refused = [each for each in self._touched.announced.claim(table, context, fresh) if not self._overrules(each)]
         conflict = early_conflict(table, self.baseline, self._touched.footprint, () if leave_held else refused)
         if conflict is not None:
             error = self._rejection(replace(conflict, early=True))
@@ -159,6 +171,19 @@ class Transaction:
             raise error
         reached(Step.CLAIMED)
         self._emit(EventKind.CLAIMED, groups=len(fresh))
+
+    def _unreserved(self, groups: list[FileGroupId], *, leave: bool) -> list[FileGroupId]:
+        """The groups, once no older reservation is in the way; if it may `leave` some, at once those that are not reserved."""
+        queue = self.baseline.reservations
+        if leave:
+            return [group for group in groups if self.reserved.in_the_way(queue, [group.partition]) is None]
+        while (reservation := self.reserved.in_the_way(queue, (group.partition for group in groups))) is not None:
+            self.reserved.wait_for(reservation)
+        self.check_alive()
+        return groups
+
+    def _overrules(self, refusal: Refusal) -> bool:
+        return isinstance(refusal, Held) and self.reserved.overrules(refusal.by.instant, refusal.group.partition)
 
     @property
     def claimed(self) -> frozenset[FileGroupId]:
@@ -245,6 +270,7 @@ class Transaction:
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
         tidy_up(self._table, self.instant, self.operation, markers, self._touched.announced.claimed)
+        self.reserved.end_own()
         result = Committed.of(decision, stats, kept=self.redo.kept, lock=commit.lock, took_s=self._took_s())
         under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
         self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
@@ -255,8 +281,7 @@ class Transaction:
     def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
         """Remove the announced files that are not part of the commit; returns the markers."""
         self.check_alive()
-        written = {*(stat.partition_path or "" for stat in stats), *(replaced or ())}
-        self._touched.ensure_within(written)
+        self._touched.write_to({*(stat.partition_path or "" for stat in stats), *(replaced or ())})
         storage = self._table.storage
         markers = direct.listed(storage, self.instant)
         self.reconciled = True
@@ -288,6 +313,7 @@ class Transaction:
             schema=self.schema,
             isolation=Isolation(self._file_before, self._statistics_before, Level(concurrency.isolation), self.schema),
             ensure_alive=self.check_alive,
+            reserved=self.reserved,
             took_s=self._took_s,
         )
 
@@ -347,7 +373,9 @@ class Transaction:
         return self._table.runtime.monotonic_s() - self._began_s
 
     def _tell(self, kind: EventKind, conflict: Conflict) -> None:
-        self._emit(kind, rule=str(conflict.rule), other=str(conflict.other), over=conflict.overlap)
+        own = self.reserved.own
+        reserved = own is not None and own.covers_all(self.places())
+        self._emit(kind, rule=str(conflict.rule), other=str(conflict.other), over=conflict.overlap, reserved=reserved)
 
     def _emit(self, kind: EventKind, **facts: object) -> None:
         self._table.emit(kind, self.instant, self.operation, **facts)

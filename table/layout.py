@@ -31,6 +31,7 @@ LOCK_IDENTITY = f"{LAKELOCK}/lock.json"
 PROBES = f"{LAKELOCK}/probe"
 AUDIT = f"{LAKELOCK}/audit"
 REJECTIONS = f"{LAKELOCK}/rejections"
+RESERVATIONS = f"{LAKELOCK}/reservations"
 INDEX = f"{LAKELOCK}/index.json"
 HUDI_BUCKETS = f"{HOODIE}/.bucket_index"
 PARTITION_METADATA = f"{HOODIE}_partition_metadata"
@@ -113,6 +114,11 @@ def checkpoint_number(key: str) -> int | None:
 def rejection(instant: str) -> str:
     """The key of the record that says why an instant was rejected."""
     return f"{REJECTIONS}/{instant}"
+
+
+def reservation(name: str) -> str:
+    """The key of the heartbeat of a reservation."""
+    return f"{RESERVATIONS}/{name}"
 
 
 def probe(name: str) -> str:

@@ -128,9 +128,15 @@ class RetrySettings(Section):
         at_least=0,
         at_most=1_000,
     )
+    reserve_after: int = setting(
+        2,
+        "After so many conflicts in one write, later writers of the same partitions wait until it has ended; 0 means never",
+        at_least=0,
+        at_most=1_000,
+    )
     holder_wait_s: float = setting(
         600.0,
-        "How long to wait, after an early conflict, for the other transaction to end",
+        "How long to wait for the other transaction to end: after an early conflict, or because it has a reservation",
         unit="s",
         at_least=0,
         at_most=86_400,

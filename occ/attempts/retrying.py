@@ -15,6 +15,7 @@ from lakelock.data_locks import Resource
 from lakelock.errors import ConflictError, LakelockError, RolledBackError, TransactionStateError
 from lakelock.events import EventKind
 from lakelock.occ.attempts.set_aside import SetAside
+from lakelock.occ.attempts.turns import Turns
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.early.waiting import wait_for
@@ -60,9 +61,11 @@ def with_retries(
         policy = coordinator.table.settings.retry
         may_redo = redoes and policy.attempts > 1 and coordinator.table.provider is not None
         aside = SetAside(policy.redo_attempts if may_redo else 0)
+        turns = Turns(coordinator.table, operation)
         try:
-            return _attempts(coordinator, operation, work, application, overwrites, tag, named, aside)
+            return _attempts(coordinator, operation, work, application, overwrites, tag, named, aside, turns)
         finally:
+            turns.end()
             aside.drop()
 
 
@@ -98,6 +101,7 @@ def _attempts(
     tag: str,
     targets: tuple[Resource, ...],
     aside: SetAside,
+    turns: Turns,
 ) -> Committed:
     table = coordinator.table
     policy = table.settings.retry
@@ -106,9 +110,11 @@ def _attempts(
     moved = redone = 0
     for attempt in range(1, policy.attempts + MOST_MOVES + policy.redo_attempts + 1):
         tx: Transaction | None = None
+        turns.take()
         try:
             with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
                 aside.offer(tx)
+                turns.begun(tx)
                 tx.keep_within(targets)
                 done = _ended(tx, work(tx))
             return replace(done, attempts=attempt, conflicts=tuple(conflicts))
@@ -122,6 +128,8 @@ def _attempts(
                 conflicts.append(error.conflict)
             # A service that was faster has only moved the rows: what it costs is not this write's fault.
             by_service = moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
+            if tx is not None and isinstance(error, ConflictError) and not by_service:
+                turns.lost(tx)
             redo = _helps(error) and aside.follows()
             moved, redone = moved + (by_service and not redo), redone + redo
             if attempt - moved - redone == policy.attempts or not _helps(error):

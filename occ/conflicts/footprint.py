@@ -44,6 +44,11 @@ class Footprint:
     def written_partitions(self) -> frozenset[str]:
         return frozenset(g.partition for g in self.added | self.rewritten)
 
+    @property
+    def all_partitions(self) -> frozenset[str]:
+        """Where this transaction writes, replaces or removes rows."""
+        return self.written_partitions | self.overwritten_partitions | {group.partition for group in self.replaced}
+
     def wrote(
         self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None, *, in_buckets: bool = False
     ) -> Footprint:

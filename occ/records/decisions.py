@@ -27,8 +27,10 @@ from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
+from lakelock.occ.records.boundary import Boundary
+from lakelock.occ.records.reservations import Reservation
 from lakelock.settings.sections import PARALLEL_REQUESTS
-from lakelock.storage import Created, Storage, create
+from lakelock.storage import Created, Storage, Stored, create
 from lakelock.table import layout
 
 FORMAT = 1
@@ -120,6 +122,7 @@ class LogView:
     """One consistent look at the log: the numbers above the boundary, dense and sorted, and the records that were asked for.
 
     `floor`: the number before the first that this look could show. `lock`: the lock that the table was moved to, if it was.
+    `reservations`: as they were when the boundary was read.
     """
 
     boundary: int
@@ -127,6 +130,7 @@ class LogView:
     numbers: tuple[int, ...]
     decisions: tuple[Decision, ...] = ()
     lock: str = ""
+    reservations: tuple[Reservation, ...] = ()
 
     @property
     def head(self) -> int:
@@ -151,7 +155,8 @@ class DecisionLog:
         """
         listed = self._numbers(after) if listed is None else listed
         records = self._records(listed, newest)
-        boundary, lock = self._read_boundary()
+        record = self._read_boundary()
+        boundary = record.number
         numbers = tuple(n for n in listed if n > boundary)
         floor = max(boundary, after)
         if numbers:
@@ -165,7 +170,7 @@ class DecisionLog:
                     file=layout.decision(missing),
                 )
         decisions = tuple(d for n, d in records.items() if d is not None and n > boundary)
-        return LogView(boundary, floor, numbers, decisions, lock)
+        return LogView(boundary, floor, numbers, decisions, record.lock, record.reservations)
 
     def ahead(self, *, after: int) -> tuple[int, ...]:
         """The numbers above `after`; their records are read now, so that a later look finds them read."""
@@ -195,15 +200,19 @@ class DecisionLog:
 
     def boundary(self) -> int:
         """The number up to which decisions may have been deleted; 0 when none ever was."""
-        return self._read_boundary()[0]
+        return self._read_boundary().number
 
-    def _read_boundary(self) -> tuple[int, str]:
+    def reservations(self) -> tuple[Reservation, ...]:
+        """The reservations that there are now, oldest first. One request."""
+        return self._read_boundary().reservations
+
+    def _read_boundary(self) -> Boundary:
         stored = self._storage.get(layout.DECISIONS_BOUNDARY)
-        boundary, lock = (0, "") if stored is None else _parse_boundary(stored.data)
-        self.known_boundary = boundary
+        boundary = _boundary_of(stored)
+        self.known_boundary = boundary.number
         if len(self._known) > 2 * REMEMBERED:
-            self._known = {n: d for n, d in self._known.items() if n > boundary - REMEMBERED}
-        return boundary, lock
+            self._known = {n: d for n, d in self._known.items() if n > boundary.number - REMEMBERED}
+        return boundary
 
     def known(self, instant: str) -> Decision | None:
         """The commit decision about an instant, if this process has read it; no request."""
@@ -233,22 +242,29 @@ class DecisionLog:
 
     def raise_boundary(self, to: int) -> bool:
         """Move the boundary up to `to` by compare-and-swap; False when somebody else moved it meanwhile."""
-        return self._change_boundary(lambda boundary, lock: (to, lock) if to > boundary else None)
+        return self._change_boundary(lambda found: replace(found, number=to) if to > found.number else None)
 
     def move_lock(self, lock: str) -> bool:
         """Note which lock the table has moved to, where every commit looks anyway; False when the boundary moved meanwhile."""
-        return self._change_boundary(lambda boundary, _: (boundary, lock))
+        return self._change_boundary(lambda found: replace(found, lock=lock))
 
-    def _change_boundary(self, change: Callable[[int, str], tuple[int, str] | None]) -> bool:
+    def change_reservations(self, change: Callable[[tuple[Reservation, ...]], tuple[Reservation, ...] | None]) -> bool:
+        """Change the queue by compare-and-swap; False when the boundary changed meanwhile, or `change` gives None."""
+
+        def changed(found: Boundary) -> Boundary | None:
+            queue = change(found.reservations)
+            return None if queue is None else replace(found, reservations=queue)
+
+        return self._change_boundary(changed)
+
+    def _change_boundary(self, change: Callable[[Boundary], Boundary | None]) -> bool:
         stored = self._storage.get(layout.DECISIONS_BOUNDARY)
-        changed = change(*((0, "") if stored is None else _parse_boundary(stored.data)))
+        changed = change(_boundary_of(stored))
         if changed is None:
             return False
-        to, lock = changed
-        data = json.dumps({"format": FORMAT, "boundary": to} | ({"lock": lock} if lock else {})).encode()
         if stored is None:
-            return self._storage.put_if_absent(layout.DECISIONS_BOUNDARY, data) is not None
-        return self._storage.put_if_match(layout.DECISIONS_BOUNDARY, data, stored.etag) is not None
+            return self._storage.put_if_absent(layout.DECISIONS_BOUNDARY, changed.to_bytes()) is not None
+        return self._storage.put_if_match(layout.DECISIONS_BOUNDARY, changed.to_bytes(), stored.etag) is not None
 
     def delete_up_to(self, number: int) -> int:
         """Delete the decisions at or below `number`, which the boundary must already cover; how many there were."""
@@ -268,15 +284,5 @@ def decided_for(instant: str, decisions: Sequence[Decision]) -> Decision | None:
     return next((d for d in decisions if d.instant == instant), None)
 
 
-def _parse_boundary(data: bytes) -> tuple[int, str]:
-    try:
-        header = JsonObject.parse(data)
-        version, boundary = header.integer("format"), header.integer("boundary", at_least=0)
-        lock = header.text("lock", "")
-    except ValueError as error:
-        raise CorruptTableError(
-            f"{layout.DECISIONS_BOUNDARY} is not readable: {error}", hint=_RESTORE, file=layout.DECISIONS_BOUNDARY
-        ) from error
-    if version > FORMAT:
-        raise TableError("the decision boundary was written by a newer lakelock", hint="pip install --upgrade lakelock")
-    return boundary, lock
+def _boundary_of(stored: Stored | None) -> Boundary:
+    return Boundary() if stored is None else Boundary.from_bytes(stored.data, hint=_RESTORE)

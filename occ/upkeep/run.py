@@ -12,6 +12,7 @@ from lakelock.markers.liveness import StorageClock
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.rejections import forget_rejections, outdated_rejections
 from lakelock.occ.recovery.reaper import Reaped, collect, collectable, find_dead, reap, sweep
+from lakelock.occ.reserving.waiting import end_dead
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean
@@ -100,6 +101,7 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
 def _reap(table: OpenTable) -> tuple[str, ...]:
     reaped: list[Reaped] = reap(table)
     sweep(table)
+    end_dead(table)
     if table.timeline().savepoints:
         heartbeat = table.settings.heartbeat
         now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)

@@ -1,0 +1,324 @@
+"""A write that has lost too often is served before those who come later (ADR 20).
+
+Time is simulated: whatever waits lets it pass, and what is scheduled meanwhile happens inside the wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakelock.errors import ConflictError
+from lakelock.events import EventKind
+from lakelock.occ.attempts.retrying import with_retries
+from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.reserving.making import MOST_PLACES, Turn, reserve
+from lakelock.settings import ConcurrencySettings
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
+from lakelock.table.layout import FileGroupId
+from lakelock.testing import ManualRuntime
+from tests.behaviour.tables import QUICK, Recorder, groups, insert, new_table, put_file, writer
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
+
+HOLDER_WAIT_S = QUICK.retry.holder_wait_s
+
+
+class Table:
+    """A table on simulated time, with a stream that inserts into it and a write that the stream makes lose."""
+
+    def __init__(self) -> None:
+        self.runtime = ManualRuntime()
+        self.storage = MemoryStorage(self.runtime.now_ms)
+        new_table(self.storage)
+        self.told, self.heard = Recorder(), Recorder()
+        self.stream = self.writer(listener=self.told)
+        self.written = 0
+        self.insert()
+
+    def writer(self, settings=QUICK, **more) -> Coordinator:
+        return writer(more.pop("storage", self.storage), settings, runtime=more.pop("runtime", self.runtime), **more)
+
+    def insert(self, partition="month=1") -> float:
+        """One commit of the stream; how long it took."""
+        began_s, self.written = self.runtime.monotonic_s(), self.written + 1
+        insert(self.stream, self.storage, partition, f"s{self.written}")
+        return self.runtime.monotonic_s() - began_s
+
+    def erase(self, last, *, losses=2, read=None, settings=QUICK, storage=None):
+        """A write that reads what the stream adds to: it loses so often, and then does `last` instead of losing again."""
+        mine = self.writer(settings, storage=storage or self.storage, listener=self.heard)
+
+        def work(tx):
+            tx.reads(read or WholeTable())
+            stat = put_file(tx, self.storage, "month=1", "erasure")
+            if self.lost < losses:
+                self.insert()
+                return tx.commit([stat])
+            return last(tx, stat)
+
+        return with_retries(mine, "DELETE", work)
+
+    @property
+    def lost(self) -> int:
+        return self.heard.kinds().count(EventKind.CONFLICT.value)
+
+    @property
+    def reserved(self) -> list:
+        return list(self.stream.table.log.reservations())
+
+    def left(self) -> list[str]:
+        return [item.key for item in self.storage.list(layout.RESERVATIONS)]
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def later(table: Table, seconds: float, action) -> None:
+    """Do it once, so many seconds from now, whoever sleeps then."""
+    done = []
+    table.runtime.every(seconds, lambda: done or done.append(action()), name="later")
+
+
+def test_a_write_that_has_lost_twice_is_not_overtaken_a_third_time(table):
+    result = []
+
+    def last(tx, stat):
+        later(table, 3, lambda: result.append(tx.commit([stat])))
+        assert 3 <= table.insert() < 5
+        return result[0]
+
+    done = table.erase(last)
+    assert done.attempts == 3
+    commits = [entry.operation for entry in table.stream.history()]
+    assert commits[:2] == ["INSERT", "DELETE"], "the stream came second"
+    assert (table.reserved, table.left()) == ([], [])
+
+
+def test_both_sides_are_told_of_each_other(table):
+    result = []
+
+    def last(tx, stat):
+        later(table, 1, lambda: result.append(tx.commit([stat])))
+        table.insert()
+        return result[0]
+
+    table.erase(last)
+    (reserved,) = (event for event in table.heard.events if event.kind is EventKind.RESERVED)
+    assert reserved.facts == {"places": "the whole table", "ahead": []}
+    (waiting,) = (event for event in table.told.events if event.kind is EventKind.WAITING_FOR_RESERVATION)
+    assert waiting.operation == "INSERT" and waiting.instant
+    assert str(waiting.facts["holder"]).startswith("DELETE by w (")
+
+
+def test_nobody_waits_longer_than_the_bound_for_a_write_that_does_not_end(table):
+    waited_s = []
+
+    def last(tx, stat):
+        waited_s.append(table.insert())
+        return tx.commit([stat])
+
+    with pytest.raises(ConflictError):
+        table.erase(last, settings=replace(QUICK, retry=replace(QUICK.retry, attempts=3)))
+    assert HOLDER_WAIT_S <= waited_s[0] < HOLDER_WAIT_S + 0.1
+    alerts = [event.facts["problem"] for event in table.told.events if event.kind is EventKind.ALERT]
+    assert len(alerts) == 1 and "has still not ended after 10 s" in alerts[0]
+    assert (table.reserved, table.left()) == ([], [])
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_nothing_is_reserved_before_the_losses_that_the_setting_names(table, after):
+    settings = replace(QUICK, retry=replace(QUICK.retry, reserve_after=after))
+    assert table.erase(lambda tx, stat: tx.commit([stat]), settings=settings).attempts == 3
+    assert EventKind.RESERVED.value not in table.heard.kinds()
+
+
+def test_only_the_partitions_that_were_lost_are_reserved(table):
+    def last(tx, stat):
+        assert [reservation.places for reservation in table.reserved] == [frozenset({"month=1"})]
+        assert table.insert("month=2") == 0
+        return tx.commit([stat])
+
+    table.erase(last, read=WholeTable(frozenset({"month=1"})))
+
+
+def test_who_wants_to_rewrite_what_is_reserved_waits_before_it_writes(table):
+    result = []
+    group = FileGroupId("month=1", "s1")
+
+    def last(tx, stat):
+        other = table.stream.begin("UPSERT")
+        later(table, 2, lambda: result.append(tx.commit([stat])))
+        began_s = table.runtime.monotonic_s()
+        other.claim([group])
+        assert 2 <= table.runtime.monotonic_s() - began_s < 4
+        other.abort()
+        return result[0]
+
+    table.erase(last)
+
+
+def test_a_claim_that_was_there_first_goes_first(table):
+    """Who has a claim when the reservation is made waits for none of it, and is waited for."""
+    group = FileGroupId("month=1", "s1")
+    holder = table.stream.begin("UPSERT")
+    holder.claim([group])
+    stat = put_file(holder, table.storage, "month=1", "s1")
+    later(table, 4, lambda: holder.commit([stat]))
+    began_s = []
+
+    def last(tx, stat):
+        began_s.append(table.runtime.monotonic_s())
+        assert tx.baseline.saw(holder.instant)
+        return tx.commit([stat])
+
+    assert table.erase(last).attempts == 3
+    assert 4 <= began_s[0] < 7
+    (reserved,) = (event for event in table.heard.events if event.kind is EventKind.RESERVED)
+    assert [ahead.startswith(f"UPSERT {holder.instant}") for ahead in reserved.facts["ahead"]] == [True]
+
+
+def test_a_claim_that_came_later_does_not_hold_up_the_one_with_the_reservation(table):
+    late = []
+    group = FileGroupId("month=1", "s1")
+    other = table.stream.begin("UPSERT")
+
+    def last(tx, stat):
+        other.claim([group])  # it began before there was a reservation
+        written = put_file(other, table.storage, "month=1", "s1")
+        tx.claim([group])
+        mine = put_file(tx, table.storage, "month=1", "s1", token="1-1-1")
+        later(table, 1, lambda: late.append(tx.commit([stat, mine])))
+        with pytest.raises(ConflictError) as lost:
+            other.commit([written])
+        assert lost.value.conflict.other.instant == tx.instant
+        return late[0]
+
+    assert table.erase(last).attempts == 3
+
+
+def test_the_reservation_of_a_dead_writer_ends_with_its_heartbeat(table):
+    runtime = ManualRuntime()
+    dead = reserve(table.writer(runtime=runtime).table, "DELETE", None)
+    runtime.stop_repeating()
+    assert dead is not None and len(table.reserved) == 1
+    limit_s = QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses
+    assert limit_s < table.insert() < limit_s + 4
+    assert (table.reserved, table.left()) == ([], [])
+    assert table.insert() == 0
+
+
+@pytest.mark.parametrize("how", ["reap", "upkeep"])
+def test_the_reservation_of_a_dead_writer_is_swept_where_nobody_waits_for_it(table, how):
+    runtime = ManualRuntime()
+    reserve(table.writer(runtime=runtime).table, "DELETE", frozenset({"month=7"}))
+    runtime.stop_repeating()
+    getattr(table.stream, how)()
+    assert len(table.reserved) == 1, "it is not dead yet"
+    table.runtime.advance(10)
+    getattr(table.stream, how)()
+    assert (table.reserved, table.left()) == ([], [])
+
+
+def made(table: Table, places) -> Turn:
+    turn = reserve(table.writer().table, "DELETE", places)
+    assert turn is not None
+    return turn
+
+
+def test_reservations_are_served_in_the_order_in_which_they_were_made(table):
+    first, other = made(table, frozenset({"month=1"})), made(table, frozenset({"month=2"}))
+    second = made(table, None)
+    assert [older.id for older in second.ahead] == [first.reservation.id, other.reservation.id]
+    assert (first.ahead, other.ahead) == ((), ())
+    later(table, 2, first.end)
+    later(table, 5, other.end)
+    began_s = table.runtime.monotonic_s()
+    second.wait()
+    assert 5 <= table.runtime.monotonic_s() - began_s < 7
+    second.end()
+    assert table.reserved == []
+
+
+def test_a_reservation_of_many_partitions_is_one_of_the_whole_table(table):
+    many = frozenset(f"month={number}" for number in range(MOST_PLACES + 1))
+    assert made(table, many).reservation.places is None
+    assert made(table, many - {"month=0"}).reservation.places == many - {"month=0"}
+
+
+def test_what_needs_more_than_it_has_reserved_queues_anew(table):
+    """Its second reservation covers both partitions, and is younger than one that was made meanwhile."""
+    mine = table.writer(replace(QUICK, concurrency=ConcurrencySettings(early_conflict_detection=False)), listener=table.heard)
+    seen = []
+
+    def work(tx):
+        number = len(seen)
+        tx.reads(WholeTable(frozenset({"month=1"} if number < 3 else {"month=1", "month=2"})))
+        seen.append(table.reserved)
+        stat = put_file(tx, table.storage, "month=1", "mine")
+        if number == 2:
+            made(table, frozenset({"month=5"}))
+            stat = put_file(tx, table.storage, "month=2", "mine")
+            table.stream.table.log.change_reservations(lambda queue: queue[1:])
+            table.insert("month=1")
+        elif number < 2:
+            table.insert()
+        return tx.commit([stat])
+
+    with_retries(mine, "DELETE", work)
+    first, last = seen[2][0], seen[3][-1]
+    assert (first.places, last.places) == (frozenset({"month=1"}), frozenset({"month=1", "month=2"}))
+    assert [reservation.places for reservation in seen[3]] == [frozenset({"month=5"}), last.places]
+
+
+def test_a_queue_survives_the_collection_of_decisions_and_a_move_of_the_lock(table):
+    turn = made(table, frozenset({"month=ü"}))
+    for _ in range(4):
+        table.insert()
+    log = table.stream.table.log
+    assert log.raise_boundary(2) and log.move_lock("storage:somewhere")
+    assert log.reservations() == (turn.reservation,)
+    view = log.look()
+    assert (view.boundary, view.lock, view.reservations) == (2, "storage:somewhere", (turn.reservation,))
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOST_REPLY])
+def test_a_write_that_cannot_reserve_goes_on_without(table, fault):
+    faulty = FaultyStorage(table.storage, [Rule("put*", layout.DECISIONS_BOUNDARY, None, fault)])
+    assert table.erase(lambda tx, stat: tx.commit([stat]), storage=faulty).attempts == 3
+    problems = [event.facts["problem"] for event in table.heard.events if event.kind is EventKind.ALERT]
+    assert any("no reservation could be made" in problem for problem in problems)
+
+
+def test_nobody_asks_for_reservations_where_there_are_none(table):
+    storage = CountingStorage(table.storage)
+    coordinator = table.writer(storage=storage)
+    insert(coordinator, storage, "month=1", "warm")
+    table.runtime.sleep(1)
+    storage.reset()
+    insert(coordinator, storage, "month=1", "counted")
+    assert [call for call in storage.calls if "reservations" in call[1]] == []
+    assert storage.calls.count(("get", layout.DECISIONS_BOUNDARY)) == 3, storage.calls
+
+
+def test_an_upsert_that_lost_to_a_claim_twice_reserves_too(table):
+    group = FileGroupId("month=1", "s1")
+    mine = table.writer(listener=table.heard)
+    begun = []
+
+    def work(tx):
+        begun.append(tx.instant)
+        if len(begun) < 3:
+            holder = table.stream.begin("UPSERT")
+            holder.claim([group])
+            later(table, 0.2, holder.abort)
+        tx.claim([group])
+        return tx.commit([put_file(tx, table.storage, "month=1", "s1")])
+
+    assert with_retries(mine, "UPSERT", work).attempts == 3
+    assert table.heard.kinds().count(EventKind.RESERVED.value) == 1
+    assert "month=1/s1" in groups(table.storage)
