@@ -31,7 +31,8 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   │       └── ProtocolChangedException         somebody changed the table's properties
 │   ├── RolledBackError           rejected; somebody rolled this transaction back
 │   ├── TransactionStateError     used after it ended, or out of order
-│   └── CommitOutcomeUnknown      neither committed nor rejected yet; nothing was cleaned up; carries how to find out
+│   ├── CommitOutcomeUnknown      neither committed nor rejected yet; nothing was cleaned up; carries how to find out
+│   └── TransactionTorn           committed in some of its tables, and voided in others by another engine; names both
 ├── WriteFailed                   the work itself failed (a Spark task, a full disk); the transaction was rolled back
 ├── SparkGone                     Spark's JVM has ended, or its session was stopped; says what became of the transaction
 └── UnsupportedSpark (ImportError)  no PySpark, or a version that lakelock does not work with
@@ -39,7 +40,8 @@ LakelockError                     code, message, hint, retryable, details; pickl
 
 What a handler does: correct the call (`InputError`); run again later (`retryable` is True); look at
 `error.conflict` (`ConflictError`); ask `lakelock commits show` (`CommitOutcomeUnknown`).
-An exception never contradicts the table: after any error except `CommitOutcomeUnknown`, the transaction is not in it.
+An exception never contradicts the table: after any error except `CommitOutcomeUnknown` and `TransactionTorn`, the transaction
+is not in it.
 """
 
 from __future__ import annotations
@@ -87,6 +89,7 @@ class ErrorCode(str, Enum):
     CONCURRENT_TRANSACTION = "concurrent-transaction"
     METADATA_CHANGED = "metadata-changed"
     PROTOCOL_CHANGED = "protocol-changed"
+    TRANSACTION_TORN = "transaction-torn"
 
 
 class LakelockError(Exception):
@@ -259,6 +262,16 @@ class TransactionStateError(TransactionError):
 
 class CommitOutcomeUnknown(TransactionError):
     code = ErrorCode.OUTCOME_UNKNOWN
+
+
+class TransactionTorn(TransactionError):
+    """Another engine has rolled back a part of a transaction over several tables after it was committed.
+
+    `details` name the tables where it is visible (`committed`) and those where it is void (`void`). Never raised where only
+    lakelock writes.
+    """
+
+    code = ErrorCode.TRANSACTION_TORN
 
 
 class WriteFailed(LakelockError):

@@ -39,6 +39,7 @@ class EventKind(str, Enum):
     SET_ASIDE = "set-aside"
     RESERVED = "reserved"
     WAITING_FOR_RESERVATION = "waiting-for-reservation"
+    PREPARED = "prepared"
 
     def __str__(self) -> str:
         return self.value

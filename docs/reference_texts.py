@@ -174,6 +174,13 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "Do not run the operation again yet. Ask `lakelock commits show PATH INSTANT` until it says committed (exit code 0) or "
         "rejected (4). Only then go on, or run it again.",
     ),
+    e.TransactionTorn: Advice(
+        "A transaction over several tables was committed, and another engine rolled back its instant in one of them before it "
+        "was visible there. This needs `transaction.allow_foreign`, a writer that dies or loses its lock at that moment, and a "
+        "Java writer whose rollback does not wait for the lock.",
+        "Its details name the tables where it is visible and those where it is void. Write what is missing again, or undo the "
+        "rest with `restore`. In the Java writers set `hoodie.clean.failed.writes.policy=LAZY`.",
+    ),
     e.WriteFailed: Advice(
         "A Spark task failed, an executor lacks a package, or something removed marker files while the write ran.",
         "The cause is in the first line; the rest is in Spark's log. The transaction was rolled back.",
@@ -200,6 +207,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.WAITING_FOR_LOCK: "once a second while waiting; says for whom",
     EventKind.LOCKED: "the table's lock is held; says after how long",
     EventKind.LEASE_LOST: "a held lock was lost; says why",
+    EventKind.PREPARED: "a transaction over several tables has its prepare in the table's log; its outcome decides about it",
     EventKind.DECIDED: "the decision is made: the transaction is committed, and will be visible",
     EventKind.PUBLISHED: "the transaction is visible to every reader",
     EventKind.COMMITTED: "done; says rows, files, decision, and how long and for how many requests the lock was held",

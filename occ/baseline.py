@@ -17,9 +17,11 @@ from lakelock.events import EventKind
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head, newest_commit
+from lakelock.occ.publish import newest_commit
 from lakelock.occ.recorded_index import current_properties
+from lakelock.occ.records.decisions import DecisionKind, LogView
 from lakelock.occ.records.reservations import Reservation
+from lakelock.occ.settling import finish_head
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.commit_metadata import requested_replace_bytes
@@ -35,8 +37,10 @@ BEGIN_ATTEMPTS = 50
 class Baseline:
     """What a transaction had seen when it began. Picklable.
 
-    `first` is the head of the decision log noted before the instant existed: every decision up to it is visible in
-    `timeline`, every later one that is not belongs to the window. `reservations` are those that there were then.
+    `first` is the head of the decision log noted before the instant existed, or the number before it if the head is a
+    prepare: every decision up to it is finished, and visible in `timeline` if it committed; every later one that is not visible
+    there belongs to the window. `reservations` are those that there were
+    then.
     """
 
     instant: str
@@ -61,7 +65,8 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         table.ensure_same_lock(view)
         head = newest_commit(view)
         instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
-        heartbeat = _take_instant(table, instant, operation, action, view.head)
+        first = _noted_head(view)
+        heartbeat = _take_instant(table, instant, operation, action, first)
         if heartbeat is None:
             table.observed.time_seen(instant)
             continue
@@ -85,13 +90,19 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
             continue
         reached(Step.BEGUN)
         table.emit(EventKind.BEGAN, instant, operation, commits=len(timeline.commits), decision=view.head)
-        made = Baseline(instant, action.value, operation, view.head, timeline, properties, view.reservations)
+        made = Baseline(instant, action.value, operation, first, timeline, properties, view.reservations)
         return made, heartbeat
     raise TransactionError(
         f"could not allocate an instant on {table.storage.uri} in {BEGIN_ATTEMPTS} attempts: "
         "others commit faster than this can begin",
         hint="run again; if it persists, check that this machine's clock is right: lakelock doctor",
     )
+
+
+def _noted_head(view: LogView) -> int:
+    """The number before the window. A prepare at the head stays in the window: nobody waits here for its outcome."""
+    prepared = bool(view.decisions) and view.decisions[-1].kind is DecisionKind.PREPARE
+    return view.head - 1 if prepared else view.head
 
 
 def _take_instant(table: OpenTable, instant: str, operation: str, action: Action, first: int) -> Heartbeat | None:

@@ -10,44 +10,36 @@ from collections.abc import Callable, Sequence
 
 from lakelock.conflict import Conflict
 from lakelock.errors import (
-    CommitOutcomeUnknown,
     ConflictError,
-    LakelockError,
     LeaseLost,
     RolledBackError,
-    StorageUnavailable,
     TransactionError,
 )
-from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline, check_unchanged
-from lakelock.occ.certainty import News, OwnDecision
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.isolation import Isolation
 from lakelock.occ.conflicts.profiles import PROFILES, judge
 from lakelock.occ.conflicts.rules import FileCheck
 from lakelock.occ.conflicts.summary import CommitCost, CommitSummary
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
-from lakelock.occ.fate import InstantFate, fate_of, is_withdrawn
+from lakelock.occ.deciding import Deciding
+from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
 from lakelock.occ.locking.lock_use import LockUse
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
-from lakelock.occ.publish import Publication, finish_head, publish
 from lakelock.occ.recorded_index import current_properties
-from lakelock.occ.records import commit_keys as keys
-from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution, decided_for, resolve, tombstone
+from lakelock.occ.records.decisions import Decision, decided_for
 from lakelock.occ.records.reservations import Reservation
-from lakelock.occ.recovery.ending import outcome_unknown, rolled_back
+from lakelock.occ.recovery.ending import rolled_back
 from lakelock.occ.reserving.waiting import OthersReservations
 from lakelock.occ.schemas import schema_after
+from lakelock.occ.settling import finish_head
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
-from lakelock.storage import Created
-from lakelock.table.archive import completed_write
-from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.instants import later_than
+from lakelock.storage.counted import counting
 from lakelock.table.schema import TableSchema
 from lakelock.table.timeline import Timeline
 
@@ -63,7 +55,7 @@ class Commit:
         table: OpenTable,
         baseline: Baseline,
         draft: PendingCommit,
-        own: OwnDecision,
+        deciding: Deciding,
         *,
         schema: TableSchema,
         isolation: Isolation,
@@ -72,15 +64,16 @@ class Commit:
         reserved: OthersReservations,
     ) -> None:
         """`schema`: the table's at the baseline. `ensure_alive` raises
-        once the heartbeat is lost; `took_s` is the time since the beginning. `own` is told what becomes of the decision.
+        once the heartbeat is lost; `took_s` is the time since the beginning. `deciding` decides what was validated.
         """
         self._reserved = reserved
-        self._table, self._baseline, self._draft, self._own, self._schema = table, baseline, draft, own, schema
+        self._table, self._baseline, self._draft, self._deciding, self._schema = table, baseline, draft, deciding, schema
         self._isolation, self._ensure_alive, self._took_s = isolation, ensure_alive, took_s
         self._answers: dict[object, Conflict | None] = {}
         self._others: dict[str, CommitSummary] = {}
         self.lock = LockUse(table)
         self._noticed = table.provider is not None
+        self._ahead: tuple[int, ...] = ()
 
     def run(self) -> Decision:
         """Commit and return the published decision, or raise: `ConflictError`, `RolledBackError`, `CommitOutcomeUnknown`."""
@@ -93,7 +86,7 @@ class Commit:
                     reached(Step.LOCKED)
                     result = self._under_lock(lease, ahead, may_look=round_number == LOOK_ROUNDS)
             except LeaseLost:
-                if self._own.may_be_in_log or round_number == LOOK_ROUNDS:
+                if self._deciding.may_be_in_log or round_number == LOOK_ROUNDS:
                     raise
                 round_number += 1
                 continue
@@ -121,6 +114,30 @@ class Commit:
         """What others committed in the window, as far as it was read."""
         return self._others
 
+    def look_ahead(self) -> None:
+        """Do what needs no lock, for `decide_under`, which comes later: wait for reservations that there were at the
+        beginning, and look into files as far as they have to be looked into.
+        """
+        partitions = self.footprint.all_partitions
+        while reservation := self._reserved.in_the_way(self._baseline.reservations, partitions):
+            self._reserved.wait_for(reservation)
+        self._ahead = self._look_ahead()
+        decisions = [d for d in map(self._table.log.read, self._ahead) if d is not None]
+        found = commits_since(self._table, self._baseline, self._baseline.timeline, decisions, dict(self._others))
+        _, looks = judge(PROFILES[self._table.settings.concurrency.profile], self.footprint, found, self._isolation)
+        for look in looks:
+            # A conflict is left for the look under the lock: only a boundary read after a decision tells whether that counts.
+            if look.answer(self.footprint) is None:
+                self._answers[look.identity] = None
+
+    def decide_under(self, lease: Lease | None) -> Decision:
+        """Validate and decide under a lock that the caller holds, so it waits for nobody; raises as `run` does."""
+        reached(Step.LOCKED)
+        with counting(self.lock.tally):
+            result = self._under_lock(lease, self._ahead, may_look=True, may_wait=False)
+        assert isinstance(result, Decision), "whatever had to be looked at was looked at"
+        return result
+
     def _look_ahead(self) -> tuple[int, ...]:
         """Read the window before the lock is taken, in parallel; the numbers of its decisions."""
         table, baseline = self._table, self._baseline
@@ -142,7 +159,7 @@ class Commit:
         return timeline.completed_instants <= known.union(self._others, self._baseline.timeline.completed_instants)
 
     def _under_lock(
-        self, lease: Lease | None, ahead: tuple[int, ...], *, may_look: bool
+        self, lease: Lease | None, ahead: tuple[int, ...], *, may_look: bool, may_wait: bool = True
     ) -> Decision | Reservation | list[FileCheck | LateStarter]:
         table, baseline = self._table, self._baseline
         for attempt in range(table.settings.decisions.slot_attempts):
@@ -151,16 +168,15 @@ class Commit:
             view = table.log.look(after=baseline.first, newest=None, listed=listed)
             table.ensure_same_lock(view)
             if view.boundary > baseline.first:
-                return self._by_timeline(timeline)
+                return self._deciding.by_timeline(timeline)
             decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
-            if mine is not None and resolve(mine) is Resolution.COMMITTED:
-                self._own.learn(News.FOUND)
-                return self._publish(mine, timeline, lease)
+            if mine is not None and self._deciding.stands(mine):
+                return self._deciding.conclude(mine, timeline, lease)
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
             check_unchanged(baseline, current_properties(table), self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
-            finish_head(table, view, timeline)
+            timeline = finish_head(table, view, timeline)
             others = commits_since(table, baseline, timeline, decisions, self._others)
             for other in others:
                 if other.is_foreign:
@@ -174,15 +190,15 @@ class Commit:
             for look in looks:
                 self._answer(look)
             reservation = self._reserved.in_the_way(view.reservations, self._draft.footprint.all_partitions)
-            if reservation is not None:
+            if may_wait and reservation is not None:
                 return reservation
             self._ensure_alive()
             if lease is not None:
                 lease.ensure_active()
             reached(Step.VALIDATED)
-            decided = self._decide(view, timeline, decisions, schema.to_avro_json(baseline.properties.name))
+            decided = self._deciding.decide(view, timeline, schema.to_avro_json(baseline.properties.name), self._cost_so_far())
             if decided is not None:
-                return self._publish(decided, timeline, lease)
+                return self._deciding.conclude(decided, timeline, lease)
         raise TransactionError(
             f"{baseline.instant}: others took the decision number in each of {table.settings.decisions.slot_attempts} attempts",
             hint="run again; if this persists, check that the lock provider really excludes: lakelock doctor",
@@ -223,124 +239,6 @@ class Commit:
                 instant=instant,
             )
 
-    def _decide(self, view: LogView, timeline: Timeline, decisions: Sequence[Decision], schema_json: str) -> Decision | None:
-        """Put the commit under the next number: this is the commit point. None when somebody else has the number."""
-        table, baseline = self._table, self._baseline
-        newest = max([timeline.newest_time, *(d.completion for d in decisions)])
-        number, write_id = view.head + 1, table.runtime.uuid()
-        decision = Decision(
-            number=number,
-            kind=DecisionKind.COMMIT,
-            instant=baseline.instant,
-            action=baseline.action,
-            write_id=write_id,
-            writer=table.writer,
-            operation=self._draft.operation,
-            completion=later_than(table.runtime.now_ms(), newest),
-            payload=self._draft.payload(
-                number, write_id, schema_json, newest_foreign=table.observed.newest_foreign, cost=self._cost_so_far()
-            ),
-        )
-        self._own.learn(News.SENDS)
-        made = table.log.decide(decision)
-        if made is Created.UNKNOWN:
-            self._own.learn(News.HEARS_NOTHING)
-            made = self._make_definite(decision)
-        if made is Created.THEIRS:
-            found = table.log.read(number)
-            if found is None or found.write_id != write_id:
-                # After a doubt it may still have been mine: others may have published and collected it since.
-                self._own.learn(News.LOSES)
-                return None
-        # The number may have been used and collected before: then the record means nothing, and only the timeline tells.
-        try:
-            if table.log.boundary() >= number:
-                self._own.learn(News.COLLECTED)
-                return None
-        except LakelockError as error:
-            raise self._unknown(error) from error
-        self._own.learn(News.WINS)
-        reached(Step.DECIDED)
-        table.emit(EventKind.DECIDED, baseline.instant, self._draft.operation, decision=number)
-        return decision
-
     def _cost_so_far(self) -> CommitCost:
         lock = self.lock
         return CommitCost(round(self._took_s(), 3), round(lock.wait_s, 3), round(lock.held_s, 3), lock.requests)
-
-    def _make_definite(self, decision: Decision) -> Created:
-        """No reply came: put a rollback of this instant under the same number, which settles whose number it is.
-
-        THEIRS: the number is taken, by this commit after all or by somebody else. Raises when the rollback won, or when
-        storage does not answer at all.
-        """
-        table = self._table
-        made = table.log.decide(tombstone(decision, table.runtime.uuid()))
-        try:
-            # The commit may have arrived, been published and collected meanwhile: then the withdrawal means nothing.
-            reused = made is Created.OURS and table.log.boundary() >= decision.number
-        except LakelockError as error:
-            raise self._unknown(error) from error
-        if reused:
-            return Created.THEIRS
-        if made is Created.OURS:
-            raise RolledBackError(
-                f"{decision.instant}: storage gave no answer to the commit, which was withdrawn",
-                hint="run the operation again when the storage answers",
-                instant=decision.instant,
-                decision=decision.number,
-            )
-        if made is Created.UNKNOWN:
-            raise self._unknown(StorageUnavailable("no answer to the commit, nor to its withdrawal"))
-        return made
-
-    def _publish(self, decision: Decision, timeline: Timeline, lease: Lease | None) -> Decision:
-        table = self._table
-        try:
-            current = timeline if lease is None or lease.lost is None else table.timeline()
-            published = publish(table, decision, current)
-            if fate_of(table, decision.instant, current) is InstantFate.GONE:
-                published = Publication.VOID
-        except LakelockError as error:
-            raise self._unknown(error) from error
-        if published is Publication.VOID:
-            raise RolledBackError(
-                f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible",
-                hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
-                instant=decision.instant,
-            )
-        table.observed.time_seen(decision.completion)
-        reached(Step.PUBLISHED)
-        table.emit(EventKind.PUBLISHED, decision.instant, decision.operation, decision=decision.number)
-        return decision
-
-    def _by_timeline(self, timeline: Timeline) -> Decision:
-        """Part of the window was collected, so only the timeline can tell: the instant is completed, or never will be."""
-        instant = self._baseline.instant
-        # Nobody else decides this commit. If it was never tried, it is neither on the timeline nor in the archive.
-        try:
-            completed = completed_write(self._table.storage, timeline, instant) if self._own.may_be_in_log else None
-        except LakelockError as error:
-            raise self._unknown(error) from error
-        if completed is None:
-            raise RolledBackError(
-                f"{instant}: decisions of its window were collected, because its heartbeat had stopped",
-                hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
-                instant=instant,
-            )
-        self._own.learn(News.FOUND)
-        extra = CommitMetadata.from_bytes(completed.data, instant).extra
-        return Decision(
-            number=int(extra.get(keys.DECISION, 0)),
-            kind=DecisionKind.COMMIT,
-            instant=instant,
-            action=completed.action,
-            write_id=extra.get(keys.WRITE_ID, ""),
-            writer=self._table.writer,
-            operation=self._draft.operation,
-            completion=completed.completion,
-            payload=completed.data,
-        )
-
-    def _unknown(self, cause: Exception) -> CommitOutcomeUnknown:
-        return outcome_unknown(self._table, self._baseline.instant, self._draft.operation, cause)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
+from typing import TypeVar
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
@@ -32,6 +33,7 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.occ.records.lock import ensure_recorded, require_profile
 from lakelock.occ.records.rejections import forget_rejections
+from lakelock.occ.recovery.outcomes import collect_outcomes
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.reserving.waiting import end_dead
 from lakelock.occ.schemas import SchemaHistory
@@ -52,6 +54,8 @@ from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
+
+T = TypeVar("T", bound=Transaction)
 
 _LOOKS = 3
 """How often a reader begins anew that a cleaner has overtaken."""
@@ -81,10 +85,12 @@ class Coordinator:
         application: str = "",
         listeners: Sequence[Listener] = (),
         storage: Storage | None = None,
+        neighbours: Callable[[str], Storage] | None = None,
     ) -> Coordinator:
         """Open an existing table. `TableError` when there is none; `ProviderMismatch` when another lock guards it.
 
-        A table that must not be written opens for reading; `begin` says why it refuses.
+        A table that must not be written opens for reading; `begin` says why it refuses. `neighbours` opens the storage of
+        other tables, which transactions over several tables name by their URIs; by default with the options of `location`.
         """
         settings, runtime = settings or Settings(), runtime or SystemRuntime()
         storage = storage or location.open()
@@ -96,7 +102,7 @@ class Coordinator:
         provider = None if single else open_provider(settings, storage, runtime, writer, events)
         counted = CountedStorage(storage)
         log = DecisionLog(counted, runtime, parallel=settings.listing.parallel_requests)
-        table = OpenTable(location, counted, runtime, settings, provider, writer, events, log)
+        table = OpenTable(location, counted, runtime, settings, provider, writer, events, log, neighbours)
         with suppress(StorageError):  # a reader needs no index, and a writer asks again
             properties = with_index(table, properties)
         return cls(table, properties)
@@ -110,13 +116,35 @@ class Coordinator:
         tag: str = "",
         records_lock: bool = True,
     ) -> Transaction:
-        """Begin a transaction. `operation` is Hudi's name for it (INSERT, UPSERT, DELETE, INSERT_OVERWRITE, …).
+        """Begin a transaction, see `begin_as`."""
+        return self.begin_as(
+            Transaction,
+            operation,
+            application=application,
+            overwrites=overwrites,
+            tag=tag,
+            records_lock=records_lock,
+        )
+
+    def begin_as(
+        self,
+        kind: type[T],
+        operation: str,
+        *,
+        application: AppTransaction | None = None,
+        overwrites: bool | None = None,
+        tag: str = "",
+        records_lock: bool = True,
+        own: OwnDecision | None = None,
+    ) -> T:
+        """Begin a transaction of this `kind`. `operation` is Hudi's name for it (INSERT, UPSERT, DELETE, INSERT_OVERWRITE, …).
 
         `overwrites` lets it replace whole partitions (default: by the operation's name). `tag` is kept in the commit.
         `ConflictError` (rule application-transaction) if the `application` has committed this version, or a later one.
         Without `records_lock` the table's first writer does not record its lock yet, and removes nothing under it: for a job
         that cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
-        Also finishes or removes what dead writers left; a table that must not be written raises `TableError`.
+        Also finishes or removes what dead writers left; a table that must not be written raises `TableError`. `own`: what is
+        known of the decision, if the transaction shares it with those of other tables.
         """
         refuse_nested(operation, self.table.storage.uri)
         self.ensure_same_provider(record=records_lock)
@@ -138,7 +166,7 @@ class Coordinator:
         except BaseException:
             give_up(self.table, heartbeat, baseline.instant, action)
             raise
-        return Transaction(self.table, baseline, heartbeat, schema, application, tag)
+        return kind(self.table, baseline, heartbeat, schema, application, tag, own)
 
     def adopt(self, detached: Detached) -> Transaction:
         """Continue a transaction that another process of the same job began. `RolledBackError` when it is lost.
@@ -178,6 +206,7 @@ class Coordinator:
             self._swept = True
         if baseline.first - self.table.log.known_boundary > self.table.settings.decisions.collect_above:
             collect(self.table)
+            collect_outcomes(self.table)
             sweep(self.table)
             end_dead(self.table)
             forget_rejections(self.table.storage, self.table.runtime)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -41,12 +41,19 @@ class OpenTable:
     writer: WriterIdentity
     events: Events
     log: DecisionLog
+    neighbours: Callable[[str], Storage] | None = None
     observed: Observations = field(default_factory=Observations, compare=False)
 
     @property
     def parallel_requests(self) -> int:
         """How many requests this process has under way at once on the table's storage."""
         return self.settings.listing.parallel_requests
+
+    def storage_of(self, uri: str) -> Storage:
+        """The storage of a table that takes part in a transaction with this one; nothing is contacted yet."""
+        if uri == self.storage.uri:
+            return self.storage
+        return self.neighbours(uri) if self.neighbours is not None else self.location.beside(uri).open()
 
     @cached_property
     def index(self) -> FileIndex:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from lakelock.events import EventKind
 from lakelock.occ.fate import InstantFate, is_rolled_back, shown_fate
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.decisions import Decision, LogView, Resolution, resolve
-from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.instants import Instant, State
 from lakelock.table.timeline import Timeline
@@ -42,20 +40,3 @@ def newest_commit(view: LogView) -> Decision | None:
     """The head of the log if it is a commit: the only decision that can still await publication."""
     decision = view.decisions[-1] if view.decisions else None
     return decision if resolve(decision) is Resolution.COMMITTED else None
-
-
-def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> None:
-    """Publish what the head of the log decided, if that is still to be done. Hold the table's lock."""
-    decision = newest_commit(view)
-    if decision is None or shown_fate(timeline, decision.instant) is InstantFate.COMMITTED:
-        return
-    # The listing may be older than the decision: its writer may have begun, published, or lost it to a rollback, in between.
-    if publish(table, decision, table.timeline()) is Publication.PUBLISHED and decision.writer != table.writer:
-        reached(Step.FINISHED_FOR_ANOTHER)
-        table.emit(
-            EventKind.FINISHED_FOR_ANOTHER,
-            decision.instant,
-            decision.operation,
-            writer=str(decision.writer),
-            decision=decision.number,
-        )

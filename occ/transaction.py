@@ -39,6 +39,7 @@ from lakelock.occ.conflicts.collision import worth_keeping
 from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.reads import Read
+from lakelock.occ.deciding import Deciding
 from lakelock.occ.detached import Detached
 from lakelock.occ.early.detection import early_conflict
 from lakelock.occ.foreign.overlaps import alarm
@@ -309,13 +310,16 @@ class Transaction:
             self._table,
             self.baseline,
             draft,
-            self._decision,
+            self._deciding(draft),
             schema=self.schema,
             isolation=Isolation(self._file_before, self._statistics_before, Level(concurrency.isolation), self.schema),
             ensure_alive=self.check_alive,
             reserved=self.reserved,
             took_s=self._took_s,
         )
+
+    def _deciding(self, draft: PendingCommit) -> Deciding:
+        return Deciding(self._table, self.baseline, draft, self._decision)
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
         return self.snapshot().group(group)

@@ -24,6 +24,7 @@ LOCK_TOKEN = f"{LAKELOCK}/lock.token"
 DATA_LOCKS = f"{LAKELOCK}/data_locks"
 DECISIONS = f"{LAKELOCK}/decisions"
 DECISIONS_BOUNDARY = f"{LAKELOCK}/decisions.boundary"
+OUTCOMES = f"{LAKELOCK}/outcomes"
 CLAIMS = f"{LAKELOCK}/claims"
 CHECKPOINTS = f"{LAKELOCK}/checkpoints"
 CLEANED_UNTIL = f"{LAKELOCK}/cleaned_until.json"
@@ -98,6 +99,11 @@ def decision_number(key: str) -> int:
         hint = f"move it out of {DECISIONS}: lakelock makes no such file"
         raise CorruptTableError(f"{key} is not a decision", hint=hint, file=key)
     return int(name)
+
+
+def outcome(transaction: str) -> str:
+    """The key of the outcome of a transaction over several tables, in its home table."""
+    return f"{OUTCOMES}/{transaction}"
 
 
 def checkpoint(number: int) -> str:

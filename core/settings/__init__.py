@@ -13,6 +13,7 @@ from lakelock.settings.sections import (
     MissingColumns,
     RetrySettings,
     StatisticsSettings,
+    TransactionSettings,
     WriteSettings,
     settings_reference,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "SECTIONS",
     "Settings",
     "StatisticsSettings",
+    "TransactionSettings",
     "UpkeepSettings",
     "WriteSettings",
     "settings_reference",

@@ -31,6 +31,7 @@ from lakelock.settings.sections import (
     LockSettings,
     RetrySettings,
     StatisticsSettings,
+    TransactionSettings,
     WriteSettings,
     settings_reference,
 )
@@ -75,6 +76,7 @@ class Settings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     data_locks: DataLockSettings = field(default_factory=DataLockSettings)
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
+    transaction: TransactionSettings = field(default_factory=TransactionSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     listing: ListingSettings = field(default_factory=ListingSettings)

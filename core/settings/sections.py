@@ -163,6 +163,16 @@ class DecisionSettings(Section):
 
 
 @dataclass(frozen=True)
+class TransactionSettings(Section):
+    """Transactions over several tables."""
+
+    section: ClassVar[str] = "transaction"
+    allow_foreign: bool = setting(
+        False, "Also write tables that another engine writes, whose rollback could void one table's part of a transaction"
+    )
+
+
+@dataclass(frozen=True)
 class CheckpointSettings(Section):
     """Checkpoints of the file index, from which a process learns the table's files without reading its history."""
 
@@ -263,6 +273,7 @@ SECTIONS: tuple[type[Section], ...] = (
     RetrySettings,
     DataLockSettings,
     DecisionSettings,
+    TransactionSettings,
     CheckpointSettings,
     StatisticsSettings,
     ListingSettings,

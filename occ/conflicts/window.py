@@ -12,7 +12,8 @@ from functools import partial
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.records.decisions import Decision, Resolution, resolve
+from lakelock.occ.records.decisions import Decision
+from lakelock.occ.settling import counts
 from lakelock.storage import Storage
 from lakelock.table.archive import archived_write, covered_by_archive, read_commit
 from lakelock.table.commit_metadata import CommitMetadata
@@ -29,9 +30,10 @@ def commits_since(
 ) -> list[CommitSummary]:
     """Every commit that the baseline does not contain, oldest decision first, foreign ones last by completion.
 
+    A prepare among the decisions counts if the timeline shows its commit, so the timeline is one that `finish_head` returned.
     `known` keeps what was read before: a commit's bytes never change.
     """
-    decided = {d.instant: d for d in decisions if resolve(d) is Resolution.COMMITTED}
+    decided = {d.instant: d for d in decisions if counts(d, timeline)}
     fresh: list[str] = [i for i in decided if not baseline.saw(i) and i != baseline.instant]
     for instant, decision in decided.items():
         if instant in fresh and instant not in known:

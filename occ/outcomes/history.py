@@ -10,8 +10,8 @@ from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head
-from lakelock.occ.records.decisions import Resolution, decided_for, resolve
+from lakelock.occ.records.decisions import DecisionKind, Resolution, decided_for, resolve
+from lakelock.occ.settling import finish_head, standing
 from lakelock.table.archive import archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State
@@ -112,6 +112,8 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
     if fate is InstantFate.PENDING:
         decided = decided_for(instant, table.log.look(newest=None).decisions)
         resolution = resolve(decided)
+        if decided is not None and decided.kind is DecisionKind.PREPARE:
+            resolution = standing(table, decided, table.timeline()).resolution
         if resolution is not Resolution.COMMITTED:
             return Outcome.PENDING if resolution is Resolution.UNDECIDED else Outcome.REJECTED
         with table.locked(instant, "publish"):

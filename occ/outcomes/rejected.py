@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.records.decisions import Resolution, decided_for, resolve
+from lakelock.occ.records.decisions import DecisionKind, Resolution, decided_for, resolve
 from lakelock.occ.records.rejections import KEPT_DAYS, MOST_RECORDS, Rejection, read_rejection
+from lakelock.occ.settling import standing
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ def why_rejected(table: OpenTable, instant: str) -> WhyRejected:
     if decision is not None and resolve(decision) is Resolution.ROLLED_BACK:
         by = f"{decision.writer} rolled it back in decision {decision.number}; it left no record of a conflict"
         return WhyRejected(instant, Outcome.REJECTED, detail=by)
+    if decision is not None and decision.kind is DecisionKind.PREPARE and fate is InstantFate.PENDING:
+        settled = standing(table, decision, table.timeline())
+        if settled.resolution is Resolution.ROLLED_BACK and settled.outcome is not None:
+            by = f"its transaction over several tables was aborted by {settled.outcome.writer}: {settled.outcome.why}"
+            return WhyRejected(instant, Outcome.REJECTED, detail=by)
     if fate is InstantFate.PENDING:
         return WhyRejected(instant, Outcome.PENDING, detail="it is still pending: nobody has rejected it yet")
     left = (

@@ -24,6 +24,8 @@ NEWEST_FOREIGN = "lakelock.beside"
 TAG = "lakelock.tag"
 KEPT = "lakelock.kept"
 """How many of the commit's files are copies of those of an attempt before that was rejected; absent for none."""
+TRANSACTION = "lakelock.transaction"
+"""The transaction over several tables that the commit is part of: its id, and its tables with their instants."""
 RESTORED = "lakelock.restored"
 """The instant time as of which a restore made the table what it was."""
 

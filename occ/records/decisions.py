@@ -1,4 +1,4 @@
-"""The decision log: numbered records that commit or roll back one instant each, created put-if-absent, never rewritten.
+"""The decision log: numbered records that decide about one instant each, created put-if-absent, never rewritten.
 
 The log is what makes commits safe when the lock is not: two writers can both believe that they hold the lock, but only one
 creates number n+1. Whoever creates it has seen and judged everything up to n.
@@ -9,6 +9,8 @@ Rules that all users of the log keep (`docs/adr/0003`):
   collected, or created anew by a request that was under way for long.
 * Number n+1 is created only once the commit decided by n, if n is one, is published. So at any time at most the newest
   decision awaits publication, and finding it takes one read, however long the log is.
+* A prepare binds nobody by itself: it commits its instant if the transaction's outcome does (`lakelock.occ.settling`). Number
+  n+1 is created only once that is known. So below the head a prepare counts if the timeline shows its instant, else it is void.
 
 A record is one line of JSON (the header), a newline, and the bytes of the completed instant, whose length and SHA-256 the
 header holds. Records of a newer format or an unknown kind are refused, not skipped.
@@ -28,6 +30,7 @@ from lakelock.errors import CorruptTableError, TableError
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
 from lakelock.occ.records.boundary import Boundary
+from lakelock.occ.records.outcomes import TransactionName
 from lakelock.occ.records.reservations import Reservation
 from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Created, Storage, Stored, create
@@ -39,10 +42,11 @@ FORMAT = 1
 class DecisionKind(str, Enum):
     COMMIT = "commit"
     ROLLBACK = "rollback"
+    PREPARE = "prepare"
 
 
 class Resolution(Enum):
-    """What a decision means for its instant. UNDECIDED: nobody has decided about it yet."""
+    """What a decision means for its instant. UNDECIDED: nobody has decided about it yet, or its log alone does not say."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -54,6 +58,7 @@ class Decision:
     """One decision about one instant. `completion` and `payload` are empty for a rollback.
 
     `write_id` is random and says which attempt wrote the record; `payload` are the very bytes of the completed instant.
+    `transaction`: what a prepare is part of; None for every other kind.
     """
 
     number: int
@@ -65,9 +70,10 @@ class Decision:
     operation: str
     completion: str = ""
     payload: bytes = b""
+    transaction: TransactionName | None = None
 
     def to_bytes(self) -> bytes:
-        header = {
+        header: dict[str, object] = {
             "format": FORMAT,
             "number": self.number,
             "kind": self.kind.value,
@@ -80,6 +86,8 @@ class Decision:
             "payload_bytes": len(self.payload),
             "payload_sha256": hashlib.sha256(self.payload).hexdigest(),
         }
+        if self.transaction is not None:
+            header["transaction"] = self.transaction.as_dict()
         return json.dumps(header, separators=(",", ":")).encode() + b"\n" + self.payload
 
     @classmethod
@@ -92,6 +100,8 @@ class Decision:
             fields = {key: header.text(key) for key in ("instant", "action", "completion", "write_id", "operation")}
             writer = WriterIdentity.from_dict(header.child("writer").fields)
             size, digest = header.integer("payload_bytes"), header.text("payload_sha256")
+            prepares = kind == DecisionKind.PREPARE.value and version <= FORMAT
+            transaction = TransactionName.of(header.child("transaction")) if prepares else None
         except ValueError as error:
             raise CorruptTableError(f"decision {name} is not readable: {error}", hint=_RESTORE, file=name) from error
         if version > FORMAT or kind not in {k.value for k in DecisionKind}:
@@ -101,12 +111,16 @@ class Decision:
             )
         if len(payload) != size or hashlib.sha256(payload).hexdigest() != digest:
             raise CorruptTableError(f"decision {name} is torn: {len(payload)} of {size} bytes", hint=_RESTORE, file=name)
-        return cls(number=number, kind=DecisionKind(kind), writer=writer, payload=payload, **fields)
+        known = DecisionKind(kind)
+        return cls(number=number, kind=known, writer=writer, payload=payload, transaction=transaction, **fields)
 
 
 def resolve(decision: Decision | None) -> Resolution:
-    """What a decision means for its instant; without a decision it is undecided. Whoever acts on a decision asks here."""
-    if decision is None:
+    """What a decision alone means for its instant; without one it is undecided. Whoever acts on a decision asks here.
+
+    A prepare is undecided by itself: `lakelock.occ.settling` tells what became of its transaction.
+    """
+    if decision is None or decision.kind is DecisionKind.PREPARE:
         return Resolution.UNDECIDED
     return Resolution.COMMITTED if decision.kind is DecisionKind.COMMIT else Resolution.ROLLED_BACK
 
@@ -215,8 +229,8 @@ class DecisionLog:
         return boundary
 
     def known(self, instant: str) -> Decision | None:
-        """The commit decision about an instant, if this process has read it; no request."""
-        return next((d for d in self._known.values() if d.instant == instant and resolve(d) is Resolution.COMMITTED), None)
+        """The decision by which an instant that is completed was committed, if this process has read it; no request."""
+        return next((d for d in self._known.values() if d.instant == instant and d.kind is not DecisionKind.ROLLBACK), None)
 
     def read(self, number: int) -> Decision | None:
         """The record, or None if it is not there (any more). Only a boundary read afterwards tells whether it counts."""

@@ -25,6 +25,7 @@ from lakelock.table.layout import FileGroupId
 
 class TransactionState(Enum):
     OPEN = "open"
+    WRITTEN = "written"
     DETACHED = "detached"
     SET_ASIDE = "set aside"
     COMMITTED = "committed"
@@ -86,9 +87,16 @@ def _record_rejection(table: OpenTable, mine: Party, error: ConflictError | Roll
         table.emit(EventKind.ALERT, mine.instant, mine.operation, problem=f"its rejection could not be recorded: {failure}")
 
 
-def tidy_up(table: OpenTable, instant: str, operation: str, markers: MarkerSet, claimed: Iterable[FileGroupId]) -> None:
-    """After the commit: remove heartbeat, markers and claims in one request. The next writer sweeps what remains."""
-    leftovers = [layout.heartbeat(instant), *markers.keys, *map(layout.claim, sorted(claimed))]
+def tidy_up(
+    table: OpenTable,
+    instant: str,
+    operation: str,
+    markers: MarkerSet,
+    claimed: Iterable[FileGroupId],
+    more: Iterable[str] = (),
+) -> None:
+    """After the commit: remove heartbeat, markers, claims and `more` in one request. The next writer sweeps what remains."""
+    leftovers = [layout.heartbeat(instant), *markers.keys, *map(layout.claim, sorted(claimed)), *more]
     try:
         table.storage.delete(leftovers)
     except LakelockError as error:

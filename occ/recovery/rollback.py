@@ -20,10 +20,11 @@ from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.conflicts.footprint import SERVICES
-from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target
+from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target, shown_fate
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import finish_head, publish
+from lakelock.occ.publish import publish
 from lakelock.occ.records.decisions import Decision, DecisionKind, Resolution, decided_for, resolve
+from lakelock.occ.settling import finish_head, settle
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created
 from lakelock.table import layout
@@ -91,6 +92,8 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> Rollba
         if decided is not None and resolve(decided) is Resolution.COMMITTED:
             publish(table, decided, timeline)
             return RollbackOutcome.COMMITTED
+        if decided is not None and decided.kind is DecisionKind.PREPARE:
+            return _settled(table, decided, timeline)
         if decided is not None:
             return RollbackOutcome.ROLLED_BACK
         if yields and _is_underway(table, timeline, target.instant):
@@ -119,6 +122,16 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> Rollba
         f"others took each decision number that was tried for the rollback of {target.instant}",
         hint="run again when fewer writers commit: lakelock markers reap",
     )
+
+
+def _settled(table: OpenTable, prepare: Decision, timeline: Timeline) -> RollbackOutcome:
+    """The outcome of the whole transaction decides what becomes of its instant here, with or without a rollback of its own."""
+    settled = settle(table, prepare, timeline)
+    if settled.resolution is Resolution.COMMITTED:
+        publish(table, prepare, settled.timeline)
+        return RollbackOutcome.COMMITTED
+    is_pending = shown_fate(settled.timeline, prepare.instant) is InstantFate.PENDING
+    return RollbackOutcome.ROLLED_BACK if is_pending else RollbackOutcome.GONE
 
 
 def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:

@@ -11,6 +11,7 @@ from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.rejections import forget_rejections, outdated_rejections
+from lakelock.occ.recovery.outcomes import collect_outcomes
 from lakelock.occ.recovery.reaper import Reaped, collect, collectable, find_dead, reap, sweep
 from lakelock.occ.reserving.waiting import end_dead
 from lakelock.occ.upkeep.archive import Archived, archive
@@ -93,6 +94,7 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
     cleaned = step("clean", lambda half: clean(table, half, dry_run=dry_run), Cleaned())
     archived = step("archive", lambda half: archive(table, half, dry_run=dry_run), Archived())
     collected = step("collect", lambda _: _would_collect(table) if dry_run else collect(table), 0)
+    step("collect outcomes", lambda _: collect_outcomes(table, dry_run=dry_run), 0)
     forgotten = step("forget old rejections", lambda _: _forget(table, dry_run=dry_run), 0)
     took_s = runtime.monotonic_s() - began_s
     return Upkept(dry_run, reaped, cleaned, archived, collected, forgotten, took_s, bool(spent), tuple(problems))

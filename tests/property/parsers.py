@@ -28,6 +28,7 @@ from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.occ.records.lock import recorded_provider
+from lakelock.occ.records.outcomes import OutcomeRecord, TableInstant, TransactionName, Verdict
 from lakelock.occ.records.rejections import Rejection
 from lakelock.providers.dynamodb.item import LockItem
 from lakelock.providers.dynamodb.place import place_of
@@ -236,6 +237,9 @@ def _asked(data: bytes) -> None:
 _STAT = WriteStat("a-0", f"p=1/a-0_0-0-0_{AT}.parquet", partition_path="p=1", runtime=RuntimeStats())
 _JSON = WRITER.as_dict()
 _TORN, _CORRUPT = (CorruptTableError,), (CorruptTableError, TableError)
+_TRANSACTION = TransactionName(
+    f"{AT}-1a", (TableInstant("file:///a", AT, "commit"), TableInstant("s3://b/c", AT, "replacecommit"))
+)
 _PLAN = encode(REQUESTED_REPLACE, {
     "operationType": "CLUSTER", "version": 1, "extraMetadata": {},
     "clusteringPlan": {"inputGroups": [{"slices": [{"partitionPath": "p=1", "fileId": "a-0"}]}]},
@@ -274,7 +278,11 @@ PARSERS: dict[str, Parser] = {
         Parser("heartbeat", HeartbeatRecord.from_bytes, (), (
             HeartbeatRecord(AT, WRITER, "UPSERT", 3, 60.0, 2, "w").to_bytes(),)),
         Parser("decision", lambda data: Decision.from_bytes(data, "d"), _CORRUPT, (
-            Decision(7, DecisionKind.COMMIT, AT, "commit", "w", WRITER, "UPSERT", AT, b"").to_bytes(),)),
+            Decision(7, DecisionKind.COMMIT, AT, "commit", "w", WRITER, "UPSERT", AT, b"").to_bytes(),
+            Decision(8, DecisionKind.PREPARE, AT, "commit", "w", WRITER, "UPSERT", AT, b"{}", _TRANSACTION).to_bytes(),)),
+        Parser("outcome", lambda data: layout.outcome(OutcomeRecord.from_bytes(data, "o").name.id), _CORRUPT, (
+            OutcomeRecord(_TRANSACTION, Verdict.ABORTED, "w", WRITER, 5, "why", (AppTransaction("a", 1),)).to_bytes(),)),
+        Parser("transaction-name", lambda data: TransactionName.parse(text(data)), (), (_TRANSACTION.to_json().encode(),)),
         Parser("boundary", _stored(layout.DECISIONS_BOUNDARY, lambda s: DecisionLog(s).boundary()), _CORRUPT, (
             b'{"format": 1, "boundary": 7, "lock": "x"}',)),
         Parser("decision-name", lambda data: layout.decision(layout.decision_number(text(data))), _TORN, (

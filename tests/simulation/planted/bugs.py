@@ -79,9 +79,9 @@ _OTHERS = (
     Planted(
         "a head that is younger than the timeline",
         "a decided commit that began after the timeline was listed counts as void, and the next number is taken before it",
-        "occ.publish:finish_head",
-        "shown_fate(timeline, decision.instant) is InstantFate.COMMITTED",
-        "shown_fate(timeline, decision.instant) is not InstantFate.PENDING",
+        "occ.settling:finish_head",
+        "shown_fate(timeline, head.instant) is InstantFate.COMMITTED",
+        "shown_fate(timeline, head.instant) is not InstantFate.PENDING",
         among=family("overtaken"),
         seed=7391,
     ),
@@ -202,7 +202,7 @@ _OTHERS = (
     Planted(
         "batch applied by a twin",
         "a replayed batch is not looked for in the baseline",
-        "occ.coordinator:Coordinator.begin",
+        "occ.coordinator:Coordinator.begin_as",
         "self._applied.ensure_new(application, baseline.timeline, mine)",
         "pass",
         among=family("twinned"),

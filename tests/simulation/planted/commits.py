@@ -37,7 +37,7 @@ BUGS_OF_COMMITS = (
         "`first` is read after the instant exists and the timeline was listed",
         "occ.baseline:begin",
         "timeline = table.timeline()\n",
-        "timeline = table.timeline()\n            view = table.log.look()\n",
+        "timeline = table.timeline()\n            first = table.log.look().head\n",
         seed=95,
     ),
     Planted(
@@ -85,7 +85,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "no reply taken for a refusal",
         "a commit whose decision got no reply is called rejected at once",
-        "occ.commit:Commit._decide",
+        "occ.deciding:Deciding.decide",
         "made = self._make_definite(decision)",
         "raise RolledBackError('no reply', hint='')",
         seed=32,
@@ -105,10 +105,8 @@ BUGS_OF_COMMITS = (
         "return Created.OURS if found.data == data else Created.THEIRS",
         "return Created.THEIRS",
         also=(
-            Edit("occ.commit:Commit._decide", "if found is None or found.write_id != write_id:", "if True:"),
-            Edit(
-                "occ.commit:Commit._under_lock", "if mine is not None and resolve(mine) is Resolution.COMMITTED:", "if False:"
-            ),
+            Edit("occ.deciding:Deciding.decide", "if found is None or found.write_id != decision.write_id:", "if True:"),
+            Edit("occ.commit:Commit._under_lock", "if mine is not None and self._deciding.stands(mine):", "if False:"),
         ),
         seed=17,
     ),
@@ -135,8 +133,8 @@ BUGS_OF_COMMITS = (
     Planted(
         "no boundary after the put",
         "a decision counts although its number had been used and collected",
-        "occ.commit:Commit._decide",
-        "if table.log.boundary() >= number:",
+        "occ.deciding:Deciding.decide",
+        "if table.log.boundary() >= decision.number:",
         "if False:",
         seed=32,
     ),
@@ -152,7 +150,7 @@ BUGS_OF_COMMITS = (
         "next number before publication",
         "a commit is decided while the one before it is not visible",
         "occ.commit:Commit._under_lock",
-        "finish_head(table, view, timeline)\n",
+        "timeline = finish_head(table, view, timeline)\n",
         "pass\n",
         seed=31,
     ),

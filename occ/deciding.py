@@ -1,0 +1,167 @@
+"""How a transaction decides: its record under the next number of the log, and the publication that follows.
+
+The record is the commit point, and its bytes are those of the completed instant. `lakelock.occ.commit` says when to decide.
+"""
+
+from __future__ import annotations
+
+from lakelock.errors import CommitOutcomeUnknown, LakelockError, RolledBackError, StorageUnavailable
+from lakelock.events import EventKind
+from lakelock.occ.baseline import Baseline
+from lakelock.occ.certainty import News, OwnDecision
+from lakelock.occ.conflicts.summary import CommitCost
+from lakelock.occ.fate import InstantFate, fate_of
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.pending_commit import PendingCommit
+from lakelock.occ.publish import Publication, publish
+from lakelock.occ.records import commit_keys as keys
+from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution, resolve, tombstone
+from lakelock.occ.recovery.ending import outcome_unknown
+from lakelock.occ.steps import Step, reached
+from lakelock.providers.base import Lease
+from lakelock.storage import Created
+from lakelock.table.archive import completed_write
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import later_than
+from lakelock.table.timeline import Timeline
+
+
+class Deciding:
+    """The decision of one transaction on one table. `own` is told what becomes of it."""
+
+    def __init__(self, table: OpenTable, baseline: Baseline, draft: PendingCommit, own: OwnDecision) -> None:
+        self._table, self._baseline, self._draft, self._own = table, baseline, draft, own
+
+    @property
+    def may_be_in_log(self) -> bool:
+        """Whether a record of it was sent, so that only the log may withdraw it."""
+        return self._own.may_be_in_log
+
+    def stands(self, mine: Decision) -> bool:
+        """Whether the decision about this instant that was found in the log is the transaction's own."""
+        if resolve(mine) is not Resolution.COMMITTED:
+            return False
+        self._own.learn(News.FOUND)
+        return True
+
+    def decide(self, view: LogView, timeline: Timeline, schema_json: str, cost: CommitCost) -> Decision | None:
+        """Put the commit under the next number: this is the commit point. None when somebody else has the number."""
+        table = self._table
+        decision = self._record(DecisionKind.COMMIT, view, timeline, schema_json, cost)
+        self._own.learn(News.SENDS)
+        made = table.log.decide(decision)
+        if made is Created.UNKNOWN:
+            self._own.learn(News.HEARS_NOTHING)
+            made = self._make_definite(decision)
+        if made is Created.THEIRS:
+            found = table.log.read(decision.number)
+            if found is None or found.write_id != decision.write_id:
+                # After a doubt it may still have been mine: others may have published and collected it since.
+                self._own.learn(News.LOSES)
+                return None
+        # The number may have been used and collected before: then the record means nothing, and only the timeline tells.
+        try:
+            if table.log.boundary() >= decision.number:
+                self._own.learn(News.COLLECTED)
+                return None
+        except LakelockError as error:
+            raise self._unknown(error) from error
+        self._own.learn(News.WINS)
+        reached(Step.DECIDED)
+        table.emit(EventKind.DECIDED, decision.instant, self._draft.operation, decision=decision.number)
+        return decision
+
+    def _record(self, kind: DecisionKind, view: LogView, timeline: Timeline, schema_json: str, cost: CommitCost) -> Decision:
+        """The record for the next number, with the very bytes of the completed instant."""
+        table, baseline = self._table, self._baseline
+        newest = max([timeline.newest_time, *(d.completion for d in view.decisions)])
+        number, write_id = view.head + 1, table.runtime.uuid()
+        return Decision(
+            number=number,
+            kind=kind,
+            instant=baseline.instant,
+            action=baseline.action,
+            write_id=write_id,
+            writer=table.writer,
+            operation=self._draft.operation,
+            completion=later_than(table.runtime.now_ms(), newest),
+            payload=self._draft.payload(number, write_id, schema_json, newest_foreign=table.observed.newest_foreign, cost=cost),
+        )
+
+    def _make_definite(self, decision: Decision) -> Created:
+        """No reply came: put a rollback of this instant under the same number, which settles whose number it is.
+
+        THEIRS: the number is taken, by this commit after all or by somebody else. Raises when the rollback won, or when
+        storage does not answer at all.
+        """
+        table = self._table
+        made = table.log.decide(tombstone(decision, table.runtime.uuid()))
+        try:
+            # The commit may have arrived, been published and collected meanwhile: then the withdrawal means nothing.
+            reused = made is Created.OURS and table.log.boundary() >= decision.number
+        except LakelockError as error:
+            raise self._unknown(error) from error
+        if reused:
+            return Created.THEIRS
+        if made is Created.OURS:
+            raise RolledBackError(
+                f"{decision.instant}: storage gave no answer to the commit, which was withdrawn",
+                hint="run the operation again when the storage answers",
+                instant=decision.instant,
+                decision=decision.number,
+            )
+        if made is Created.UNKNOWN:
+            raise self._unknown(StorageUnavailable("no answer to the commit, nor to its withdrawal"))
+        return made
+
+    def conclude(self, decision: Decision, timeline: Timeline, lease: Lease | None) -> Decision:
+        """Make what is decided visible. `timeline` was listed under the lock, while `lease` held."""
+        table = self._table
+        try:
+            current = timeline if lease is None or lease.lost is None else table.timeline()
+            published = publish(table, decision, current)
+            if fate_of(table, decision.instant, current) is InstantFate.GONE:
+                published = Publication.VOID
+        except LakelockError as error:
+            raise self._unknown(error) from error
+        if published is Publication.VOID:
+            raise RolledBackError(
+                f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible",
+                hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
+                instant=decision.instant,
+            )
+        table.observed.time_seen(decision.completion)
+        reached(Step.PUBLISHED)
+        table.emit(EventKind.PUBLISHED, decision.instant, decision.operation, decision=decision.number)
+        return decision
+
+    def by_timeline(self, timeline: Timeline) -> Decision:
+        """Part of the window was collected, so only the timeline can tell: the instant is completed, or never will be."""
+        instant = self._baseline.instant
+        # Nobody else decides this commit. If it was never tried, it is neither on the timeline nor in the archive.
+        try:
+            completed = completed_write(self._table.storage, timeline, instant) if self.may_be_in_log else None
+        except LakelockError as error:
+            raise self._unknown(error) from error
+        if completed is None:
+            raise RolledBackError(
+                f"{instant}: decisions of its window were collected, because its heartbeat had stopped",
+                hint="run the operation again; if the process was paused, raise heartbeat.interval_s",
+                instant=instant,
+            )
+        self._own.learn(News.FOUND)
+        extra = CommitMetadata.from_bytes(completed.data, instant).extra
+        return Decision(
+            number=int(extra.get(keys.DECISION, 0)),
+            kind=DecisionKind.COMMIT,
+            instant=instant,
+            action=completed.action,
+            write_id=extra.get(keys.WRITE_ID, ""),
+            writer=self._table.writer,
+            operation=self._draft.operation,
+            completion=completed.completion,
+            payload=completed.data,
+        )
+
+    def _unknown(self, cause: Exception) -> CommitOutcomeUnknown:
+        return outcome_unknown(self._table, self._baseline.instant, self._draft.operation, cause)

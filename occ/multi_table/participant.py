@@ -1,0 +1,205 @@
+"""One table's part in a transaction over several: it is written like any transaction, and commits only with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from lakelock.errors import ConflictError, RolledBackError, TableError
+from lakelock.events import EventKind
+from lakelock.markers.direct import MarkerSet
+from lakelock.occ.baseline import give_up
+from lakelock.occ.certainty import News
+from lakelock.occ.commit import Commit
+from lakelock.occ.deciding import Deciding
+from lakelock.occ.fate import InstantFate, fate_of
+from lakelock.occ.foreign.overlaps import alarm
+from lakelock.occ.multi_table.deciding import Preparing, Validating
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.pending_commit import PendingCommit
+from lakelock.occ.records import commit_keys as keys
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.records.decisions import Decision
+from lakelock.occ.records.outcomes import TableInstant, TransactionName
+from lakelock.occ.recovery.ending import TransactionState, tidy_up
+from lakelock.occ.steps import Step, reached
+from lakelock.occ.transaction import Transaction
+from lakelock.occ.upkeep.run import after_commit
+from lakelock.providers.base import Lease
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.instants import Action
+from lakelock.table.schema import TableSchema
+
+
+class Participant(Transaction):
+    """A transaction on one table whose `commit` only notes what was written: it is committed with the other tables, or not.
+
+    It reads and writes as any other does, so each engine's functions that end with a commit work with it.
+    """
+
+    _written: tuple[Sequence[WriteStat], TableSchema | None, Mapping[str, Sequence[str]] | None] | None = None
+    _name: TransactionName | None = None
+    _preparing: Preparing | None = None
+    _markers: MarkerSet | None = None
+    _commit: Commit | None = None
+    _decided: Decision | None = None
+
+    @property
+    def table(self) -> OpenTable:
+        """The table that this is about."""
+        return self._table
+
+    @property
+    def uri(self) -> str:
+        return self._table.storage.uri
+
+    @property
+    def writes(self) -> bool:
+        """Whether its write is complete."""
+        return self._written is not None
+
+    @property
+    def has_read(self) -> bool:
+        """Whether the transaction depends on what it read here."""
+        return bool(self._touched.reads)
+
+    @property
+    def application(self) -> AppTransaction | None:
+        return self._application
+
+    @property
+    def where(self) -> TableInstant:
+        return TableInstant(self.uri, self.instant, self.baseline.action)
+
+    def commit(
+        self,
+        stats: Sequence[WriteStat],
+        *,
+        schema: TableSchema | None = None,
+        replaced: Mapping[str, Sequence[str]] | None = None,
+    ) -> Committed:
+        """Note what is to be committed with the other tables. The result has no decision yet: nothing is visible."""
+        self._ensure_open()
+        reached(Step.DATA_WRITTEN)
+        self._written = stats, schema, replaced
+        self.state = TransactionState.WRITTEN
+        return Committed(self.instant, "", 0, self.operation)
+
+    def commit_alone(self) -> Committed:
+        """Commit as a plain transaction: it turned out that no other table takes part."""
+        assert self._written is not None
+        self.state = TransactionState.OPEN
+        stats, schema, replaced = self._written
+        return super().commit(stats, schema=schema, replaced=replaced)
+
+    def get_ready(self, name: TransactionName) -> None:
+        """Everything that needs no lock: remove files that do not count, build the commit, look at what others committed."""
+        self._name = name
+        self._decision.learn(News.COMMITS)
+        stats, schema, replaced = self._written or ((), None, None)
+        if self.writes:
+            self.extra[keys.TRANSACTION] = name.to_json()
+            self._markers = self._reconcile(stats, replaced)
+        self._commit = self._prepare(stats, schema, replaced)
+        self._commit.look_ahead()
+
+    def _deciding(self, draft: PendingCommit) -> Deciding:
+        if self._name is None:
+            return super()._deciding(draft)
+        if not self.writes:
+            return Validating(self._table, self.baseline, draft, self._decision)
+        self._preparing = Preparing(self._table, self.baseline, draft, self._decision, self._name)
+        return self._preparing
+
+    def refuse_foreign(self) -> None:
+        """`TableError` where another engine writes this table, too, unless `transaction.allow_foreign` is set.
+
+        Java's rollback asks for no outcome. If this writer dies between the outcome and the publication, it may void this
+        table's part of a transaction that is visible in the others.
+        """
+        table = self._table
+        if table.observed.foreign_writers and not table.settings.transaction.allow_foreign:
+            raise TableError(
+                f"{self.uri} is written by another Hudi engine, too, which could roll back this table's part of a transaction "
+                "over several tables after it was committed",
+                hint="write this table in a transaction of its own, or set transaction.allow_foreign if the rollbacks of that "
+                "engine keep to the lock (hoodie.clean.failed.writes.policy=LAZY)",
+                table=self.uri,
+            )
+
+    def locked(self) -> AbstractContextManager[Lease | None]:
+        """Hold the table's commit lock."""
+        assert self._commit is not None
+        return self._commit.lock.locked(self.instant, self.operation)
+
+    def prepare(self, lease: Lease | None) -> None:
+        """Validate, and in a table that is written put the prepare. Hold the table's lock. Raises as a commit does."""
+        assert self._commit is not None
+        try:
+            self._decided = self._commit.decide_under(lease)
+        except ConflictError as error:
+            lost = self._lost = _in_table(self._rejection(error.conflict, error.hint), self.uri)
+            self._tell(EventKind.CONFLICT, lost.conflict)
+            raise lost.with_traceback(error.__traceback__) from error.__cause__
+        except RolledBackError as error:
+            self._lost = _in_table(error, self.uri)
+            raise
+
+    def publish(self) -> None:
+        """Make it visible, after the outcome. `RolledBackError` if it is void, `CommitOutcomeUnknown` if nobody can tell."""
+        assert self._preparing is not None
+        self._decided = self._preparing.publish()
+
+    def fate(self) -> InstantFate:
+        """What the timeline says of it now. One listing."""
+        return fate_of(self._table, self.instant, self._table.timeline())
+
+    def end_committed(self, *more: str) -> Committed:
+        """Tidy up after the commit; `more` are keys that are removed in the same request."""
+        assert self._decided is not None and self._commit is not None and self._written is not None
+        stats, decision, commit = self._written[0], self._decided, self._commit
+        self.state = TransactionState.COMMITTED
+        self._heartbeat.stop(delete=False)
+        markers = self._markers or MarkerSet(self.instant, frozenset(), ())
+        tidy_up(self._table, self.instant, self.operation, markers, self._touched.announced.claimed, more)
+        result = Committed.of(decision, stats, kept=0, lock=commit.lock, took_s=self._took_s())
+        under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
+        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
+        alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
+        return result
+
+    def do_chores(self) -> None:
+        """What the table asks of the writer of this decision; no transaction waits for it any more."""
+        if self._decided is not None and self.writes:
+            after_commit(self._table, self._decided.number)
+
+    def end_unknown(self) -> None:
+        """Leave everything as it is: the outcome will tell, and others finish or remove it."""
+        self.state = TransactionState.UNKNOWN
+        self._heartbeat.stop(delete=False)
+
+    def end_unwritten(self) -> None:
+        """Take the instant back: nothing was written in this table. Never raises."""
+        if self._inflight or self._touched.announced.claimed:
+            self.abort("nothing was written")
+            return
+        self.state = TransactionState.REJECTED
+        give_up(self._table, self._heartbeat, self.instant, Action(self.baseline.action))
+
+    def abort(self, reason: str = "", *, disturbed: bool = False) -> None:
+        """Withdraw it and remove its files; see `Transaction.abort`."""
+        if self.state is TransactionState.WRITTEN:
+            self.state = TransactionState.OPEN
+        super().abort(reason, disturbed=disturbed)
+
+
+E = TypeVar("E", ConflictError, RolledBackError)
+
+
+def _in_table(error: E, uri: str) -> E:
+    """The error, which now names the table that it is about."""
+    error.message = f"in {uri}: {error.message}"
+    error.details["table"] = uri
+    return error

@@ -1,0 +1,247 @@
+"""A transaction over several tables: begun in all of them, committed in all or in none.
+
+```
+begin in every table ──► write ──► lock all ──► prepare in each ──► outcome ──► publish in each ──► tidy up
+                           │            └── validate ──┘   │            └─ the commit point
+                           └────────── whatever fails here is removed from every table
+```
+The order of the steps is that of `docs/adr/0021`. The locks make it fair; safety rests on the prepares and the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+
+from lakelock.errors import (
+    CommitOutcomeUnknown,
+    InputError,
+    LakelockError,
+    RolledBackError,
+    TransactionError,
+    TransactionStateError,
+    TransactionTorn,
+)
+from lakelock.events import EventKind
+from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.fate import InstantFate
+from lakelock.occ.multi_table.outcome import Told, decide, judge
+from lakelock.occ.multi_table.participant import Participant
+from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.records.outcomes import MOST_TABLES, TransactionName, Verdict
+from lakelock.occ.recovery.ending import TransactionState, outcome_unknown
+from lakelock.occ.steps import Step, reached
+from lakelock.table import layout
+
+
+class MultiTableTransaction:
+    """One open transaction over several tables. Not for use by several threads at once.
+
+    Use it as a context manager: an exception inside the block aborts it, and so does leaving the block without `commit`.
+    `parts` are its transactions on the single tables, in the order in which the tables were given.
+    """
+
+    def __init__(self, parts: Sequence[Participant], own: OwnDecision) -> None:
+        self.parts, self._own = tuple(parts), own
+        self.name: TransactionName | None = None
+        """What it is called in all tables, once it commits to more than one."""
+
+    @classmethod
+    def begin(
+        cls,
+        coordinators: Sequence[Coordinator],
+        operation: str = "UPSERT",
+        *,
+        application: AppTransaction | None = None,
+        tag: str = "",
+    ) -> MultiTableTransaction:
+        """Begin in every table. `InputError` for no table, a table named twice, or too many.
+
+        `application`: the transaction is applied at most once as a whole, by this `(app id, version)`; `ConflictError` if it
+        was applied before. What `Coordinator.begin` raises for one table takes back what was begun in the others.
+        """
+        uris = [each.table.storage.uri for each in coordinators]
+        if not uris or len(set(uris)) < len(uris) or len(uris) > MOST_TABLES:
+            raise InputError(
+                f"a transaction over several tables needs different ones, at most {MOST_TABLES}: {', '.join(uris) or 'none'}",
+                hint="name each table once",
+            )
+        own = OwnDecision()
+        with ExitStack() as begun:
+            parts = []
+            for each in coordinators:
+                part = each.begin_as(Participant, operation, application=application, tag=tag, own=own)
+                begun.callback(part.end_unwritten)
+                parts.append(part)
+            begun.pop_all()
+        return cls(parts, own)
+
+    @property
+    def state(self) -> TransactionState:
+        """The state of the whole: that of its tables, where they agree, and open as long as one is."""
+        states = {part.state for part in self.parts}
+        if states & {TransactionState.OPEN, TransactionState.WRITTEN}:
+            return TransactionState.OPEN
+        return next(
+            (s for s in (TransactionState.UNKNOWN, TransactionState.COMMITTED) if s in states), TransactionState.REJECTED
+        )
+
+    def commit(self) -> tuple[Committed, ...]:
+        """Commit what was written in all tables; on return it is visible in each. One result for each table that was written.
+
+        Raises `ConflictError` or `RolledBackError` (rejected, nothing remains in any table; the message names the table) or
+        `CommitOutcomeUnknown`; and `TransactionTorn` if another engine has voided a part of it.
+        """
+        if self.state is not TransactionState.OPEN:
+            raise TransactionStateError(f"this transaction is {self.state.value}", hint="begin a new transaction")
+        in_order = sorted(self.parts, key=lambda part: part.uri)
+        writing = [part for part in in_order if part.writes]
+        reading = [part for part in in_order if not part.writes and part.has_read]
+        if len(writing) + len(reading) < 2 or not writing:
+            return self._commit_one(writing)
+        try:
+            committed = self._commit_all(writing, reading)
+        except (CommitOutcomeUnknown, IllegalTransition, TransactionTorn):
+            self._leave(writing)
+            raise
+        except BaseException as error:
+            self._withdraw(writing, error)
+            raise
+        finally:
+            self._take_back()
+        for part in writing:
+            part.do_chores()
+        return committed
+
+    def _commit_one(self, writing: Sequence[Participant]) -> tuple[Committed, ...]:
+        """What touches one table only is a plain commit."""
+        try:
+            return tuple(part.commit_alone() for part in writing)
+        finally:
+            self._take_back()
+
+    def _commit_all(self, writing: Sequence[Participant], reading: Sequence[Participant]) -> tuple[Committed, ...]:
+        home = writing[0]
+        name = TransactionName(
+            f"{home.instant}-{home.table.runtime.uuid()}",
+            tuple(part.where for part in writing),
+            tuple(part.uri for part in reading),
+        )
+        self.name = name
+        for part in writing:
+            part.refuse_foreign()
+        for part in (*writing, *reading):
+            part.get_ready(name)
+        with ExitStack() as held:
+            in_order = sorted((*writing, *reading), key=lambda part: part.uri)
+            leases = {part.uri: held.enter_context(part.locked()) for part in in_order}
+            for part in writing:
+                part.prepare(leases[part.uri])
+                part.refuse_foreign()
+            # Only now: what was read must not have changed while all that is written is held by its prepares.
+            for part in reading:
+                part.prepare(leases[part.uri])
+            for lease in leases.values():
+                if lease is not None:
+                    lease.ensure_active()
+            self._decide_and_publish(home, writing, name)
+        reached(Step.UNLOCKED)
+        # Until every table shows the commit somebody may need the outcome; it goes with what is left in its home.
+        others = {part.uri: part.end_committed() for part in writing[1:]}
+        done = {home.uri: home.end_committed(layout.outcome(name.id)), **others}
+        return tuple(done[part.uri] for part in self.parts if part.uri in done)
+
+    def _decide_and_publish(self, home: Participant, writing: Sequence[Participant], name: TransactionName) -> None:
+        verdict = decide(home.table, name, self._own, home.application)
+        try:
+            # The name of an outcome may have been used before: the timelines tell, home's first.
+            shown = {home.uri: home.fate()}
+            if verdict is Verdict.ABORTED and shown[home.uri] is InstantFate.PENDING:
+                raise self._rejected(name, "another writer took its writer for dead and aborted it")
+            if verdict is Verdict.ABORTED or shown[home.uri] is InstantFate.GONE:
+                shown |= {part.uri: part.fate() for part in writing[1:]}
+                self._tell(judge(verdict, shown), shown, name)
+        except LakelockError as error:
+            if isinstance(error, TransactionError):
+                raise
+            raise self._unknown(error) from error
+        void = [part.uri for part in writing if not self._published(part)]
+        if void:
+            visible = {part.uri: InstantFate.GONE if part.uri in void else InstantFate.COMMITTED for part in writing}
+            self._tell(Told.REJECTED if len(void) == len(writing) else Told.TORN, visible, name)
+
+    def _published(self, part: Participant) -> bool:
+        try:
+            part.publish()
+        except RolledBackError:
+            return False
+        return True
+
+    def _tell(self, told: Told, shown: dict[str, InstantFate], name: TransactionName) -> None:
+        """Raise unless the whole is committed, or still to be published where it is pending."""
+        if told is Told.REJECTED:
+            raise self._rejected(name, "another Hudi writer rolled it back before it was visible in any table")
+        if told is Told.TORN:
+            for part in self.parts:
+                if shown.get(part.uri) is InstantFate.PENDING:
+                    self._published(part)
+            void = sorted(uri for uri, fate in shown.items() if fate is InstantFate.GONE)
+            visible = sorted(uri for uri, fate in shown.items() if fate is not InstantFate.GONE)
+            problem = f"the transaction {name.id} is committed in {', '.join(visible)}, and void in {', '.join(void)}"
+            self.parts[0].table.emit(EventKind.ALERT, problem=problem)
+            raise TransactionTorn(
+                f"{problem}, where another Hudi writer rolled it back after it was committed",
+                hint="set hoodie.clean.failed.writes.policy=LAZY in that writer; then write what is missing, or undo the rest "
+                "with restore",
+                committed=visible,
+                void=void,
+            )
+
+    def _rejected(self, name: TransactionName, why: str) -> RolledBackError:
+        self._own.learn(News.REJECTED)
+        return RolledBackError(
+            f"the transaction {name.id} over {', '.join(each.uri for each in name.tables)} was rejected: {why}",
+            hint="run the transaction again; if the process was paused, raise heartbeat.interval_s and lock.lease_s",
+            transaction=name.id,
+        )
+
+    def _unknown(self, cause: Exception) -> CommitOutcomeUnknown:
+        home = min((part for part in self.parts if part.writes), key=lambda part: part.uri)
+        return outcome_unknown(home.table, home.instant, home.operation, cause)
+
+    def _leave(self, writing: Sequence[Participant]) -> None:
+        for part in writing:
+            part.end_unknown()
+
+    def _withdraw(self, writing: Sequence[Participant], error: BaseException) -> None:
+        """Remove it from every table, unless it may be committed: then nothing is removed, and the outcome will tell."""
+        if self._own.may_be_committed:
+            self._leave(writing)
+            if isinstance(error, Exception):
+                raise self._unknown(error) from error
+            return
+        for part in writing:
+            part.abort(str(error) or type(error).__name__, disturbed=isinstance(error, RolledBackError))
+
+    def _take_back(self) -> None:
+        """The tables in which nothing was written."""
+        for part in self.parts:
+            if part.state is TransactionState.OPEN:
+                part.end_unwritten()
+
+    def abort(self, reason: str = "") -> None:
+        """Withdraw it from every table. Never raises for storage: what is left, the next writers remove."""
+        for part in self.parts:
+            if part.state is TransactionState.WRITTEN:
+                part.abort(reason)
+        self._take_back()
+
+    def __enter__(self) -> MultiTableTransaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.state is TransactionState.OPEN:
+            self.abort("" if error is None else str(error) or type(error).__name__)

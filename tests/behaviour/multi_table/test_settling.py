@@ -1,0 +1,186 @@
+"""Whoever meets an undecided prepare ends it, within a bound, and the writer that comes back is told the truth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakelock.errors import LockTimeout, RolledBackError, StorageUnavailable, TableError
+from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.outcomes.rejected import why_rejected
+from lakelock.occ.records.decisions import DecisionKind
+from lakelock.occ.records.outcomes import Verdict, read_outcome
+from lakelock.occ.recovery.outcomes import collect_outcomes
+from lakelock.settings import HeartbeatSettings
+from lakelock.table import layout
+from tests.behaviour.multi_table.shop import SETTINGS, Shop
+from tests.faulty_storage import FaultyStorage, Rule
+
+OUTCOME = f"{layout.OUTCOMES}/*"
+BORN_TO_LIVE = replace(SETTINGS, heartbeat=HeartbeatSettings(interval_s=60.0, tolerable_misses=3))
+
+
+class Killed(BaseException):
+    """The process died."""
+
+
+def stopped_at(shop: Shop, op: str, key: str, table: str = "orders", then=None) -> None:
+    """Run a transaction whose process dies before the first request to a table that fits; `then` runs just before."""
+
+    def stop():
+        if then is not None:
+            then()
+        raise Killed
+
+    tables = dict(shop.tables)
+    tables[f"memory://{table}"] = FaultyStorage(shop.table(table), [Rule(op, key, meanwhile=stop)])
+    with pytest.raises(Killed):
+        shop.rewrite(tables)
+
+
+def prepare_of(shop: Shop, name: str):
+    return next(d for d in shop.coordinator(name).table.log.peek(after=0) if d.kind is DecisionKind.PREPARE)
+
+
+@pytest.mark.parametrize("name", ["orders", "stock"])
+def test_a_writer_that_is_paused_before_its_outcome_is_aborted_by_the_next_one_and_told_so(name):
+    shop = Shop()
+
+    def meanwhile():
+        shop.runtime.stop_repeating()
+        shop.insert(name, "next", "month=2")
+
+    tables = {**shop.tables, "memory://orders": FaultyStorage(
+        shop.table("orders"), [Rule("put_if_absent", OUTCOME, meanwhile=meanwhile, fault=None)]
+    )}  # fmt: skip
+    with pytest.raises(RolledBackError, match="aborted it"):
+        shop.rewrite(tables)
+    assert shop.seen() == {False}
+    assert "next" in shop.shown(name)
+    shop.settle()
+    assert shop.left() == []
+
+
+def test_an_owner_that_lives_is_waited_for_no_longer_than_a_lease():
+    shop, waited_s = Shop(), []
+
+    def meanwhile():
+        shop.runtime.stop_repeating()
+        shop.runtime.advance(SETTINGS.lock.lease_s + 1)
+        before_s = shop.runtime.monotonic_s()
+        with shop.coordinator("stock", settings=BORN_TO_LIVE).begin("INSERT") as other:
+            other.commit([])
+        waited_s.append(shop.runtime.monotonic_s() - before_s)
+
+    tables = {**shop.tables, "memory://orders": FaultyStorage(
+        shop.table("orders"), [Rule("put_if_absent", OUTCOME, meanwhile=meanwhile, fault=None)]
+    )}  # fmt: skip
+    with pytest.raises(RolledBackError):
+        shop.rewrite(tables, settings=BORN_TO_LIVE)
+    # The other one also waits for the lock, whose lease has just run out.
+    assert SETTINGS.lock.lease_s <= waited_s[0] <= 2 * SETTINGS.lock.lease_s
+    assert shop.seen() == {False}
+
+
+def test_the_outcome_of_a_dead_writer_can_be_asked_for_in_each_of_its_tables():
+    shop = Shop()
+    stopped_at(shop, "put_if_absent", OUTCOME)
+    assert shop.coordinator("stock").outcome(prepare_of(shop, "stock").instant) is Outcome.PENDING
+    shop.runtime.stop_repeating()
+    shop.runtime.advance(30)
+    shop.insert("stock", "next", "month=2")
+    instant = prepare_of(shop, "orders").instant
+    assert shop.coordinator("orders").outcome(instant) is Outcome.REJECTED
+    assert "did not decide in time" in why_rejected(shop.coordinator("orders").table, instant).detail
+
+
+def test_asking_for_the_outcome_of_a_commit_that_is_visible_in_one_table_publishes_it_in_the_other():
+    shop = Shop()
+    stopped_at(shop, "put_if_absent", f"{layout.TIMELINE}/*_*.commit", "stock")
+    assert (shop.has("orders"), shop.has("stock")) == (True, False)
+    shop.runtime.stop_repeating()
+    shop.runtime.advance(30)
+    assert shop.coordinator("stock").outcome(prepare_of(shop, "stock").instant) is Outcome.COMMITTED
+    assert shop.seen() == {True}
+
+
+def test_the_outcome_stays_as_long_as_one_of_its_tables_shows_the_transaction_as_pending():
+    shop = Shop()
+    stopped_at(shop, "put_if_absent", f"{layout.TIMELINE}/*_*.commit", "stock")
+    home = shop.coordinator("orders").table
+    assert collect_outcomes(home) == 0
+    shop.settle(("stock",))
+    assert shop.seen() == {True}
+    assert [*home.storage.list(layout.OUTCOMES)] == []
+
+
+def test_the_outcome_stays_while_one_of_its_tables_is_not_where_it_was():
+    shop = Shop()
+    stopped_at(shop, "put_if_absent", f"{layout.TIMELINE}/*_*.commit", "stock")
+    moved = shop.table("stock")
+    key = layout.PROPERTIES
+    kept = moved.get(key)
+    moved.delete([key])
+    home = shop.coordinator("orders").table
+    assert collect_outcomes(home) == 0
+    moved.put(key, kept.data)
+    shop.settle()
+    assert shop.seen() == {True}
+
+
+def test_a_table_whose_home_is_gone_says_which_and_decides_nothing():
+    shop = Shop()
+    stopped_at(shop, "put_if_absent", OUTCOME)
+    shop.runtime.stop_repeating()
+    shop.runtime.advance(30)
+    home = shop.table("orders")
+    properties = home.get(layout.PROPERTIES)
+    home.delete([layout.PROPERTIES, layout.PROPERTIES_BACKUP])
+    with pytest.raises(TableError, match="belongs to the table memory://orders, and there is no such table any more"):
+        shop.insert("stock", "next", "month=2")
+    assert [*home.list(layout.OUTCOMES)] == []
+    home.put(layout.PROPERTIES, properties.data)
+    shop.settle()
+    assert shop.seen() == {False}
+    assert shop.left() == []
+
+
+def test_a_home_that_cannot_be_reached_is_named():
+    shop = Shop()
+    stopped_at(shop, "put_if_absent", OUTCOME)
+    shop.runtime.stop_repeating()
+    shop.runtime.advance(30)
+    alone = {"memory://stock": shop.table("stock")}
+    other = shop.coordinator("stock", alone).begin("INSERT")
+    with pytest.raises(StorageUnavailable, match="memory://orders"):
+        other.commit([])
+
+
+def test_a_late_abort_after_the_outcome_was_used_and_removed_voids_nothing():
+    shop = Shop()
+    stopped_at(shop, "put_if_absent", f"{layout.TIMELINE}/*_*.commit", "stock")
+    home = shop.table("orders")
+    outcome = read_outcome(home, prepare_of(shop, "stock").transaction.id)
+    shop.settle()
+    assert shop.seen() == {True}
+    late = replace(outcome, verdict=Verdict.ABORTED, write_id="late")
+    home.put(layout.outcome(outcome.name.id), late.to_bytes())
+    shop.settle()
+    assert shop.seen() == {True}
+    assert shop.left() == []
+
+
+def test_a_lock_that_cannot_be_had_rejects_the_whole_before_anything_is_decided():
+    shop = Shop()
+    holder = shop.coordinator("stock").table.provider
+    lease = holder.acquire(wait_s=1)
+
+    def renew():
+        holder.renew(lease)
+
+    shop.runtime.every(0.5, renew, name="holder")
+    with pytest.raises(LockTimeout):
+        shop.rewrite()
+    assert shop.seen() == {False}
+    assert shop.left() == []
