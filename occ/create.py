@@ -10,6 +10,7 @@ from lakelock.occ.recorded_index import record_index
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.table import layout
 from lakelock.table.buckets import BucketIndex
+from lakelock.table.columns.fields import Fields
 from lakelock.table.fitting import why_not_fits
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -53,7 +54,7 @@ def check_definition(
         raise TableError(
             f"{uri} is a table already, and not the one that was to be made:\n  " + "\n  ".join(differences),
             hint="open it as it is with LakeTable.for_path(spark, path), or choose another path; "
-            "table.add_columns adds a column, and so does a write with merge_schema=True",
+            "table.add_columns or a write with merge_schema=True adds a column",
         )
 
 
@@ -74,12 +75,13 @@ def _differences(given: TableProperties, found: TableProperties, *, name: bool) 
 
 
 def _misfits(columns: TableSchema, schema: TableSchema) -> Iterator[str]:
+    there = Fields(schema.arrow)
     for field in columns.arrow:
-        index = schema.arrow.get_field_index(field.name)
-        if index < 0:
+        found = there.find(field.name)
+        if found is None:
             yield f"schema: {field.name} ({field.type}) was given, the table has no such column"
         else:
-            yield from (f"schema: {why}" for why in why_not_fits(field.type, schema.arrow.field(index).type, field.name))
+            yield from (f"schema: {why}" for why in why_not_fits(field.type, found.type, field.name))
 
 
 def _shown(value: object) -> str:

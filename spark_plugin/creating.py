@@ -16,7 +16,7 @@ from lakelock.occ.recorded_index import current_properties
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.storage.location import StorageLocation
 from lakelock.table.buckets import BucketIndex
-from lakelock.table.canonical import stored_otherwise
+from lakelock.table.columns.canonical import stored_otherwise
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 

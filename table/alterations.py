@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from lakelock.errors import SchemaError
 from lakelock.near_misses import column_hint
-from lakelock.table.canonical import canonical, new_column
-from lakelock.table.fields import Fields
+from lakelock.table.columns.canonical import canonical, new_column
+from lakelock.table.columns.fields import Fields
+from lakelock.table.columns.widening import ALLOWED, keeps_text, widens
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.widening import ALLOWED, keeps_text, widens
 
 OTHERWISE = (
     "to rename, drop, reorder or otherwise change columns, write the table again: "

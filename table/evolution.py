@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from lakelock.table.columns.widening import widens, wider
 from lakelock.table.schema import TableSchema
-from lakelock.table.widening import widens, wider
 
 
 def merged(base: TableSchema, theirs: TableSchema, mine: TableSchema) -> tuple[TableSchema, list[str]]:
     """The schema that merges `theirs` and `mine`, both made from `base`; or one sentence per column that does not fit.
 
     Files that either side wrote must be readable in it. So columns and fields of structs may be added, if they may be null;
-    types may widen (`lakelock.table.widening`); what must not be null may become nullable. Columns are in the order of
+    types may widen (`lakelock.table.columns.widening`); what must not be null may become nullable. Columns are in the order of
     `theirs`, mine come last. If one side changed nothing, the other's schema is the result as it is.
     """
     if base == theirs:

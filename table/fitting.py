@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.errors import CorruptTableError, SchemaError
-from lakelock.table.fields import Fields
+from lakelock.table.columns.fields import Fields
 
 _INT_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _UNITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -87,10 +87,11 @@ def conform(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     The columns must have passed `check_write`: what is not in `schema` is dropped, and what the rows lack is null.
     """
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-    columns = [_column(table, field, _cast_exactly) for field in schema]
+    there = Fields(table.schema)
+    columns = [_column(table, there.index(field.name), field, _cast_exactly) for field in schema]
     for field, column in zip(schema, columns, strict=True):
         if not field.nullable:
-            _refuse(column.null_count, field.name, missing=Fields(table.schema).index(field.name) < 0)
+            _refuse(column.null_count, field.name, missing=there.index(field.name) < 0)
     return pa.table(columns, schema=schema)
 
 
@@ -114,14 +115,17 @@ def _refuse_nulls(field: pa.Field, array: pa.Array, where: str) -> None:
 
 def read_as(stored: pa.Table, schema: pa.Schema, source: str) -> pa.Table:
     """Stored rows in the types of `schema`: columns the file lacks are null, ones the table lacks are dropped."""
+    there = Fields(stored.schema)
     try:
-        return pa.table([_column(stored, field, _cast_stored) for field in schema], schema=schema)
+        return pa.table([_column(stored, there.index(f.name), f, _cast_stored) for f in schema], schema=schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, SchemaError) as error:
         raise CorruptTableError(f"{source} holds values that are not of the table's types: {error}", file=source) from error
 
 
-def _column(table: pa.Table, field: pa.Field, cast: Callable[[pa.Array, pa.DataType, str], pa.Array]) -> pa.ChunkedArray:
-    index = Fields(table.schema).index(field.name)
+def _column(
+    table: pa.Table, index: int, field: pa.Field, cast: Callable[[pa.Array, pa.DataType, str], pa.Array]
+) -> pa.ChunkedArray:
+    """The column at `index` as `field`, nulls if that is -1."""
     column = table.column(index) if index >= 0 else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
     if column.type == field.type and not _is_strict(field.type):
         return column
@@ -138,7 +142,8 @@ def _rebuilt(
     if types.is_dictionary(array.type):
         return _rebuilt(array.dictionary_decode(), target, where, cast)
     if types.is_struct(target) and types.is_struct(array.type):
-        children = [_child(array, field, where, cast) for field in target]
+        there = Fields(array.type)
+        children = [_child(array, there.index(field.name), field, where, cast) for field in target]
         return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
     if types.is_list(target) and hasattr(array, "flatten") and not types.is_map(array.type):
         values = _rebuilt(array.flatten(), target.value_type, f"{where}[]", cast)
@@ -152,9 +157,9 @@ def _rebuilt(
 
 
 def _child(
-    array: pa.StructArray, field: pa.Field, where: str, cast: Callable[[pa.Array, pa.DataType, str], pa.Array]
+    array: pa.StructArray, index: int, field: pa.Field, where: str, cast: Callable[[pa.Array, pa.DataType, str], pa.Array]
 ) -> pa.Array:
-    index, where = Fields(array.type).index(field.name), f"{where}.{field.name}"
+    where = f"{where}.{field.name}"
     child = pa.nulls(len(array), field.type) if index < 0 else _rebuilt(array.field(index), field.type, where, cast)
     return child if field.nullable else _required(child, array.is_null(), where, missing=index < 0)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakelock.table.canonical import canonical, nested_type
-from lakelock.table.fields import Fields
+from lakelock.table.columns.canonical import canonical, nested_type
+from lakelock.table.columns.fields import Fields
+from lakelock.table.columns.widening import wider
 from lakelock.table.fitting import why_not_fits
-from lakelock.table.widening import wider
 
 
 def grown(table: pa.Field, given: pa.Field, where: str, problems: list[str], *, partly: bool) -> pa.Field:

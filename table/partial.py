@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns
-from lakelock.table.fields import Fields
+from lakelock.table.columns.fields import Fields
 from lakelock.table.fitting import conformed
 
 
@@ -108,7 +108,8 @@ def _lacking(table: Iterable[pa.Field], given: Iterable[pa.Field], where: str, u
 def _inside(table: pa.DataType, given: pa.DataType, path: str, unmatched: str) -> Iterator[Lack]:
     types, given = pa.types, _decoded(given)
     if types.is_struct(table) and types.is_struct(given):
-        if not any(Fields(table).index(child.name) >= 0 for child in given):
+        there = Fields(table)
+        if not any(there.index(child.name) >= 0 for child in given):
             unmatched = unmatched or "the struct has none of the table's fields"
         yield from _lacking(table, given, f"{path}.", unmatched)
     elif types.is_list(table) and (types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given)):

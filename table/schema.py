@@ -16,8 +16,8 @@ from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.near_misses import column_hint
 from lakelock.settings import MissingColumns
 from lakelock.table.avro.types import arrow_fields, avro_record
-from lakelock.table.canonical import new_column, refuse_twins
-from lakelock.table.fields import Fields, spelled
+from lakelock.table.columns.canonical import new_column, refuse_twins
+from lakelock.table.columns.fields import Fields, spelled
 from lakelock.table.fitting import why_not_fits
 from lakelock.table.growing import grown
 from lakelock.table.partial import narrowed, narrowed_type, refuse_missing

@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
-from lakelock.table.fields import spelled
+from lakelock.table.columns.fields import spelled
 from lakelock.table.partial import lacking
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write

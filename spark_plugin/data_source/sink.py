@@ -40,8 +40,8 @@ from lakelock.spark_plugin.writing.bucketing import BucketPlan, unrouted_stage
 from lakelock.spark_plugin.writing.inserting import insert_stage
 from lakelock.table.alterations import replacing_schema
 from lakelock.table.buckets import bucket_of_group
+from lakelock.table.columns.fields import spelled
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.fields import spelled
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write
 

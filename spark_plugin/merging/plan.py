@@ -24,7 +24,7 @@ from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
 from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
-from lakelock.table.fields import spelled
+from lakelock.table.columns.fields import spelled
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, require_columns
 

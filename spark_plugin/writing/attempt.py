@@ -24,8 +24,8 @@ from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.writing.reports import REPORT, received
 from lakelock.storage import Storage
 from lakelock.table.buckets import bucket_of_group
+from lakelock.table.columns.fields import spelled
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.fields import spelled
 from lakelock.table.properties import TableProperties
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues

@@ -15,7 +15,7 @@ from hudi import HudiTableBuilder
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import ConflictError, InputError, SchemaError
+from lakelock.errors import ConflictError, InputError, LockTimeout, SchemaError
 from lakelock.occ.create import create_table
 from lakelock.settings import Settings
 from lakelock.storage import Storage
@@ -253,3 +253,12 @@ def test_the_past_is_shown_in_its_own_columns_once_others_have_replaced_them(sto
     assert [row["n"] for row in engine(storage).read(first).to_pylist()] == [1, 2]
     with pytest.raises(InputError, match="its columns have been replaced since"):
         engine(storage).restore(first)
+
+
+def test_with_data_locks_a_change_of_columns_waits_for_those_who_hold_the_table(storage: LocalStorage) -> None:
+    locking = Settings.resolve({"concurrency.mode": "PESSIMISTIC", "data_locks.attempts": 1}).settings
+    mine, other = engine(storage, locking), engine(storage, locking)
+    with mine.reading(), pytest.raises(LockTimeout):
+        other.alter(WIDE)
+    other.alter(WIDE)
+    assert "note" in writer(storage).schema().names

@@ -1,0 +1,1 @@
+"""Columns one by one: how names find them, which types are stored, and what a type may grow into."""
