@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
 from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.records.decisions import DecisionLog
 from lakelock.simulator.checks import Published, Violation
 from lakelock.simulator.cycles import Seen, anomalies
 from lakelock.simulator.faults import Fault
@@ -24,6 +25,9 @@ QUIET_S = 700.0
 
 LAST = 1_000_000
 """The number of the operation that the last writer runs once everything is quiet."""
+
+_CONTROL = (layout.TEMP, layout.HEARTBEATS, layout.CLAIMS, layout.PROBES, layout.RESERVATIONS)
+"""Folders that are empty when nobody writes."""
 
 MOST_UPKEEPS = 20
 """A run of upkeep ends with its budget, and slow requests use that up: the next run goes on."""
@@ -159,7 +163,8 @@ def _check_tidy(world: World) -> None:
     """Nothing is left behind once everything is quiet."""
     server, checker = world.server, world.checker
     timeline = Timeline.from_listing(server.page(layout.TIMELINE, "", 10**9)[0])
-    left = [key for folder in (layout.TEMP, layout.HEARTBEATS, layout.CLAIMS, layout.PROBES) for key in server.folder(folder)]
+    left = [key for folder in _CONTROL for key in server.folder(folder)]
+    left += [f"a reservation of {each.operation}" for each in DecisionLog(world.storage(world.network)).reservations()]
     left += [instant.file_name for instant in (*timeline.pending, *timeline.pending_services)]
     left += [i.file_name for i in (*timeline.cleanings, *timeline.savepoints) if not i.is_completed]
     committed = frozenset(p.instant for p in checker.published)

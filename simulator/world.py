@@ -119,7 +119,14 @@ class World:
             scenario.page_keys,
             checkpoints_every(scenario.seed),
             scenario.tending,
-            scenario.redo_attempts,
+            RetrySettings(
+                attempts=3,
+                first_wait_s=0.02,
+                longest_wait_s=0.5,
+                holder_wait_s=scenario.holder_wait_s,
+                redo_attempts=scenario.redo_attempts,
+                reserve_after=scenario.reserve_after,
+            ),
         )
         self.location = StorageLocation(self.server.uri)
         self.properties = _PROPERTIES
@@ -177,8 +184,18 @@ class World:
                 self.checker.fail("no write loses to upkeep", detail)
         elif event.kind is EventKind.ALERT:
             self.checker.could_not_tidy(event.instant)
+        if self.scenario.keeps_turns:
+            self._check_turns(event)
         if self._keep_events:
             self.trace.events.append((self.hub.now_s, process.name, event))
+
+    def _check_turns(self, event: Event) -> None:
+        lost = event.kind in (EventKind.CONFLICT, EventKind.EARLY_CONFLICT)
+        if lost and event.facts["reserved"]:
+            detail = f"{event.operation} {event.instant} loses to {event.facts['other']}"
+            self.checker.fail("whoever has reserved is not overtaken", detail)
+        if event.kind is EventKind.ALERT and "waited_s" in event.facts:
+            self.checker.fail("nobody waits in a circle, nor for the dead", str(event.facts["problem"]))
 
     def _overran(self, detail: str) -> None:
         self.checker.fail("every wait ends within its bound", detail)
@@ -304,13 +321,13 @@ def _settings(
     page_keys: int,
     every_commits: int,
     tending: Tending,
-    redo_attempts: int,
+    retry: RetrySettings,
 ) -> Settings:
     return Settings(
         concurrency=concurrency,
         lock=LockSettings(wait_s=max(8.0, lease_s / 2), lease_s=lease_s, renew_s=lease_s / 4, poll_s=0.1),
         heartbeat=HeartbeatSettings(interval_s=1.0, tolerable_misses=2),
-        retry=RetrySettings(attempts=3, first_wait_s=0.02, longest_wait_s=0.5, holder_wait_s=4, redo_attempts=redo_attempts),
+        retry=retry,
         decisions=DecisionSettings(slot_attempts=20, collect_above=collect_above),
         clean=tending.clean,
         archive=tending.archive,

@@ -12,8 +12,8 @@ from lakelock.table import layout
 from lakelock.table.instants import State
 
 
-def wait_for(table: OpenTable, other: Party, *, most_s: float | None = None) -> None:
-    """Wait until the other transaction has ended or its dead writer is reaped, at most `most_s` (`retry.holder_wait_s`).
+def wait_for(table: OpenTable, other: Party) -> None:
+    """Wait until the other transaction has ended or its dead writer is reaped, at most `retry.holder_wait_s`.
 
     One that has committed is not waited for. A transaction keeps its claims to its end, and its heartbeat a little longer.
     So each look asks for that one heartbeat, and for more only where another engine left none, or once it has not beaten for
@@ -23,9 +23,8 @@ def wait_for(table: OpenTable, other: Party, *, most_s: float | None = None) -> 
         return
     policy, runtime = table.settings.retry, table.runtime
     began_s = runtime.monotonic_s()
-    until_s = began_s + (policy.holder_wait_s if most_s is None else most_s)
     seen, seen_s, pause_s = None, began_s - (other.seen_ago_s or 0.0), policy.first_wait_s
-    while runtime.monotonic_s() < until_s:
+    while runtime.monotonic_s() < began_s + policy.holder_wait_s:
         beat = table.storage.get(layout.heartbeat(other.instant))
         if beat is None and other.writer is not None:
             return

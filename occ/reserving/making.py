@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lakelock.conflict import Party
 from lakelock.errors import LakelockError
@@ -11,10 +12,9 @@ from lakelock.events import EventKind
 from lakelock.markers.claims import Claim, all_claims
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.conflicts.footprint import SERVICES
-from lakelock.occ.early.waiting import wait_for
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.reservations import MOST_RESERVATIONS, Reservation
-from lakelock.occ.reserving.waiting import remove, wait_until_ended
+from lakelock.occ.reserving.waiting import is_over, remove, wait_until, wait_until_ended
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 
@@ -25,24 +25,43 @@ SWAPS = 10
 
 
 @dataclass(frozen=True)
+class Claimant:
+    """A transaction that has claims on what is reserved, and one of them: it lets all of them go at once."""
+
+    claim: Claim
+    key: str
+
+    def __str__(self) -> str:
+        return str(Party(self.claim.instant, self.claim.operation, self.claim.writer))
+
+    def is_over(self, table: OpenTable, own_beat: str) -> bool:
+        """Whether it has let its claims go, or is dead. One that was set aside still beats, and may wait for this one."""
+        found = table.storage.get(self.key)
+        held = Claim.from_bytes(found.data) if found is not None else None
+        if held is None or held.instant != self.claim.instant:
+            return True
+        return is_over(table, layout.heartbeat(self.claim.instant), own_beat)
+
+
+@dataclass(frozen=True)
 class Turn:
     """A reservation of this process, and what it has to wait for: older reservations, and claims that were there."""
 
     table: OpenTable
     reservation: Reservation
     ahead: tuple[Reservation, ...]
-    at_work: tuple[Party, ...]
+    at_work: tuple[Claimant, ...]
     heartbeat: Heartbeat
 
     def wait(self) -> None:
         """Wait until it is the turn of this reservation, at most `retry.holder_wait_s`."""
-        table, runtime, operation = self.table, self.table.runtime, self.reservation.operation
+        table, runtime, own_beat = self.table, self.table.runtime, self.heartbeat.key
         until_s = runtime.monotonic_s() + table.settings.retry.holder_wait_s
         for older in self.ahead:
             left_s = until_s - runtime.monotonic_s()
-            wait_until_ended(table, older, self.heartbeat.key, most_s=left_s, operation=operation)
-        for party in self.at_work:
-            wait_for(table, party, most_s=until_s - runtime.monotonic_s())
+            wait_until_ended(table, older, own_beat, most_s=left_s, operation=self.reservation.operation)
+        for claimant in self.at_work:
+            wait_until(table, partial(claimant.is_over, table, own_beat), most_s=until_s - runtime.monotonic_s())
 
     def end(self) -> None:
         """Let the next one go on. Never raises for storage: without its heartbeat the reservation has ended, too."""
@@ -111,11 +130,11 @@ def _joined(table: OpenTable, heartbeat: Heartbeat, mine: Reservation) -> Turn |
     return None
 
 
-def _at_work(mine: Reservation, claims: Mapping[str, Claim]) -> tuple[Party, ...]:
+def _at_work(mine: Reservation, claims: Mapping[str, Claim]) -> tuple[Claimant, ...]:
     """The transactions that have claims in my places. Services are left out: they yield."""
     folder = len(layout.CLAIMS) + 1
     found = {
-        claim.instant: Party(claim.instant, claim.operation, claim.writer)
+        claim.instant: Claimant(claim, key)
         for key, claim in claims.items()
         if claim.operation not in SERVICES and mine.covers(key[folder:].rpartition("/")[0])
     }

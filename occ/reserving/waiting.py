@@ -7,8 +7,9 @@ of its own, so that both times are the storage's. If it has stopped, whoever fin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
-from lakelock.errors import LakelockError
+from lakelock.errors import LakelockError, StorageUnavailable
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.liveness import CLOCK_GRAIN_MS, StorageClock
@@ -62,21 +63,38 @@ def wait_until_ended(
 
     `own_beat`: a heartbeat of the waiting. `instant` and `operation` tell in events who waits.
     """
-    runtime, ended = table.runtime, False
+    began_s = table.runtime.monotonic_s()
     table.emit(EventKind.WAITING_FOR_RESERVATION, instant, operation, holder=str(reservation))
-    began_s, pause_s = runtime.monotonic_s(), table.settings.retry.first_wait_s
-    while not ended and (left_s := began_s + most_s - runtime.monotonic_s()) > 0:
-        ended = _has_ended(table, reservation, own_beat)
-        if not ended:
-            runtime.sleep(min(pause_s, left_s))
-            pause_s = min(2 * pause_s, table.settings.retry.longest_wait_s, LONGEST_PAUSE_S)
-    waited_s = runtime.monotonic_s() - began_s
+    ended = wait_until(table, lambda: is_over(table, layout.reservation(reservation.id), own_beat), most_s=most_s)
+    waited_s = table.runtime.monotonic_s() - began_s
     if ended:
         remove(table, reservation.id)
     else:
         problem = f"{reservation} has still not ended after {waited_s:.0f} s, so this goes on (retry.holder_wait_s)"
-        table.emit(EventKind.ALERT, instant, operation, problem=problem)
+        table.emit(EventKind.ALERT, instant, operation, problem=problem, waited_s=round(waited_s, 3))
     return waited_s
+
+
+def wait_until(table: OpenTable, is_so: Callable[[], bool], *, most_s: float) -> bool:
+    """Look again and again, for at most `most_s`; whether it is so. A look without an answer is repeated."""
+    runtime, policy = table.runtime, table.settings.retry
+    until_s, pause_s = runtime.monotonic_s() + most_s, policy.first_wait_s
+    while (left_s := until_s - runtime.monotonic_s()) > 0:
+        with suppress(StorageUnavailable):
+            if is_so():
+                return True
+        runtime.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, policy.longest_wait_s, LONGEST_PAUSE_S)
+    return False
+
+
+def is_over(table: OpenTable, beat_key: str, own_beat: str) -> bool:
+    """Whether the owner of this heartbeat has ended or is dead, by the age of one's own."""
+    beat = table.storage.get(beat_key)
+    mine = table.storage.get(own_beat)
+    if beat is None or mine is None:
+        return beat is None
+    return mine.modified_ms - beat.modified_ms > _limit_s(table, beat) * 1000 + CLOCK_GRAIN_MS
 
 
 def end_dead(table: OpenTable) -> None:
@@ -103,17 +121,6 @@ def remove(table: OpenTable, reservation_id: str) -> None:
         table.storage.delete([layout.reservation(reservation_id)])
     except LakelockError as error:
         table.emit(EventKind.ALERT, problem=f"a reservation could not be removed yet: {error.message}")
-
-
-def _has_ended(table: OpenTable, reservation: Reservation, own_beat: str) -> bool:
-    try:
-        beat = table.storage.get(layout.reservation(reservation.id))
-        mine = table.storage.get(own_beat)
-    except LakelockError:
-        return False  # ask again
-    if beat is None or mine is None:
-        return beat is None
-    return mine.modified_ms - beat.modified_ms > _limit_s(table, beat) * 1000 + CLOCK_GRAIN_MS
 
 
 def _limit_s(table: OpenTable, beat: Stored | None) -> float:

@@ -56,6 +56,10 @@ class Scenario:
     early: bool = True
     lease_s: float = 3.0
     redo_attempts: int = 0
+    reserve_after: int = 2
+    holder_wait_s: float = 4.0
+    keeps_turns: bool = False
+    """Whether nothing happens that excuses the loss of an attempt which has reserved all that it touches."""
     stragglers: bool = False
     """Whether tasks have attempts that write after the commit has looked for their files, and are then killed."""
     tending: Tending = field(default_factory=Tending)

@@ -33,6 +33,7 @@ from lakelock.simulator.rows import Row
 from lakelock.simulator.scenarios.families import has_family, in_family, paged, stormy
 from lakelock.simulator.scenarios.late_families import by_column
 from lakelock.simulator.scenarios.redoing import redoing
+from lakelock.simulator.scenarios.reserving import reserving
 from lakelock.simulator.scenarios.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario
 from lakelock.simulator.scenarios.stragglers import straggling
 from lakelock.simulator.scenarios.upkeep import kept_up, tended
@@ -47,6 +48,8 @@ OTHER_PROFILE_ONE_IN, OTHER_PROFILE = 31, 27
 """The same for writers with the rules of Delta or of Hive."""
 REDOING_ONE_IN, REDOING = 17, (4, 11)
 """Two seeds in this many have writers that do only what collided again."""
+RESERVING_ONE_IN, RESERVING = 23, 6
+"""One seed in this many consists of writers that lose until they have reserved."""
 
 
 def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
@@ -62,6 +65,8 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = with_other_profile(scenario, Random(f"profile/{seed}"))
     if seed % REDOING_ONE_IN in REDOING and scenario.foreign == "none":
         scenario = redoing(scenario, Random(f"redo/{seed}"))
+    if seed % RESERVING_ONE_IN == RESERVING and scenario.foreign == "none":
+        scenario = reserving(scenario, Random(f"reserving/{seed}"))
     return replace(scenario, files="parquet") if parquet else scenario
 
 

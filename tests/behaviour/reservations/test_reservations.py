@@ -182,6 +182,18 @@ def test_a_claim_that_was_there_first_goes_first(table):
     assert [ahead.startswith(f"UPSERT {holder.instant}") for ahead in reserved.facts["ahead"]] == [True]
 
 
+def test_a_claimant_that_is_set_aside_is_not_waited_for(table):
+    """It has let its claims go, but its heart beats until its next attempt has its files, which may wait for the holder."""
+    holder = table.stream.begin("UPSERT")
+    holder.claim([FileGroupId("month=1", "s1")])
+    turn = made(table, None)
+    later(table, 2, lambda: table.storage.delete([layout.claim(FileGroupId("month=1", "s1"))]))
+    began_s = table.runtime.monotonic_s()
+    turn.wait()
+    assert 2 <= table.runtime.monotonic_s() - began_s < 4
+    assert holder.is_alive
+
+
 def test_a_claim_that_came_later_does_not_hold_up_the_one_with_the_reservation(table):
     late = []
     group = FileGroupId("month=1", "s1")

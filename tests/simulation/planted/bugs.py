@@ -11,6 +11,7 @@ from tests.simulation.planted.kinds import FOREIGN, SILENT_LOCK, SKEWED, STRAGGL
 from tests.simulation.planted.planting import Edit, Planted
 from tests.simulation.planted.profiles import BUGS_OF_PROFILES
 from tests.simulation.planted.redo import BUGS_OF_REDO
+from tests.simulation.planted.reservations import BUGS_OF_RESERVATIONS
 from tests.simulation.planted.upkeep import BUGS_OF_UPKEEP
 
 
@@ -320,6 +321,6 @@ _OTHERS = (
 )
 """Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""
 
-PLANTED = (*BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_PROFILES, *BUGS_OF_REDO, *BUGS_OF_UPKEEP)
+PLANTED = (*BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_PROFILES, *BUGS_OF_REDO, *BUGS_OF_RESERVATIONS, *BUGS_OF_UPKEEP)
 
 __all__ = ["PLANTED", "Edit", "Planted", "first_seed"]

@@ -17,7 +17,9 @@ from pathlib import Path
 from tests.simulation.planted.bugs import PLANTED, Planted, first_seed
 
 HEAD = "| planted bug | what it does | found by seed | must be found within |\n|---|---|---|---|\n"
-SOURCES = tuple(Path(f"tests/simulation/planted/{name}.py") for name in ("bugs", "commits", "profiles", "redo", "upkeep"))
+SOURCES = tuple(
+    Path(f"tests/simulation/planted/{name}.py") for name in ("bugs", "commits", "profiles", "redo", "reservations", "upkeep")
+)
 DOCUMENT = Path("docs/robustness.md")
 
 
