@@ -222,7 +222,7 @@ class ArrowEngine:
 
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""
-        return self._read(self._coordinator.snapshot(as_of).files, self._coordinator.schema(as_of), where)
+        return self.read_files(self._coordinator.snapshot(as_of).files, self._coordinator.schema(as_of), where)
 
     def changes(self, since: str = "", until: str | None = None, mode: FeedMode = "commits") -> pa.Table:
         """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and
@@ -238,15 +238,16 @@ class ArrowEngine:
         with coordinator.data.holding(coordinator.data.request("SELECT", named)):
             snapshot = coordinator.snapshot()
             files = tuple(file for file in snapshot.files if not named or within(file.partition, named))
-            yield self._read(files, coordinator.schema(), where)
+            yield self.read_files(files, coordinator.schema(), where)
 
     def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:
         """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""
         require_certain(where)
         tx.reads(RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, where))
-        return self._read(tx.snapshot().files, tx.schema, where)
+        return self.read_files(tx.snapshot().files, tx.schema, where)
 
-    def _read(self, files: Sequence[DataFile], schema: TableSchema, where: Condition | None) -> pa.Table:
+    def read_files(self, files: Sequence[DataFile], schema: TableSchema, where: Condition | None = None) -> pa.Table:
+        """The rows of these files that satisfy a condition, in the columns of a schema."""
         return self._kernels.read(files, schema, where, self._coordinator.table.storage)
 
     def _batch(self, tx: Transaction, rows: pa.Table, memory: Memory | None = None) -> Batch:

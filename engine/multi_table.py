@@ -1,7 +1,8 @@
-"""Transactions over several tables without Spark."""
+"""Transactions over several tables, and reads of several tables at one moment, without Spark."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import TracebackType
 
 import pyarrow as pa
@@ -9,13 +10,19 @@ import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.memory import Memory
-from lakelock.errors import InputError
+from lakelock.errors import InputError, SnapshotTooOld
+from lakelock.occ.multi_table.cut import timelines_of_one_moment
 from lakelock.occ.multi_table.participant import Participant
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import MissingColumns
 from lakelock.table.rewriting.kernels import Condition
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import Snapshot
+
+_LOOKS = 3
+"""How often a reader begins anew that a cleaner has overtaken."""
 
 
 class TableOfTransaction:
@@ -73,6 +80,53 @@ class ArrowTransaction:
         if place is None or self._tx is None:
             raise InputError("this table is not part of the transaction", hint="name it in transaction(...)")
         return TableOfTransaction(engine, self._tx.parts[place])
+
+
+class ArrowSnapshot:
+    """Several tables as of one moment: `snapshot(orders, stock)[orders].read()`. Later commits do not show."""
+
+    def __init__(self, engines: tuple[ArrowEngine, ...]) -> None:
+        self._engines = engines
+        self._readers = _readers(engines)
+
+    def __getitem__(self, engine: ArrowEngine) -> ReadOnlyTable:
+        place = next((at for at, each in enumerate(self._engines) if each is engine), None)
+        if place is None:
+            raise InputError("this table is not part of the snapshot", hint="name it in snapshot(...)")
+        return self._readers[place]
+
+
+def _readers(engines: tuple[ArrowEngine, ...]) -> tuple[ReadOnlyTable, ...]:
+    """Begins anew if a cleaner has removed what the moment shows, which takes longer than any read of timelines."""
+    for look in range(_LOOKS):
+        timelines = timelines_of_one_moment([engine.coordinator.table for engine in engines])
+        try:
+            return tuple(
+                ReadOnlyTable(engine, *engine.coordinator.state_at(timeline))
+                for engine, timeline in zip(engines, timelines, strict=True)
+            )
+        except SnapshotTooOld:
+            if look + 1 == _LOOKS:
+                raise
+    raise AssertionError("the last look returns or raises")
+
+
+@dataclass(frozen=True)
+class ReadOnlyTable:
+    """One table as of a moment."""
+
+    engine: ArrowEngine
+    snapshot: Snapshot
+    schema: TableSchema
+
+    def read(self, where: Condition | None = None) -> pa.Table:
+        """The rows, without the meta columns."""
+        return self.engine.read_files(self.snapshot.files, self.schema, where)
+
+
+def snapshot(*engines: ArrowEngine) -> ArrowSnapshot:
+    """The tables of these engines as of one moment: each transaction over several of them shows in all, or in none."""
+    return ArrowSnapshot(engines)
 
 
 def transaction(*engines: ArrowEngine, application: AppTransaction | None = None, tag: str = "") -> ArrowTransaction:

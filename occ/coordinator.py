@@ -54,6 +54,7 @@ from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
+from lakelock.table.timeline import Timeline
 
 T = TypeVar("T", bound=Transaction)
 
@@ -240,6 +241,10 @@ class Coordinator:
                 if look + 1 == _LOOKS:
                     raise
         raise AssertionError("the last look returns or raises")
+
+    def state_at(self, timeline: Timeline) -> tuple[Snapshot, TableSchema]:
+        """The file slices and the schema that a timeline shows; `SnapshotTooOld` if a cleaner was faster."""
+        return self.table.index.snapshot_at(timeline), self._schemas.at(timeline, self.properties)
 
     def schema(self, as_of: str | None = None) -> TableSchema:
         """The table's schema now; with `as_of` that in which the state of an instant is shown, see `SchemaHistory.as_of`."""

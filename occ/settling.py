@@ -50,7 +50,7 @@ def standing(table: OpenTable, prepare: Decision, timeline: Timeline) -> Settled
     if final is not None:
         return Settled(final, timeline)
     transaction = _transaction_of(prepare)
-    return _by_outcome(table, prepare, read_outcome(table.storage_of(transaction.home), transaction.id))
+    return by_outcome(table, prepare, read_outcome(table.storage_of(transaction.home), transaction.id))
 
 
 def settle(table: OpenTable, prepare: Decision, timeline: Timeline) -> Settled:
@@ -68,7 +68,7 @@ def settle(table: OpenTable, prepare: Decision, timeline: Timeline) -> Settled:
     outcome = _awaited(table, home, prepare, found.timeline) or abort(
         table, home, transaction, "its writer did not decide in time"
     )
-    return _by_outcome(table, prepare, outcome)
+    return by_outcome(table, prepare, outcome)
 
 
 def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> Timeline:
@@ -140,8 +140,8 @@ def _awaited(table: OpenTable, home: Storage, prepare: Decision, timeline: Timel
     return None
 
 
-def _by_outcome(table: OpenTable, prepare: Decision, outcome: OutcomeRecord | None) -> Settled:
-    """Judge by an outcome that was read or put just now: the timeline is listed after it."""
+def by_outcome(table: OpenTable, prepare: Decision, outcome: OutcomeRecord | None) -> Settled:
+    """What became of a prepare, by an outcome that was read or put just now, or was not there: lists the timeline after it."""
     timeline = table.timeline()
     final = _final(prepare, timeline)
     if final is not None:

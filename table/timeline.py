@@ -87,6 +87,12 @@ class Timeline:
         others = [i for i in self.instants if not (i.is_completed and i.is_write and i.requested in pending)]
         return replace(self, instants=tuple(sorted([*others, *pending.values()], key=lambda i: (i.requested, i.action))))
 
+    def with_completed(self, done: Instant) -> Timeline:
+        """The timeline as it will be once a pending write is completed."""
+        rest = (i for i in self.instants if (i.requested, i.action) != (done.requested, done.action))
+        ordered = sorted((*rest, done), key=lambda i: (i.requested, i.action))
+        return replace(self, instants=tuple(ordered))
+
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
         """Completed instants that made data files visible, in order of request."""
