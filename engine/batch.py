@@ -138,10 +138,10 @@ class Batch:
         """The files of new rows: copies, if the attempt before made files of the same rows."""
         stats: list[WriteStat] = []
         for partition, bucket, keyed in place.new_targets:
-            mine = self._copied(self._before.made_of((partition, bucket), keyed))
+            mine = self._copied(self._before.made_of((partition, bucket), keyed.keys) or ())
             if not mine:
                 mine = self.write_new(partition, bucket, keyed)
-            self._mine.new[partition, bucket] = keyed, mine
+            self._mine.new[partition, bucket] = keyed.keys, mine
             stats += mine
         return stats
 

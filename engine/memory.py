@@ -7,57 +7,25 @@ attempt on a later snapshot asks for the files that it finds there, so it knows 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from lakelock.engine.earlier_files import EarlierFiles
 from lakelock.occ.conflicts.reads import Read
 from lakelock.storage import Storage
-from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.kernels import Kernels, KeyedRows
-from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
-Target = tuple[str, "int | None"]
-"""Partition and, in a table with buckets, bucket of new rows."""
 
-
-@dataclass
-class Files:
-    """The files that one attempt wrote: those that came of a base file, by its key, and the new ones with their rows."""
-
-    rewritten: dict[str, WriteStat] = field(default_factory=dict)
-    new: dict[Target, tuple[KeyedRows, list[WriteStat]]] = field(default_factory=dict)
-
-    def made_from(self, base: DataFile) -> WriteStat | None:
-        """The file that was made from this base file."""
-        return self.rewritten.get(base.key)
-
-    def made_of(self, target: Target, rows: KeyedRows) -> Sequence[WriteStat]:
-        """The new files that were made of these rows; none if they were made of others."""
-        before, stats = self.new.get(target, (None, []))
-        return stats if before is not None and before.keys == rows.keys else ()
-
-
-class Memory:
+class Memory(EarlierFiles):
     """Belongs to one call, whose rows or condition are the same in each attempt. Rows are kept by reference."""
 
     def __init__(self) -> None:
-        self._written_by: tuple[TableSchema, TableProperties] | None = None
+        super().__init__()
         self._held: dict[str, KeyedRows | None] = {}
         self._matched: dict[str, bool] = {}
-        self._files: dict[str, Files] = {}
 
-    def begin(self, instant: str, earlier: str | None, schema: TableSchema, properties: TableProperties) -> tuple[Files, Files]:
-        """For the attempt of an instant: the files of the earlier attempt that it may copy, and where it notes its own.
-
-        Rows are not the same in another schema, nor keys by other properties: then nothing is remembered.
-        """
-        if self._written_by != (schema, properties):
-            self._written_by = schema, properties
-            self._held, self._matched, self._files = {}, {}, {}
-        before = self._files.get(earlier or "", Files())
-        self._files = {earlier or "": before, instant: Files()}
-        return before, self._files[instant]
+    def forget(self) -> None:
+        super().forget()
+        self._held, self._matched = {}, {}
 
     def tag(
         self, rows: KeyedRows, files: Sequence[DataFile], kernels: Kernels, storage: Storage

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -75,6 +78,29 @@ def alias_of(df: DataFrame, otherwise: str = "source") -> str:
     """The alias that a frame was given last, by `df.alias(...)`."""
     plan = df._jdf.queryExecution().logical()
     return str(plan.alias()) if plan.nodeName() == "SubqueryAlias" else otherwise
+
+
+class KeptFrames:
+    """Frames that are persisted, in memory and on the disks of the executors, until `close`."""
+
+    def __init__(self) -> None:
+        self._frames: list[DataFrame] = []
+
+    def keep(self, frame: DataFrame) -> None:
+        """Persist a frame: its rows must not change."""
+        frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._frames.append(frame)
+
+    def drop(self, frame: DataFrame) -> None:
+        """Unpersist a frame that is not needed any more. If Spark is gone, nothing is left to free."""
+        self._frames = [other for other in self._frames if other is not frame]
+        with suppress(Py4JError, OSError, AttributeError):
+            frame.unpersist()
+
+    def close(self) -> None:
+        """Unpersist everything."""
+        for frame in self._frames:
+            self.drop(frame)
 
 
 def parallelism(spark: SparkSession) -> int:

@@ -29,6 +29,7 @@ from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.writing import deleting, inserting, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
+from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 
 
@@ -207,7 +208,8 @@ class LakeTransaction:
                 hint="do it first, or change the rows before writing them",
             )
         try:
-            written = write(attempt)
+            # Each write has rows of its own, and none of them is ever run again by itself.
+            written = write(replace(attempt, memory=Memory(attempt.kept)))
         except BaseException as error:
             attempt.tx.abort(str(error) or type(error).__name__)
             raise

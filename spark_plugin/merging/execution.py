@@ -25,6 +25,7 @@ from lakelock.spark_plugin.merging.plan import HERE, MergePlan
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column
 from lakelock.spark_plugin.writing.key_lookup import look_up
 from lakelock.spark_plugin.writing.key_reads import KeysRead
+from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.schema import TableSchema
@@ -95,7 +96,7 @@ def _look_up(attempt: Attempt, keys: dict[str, Column], source: DataFrame) -> It
     types = spark_schema(columns)
     frame = source.select(*[keys[name].cast(types[name].dataType).alias(name) for name in columns.names])
     frame = frame.where(reduce(Column.__and__, [column(name).isNotNull() for name in columns.names]))
-    tagged = look_up(attempt, frame, TagPlan(attempt.context(), TableSchema(columns)))
+    tagged = look_up(attempt, frame, TagPlan(attempt.context(), TableSchema(columns)), Memory(attempt.kept))
     if tagged is None:
         return ()
     partitions = frozenset(partition for partition, _ in tagged.counts)

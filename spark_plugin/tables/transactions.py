@@ -24,6 +24,7 @@ from lakelock.spark_plugin.lost_spark import outcome_told, require_running
 from lakelock.spark_plugin.results import RunResult, WriteResult
 from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.writing.attempt import Attempt, Write
+from lakelock.spark_plugin.writing.memory import Memory
 
 T = TypeVar("T")
 
@@ -118,13 +119,20 @@ class TableTransactions:
         if isinstance(where, str) and coordinator.data.for_writes:
             likely = target_of_condition(where, coordinator.schema().arrow, coordinator.properties)
 
+        memory = Memory()
+
         def work(tx: Transaction) -> Committed:
             told = outcome_told(self._spark, tx, coordinator.table.storage.uri)
-            with told, closing(replace(self._attempt(tx), settings=settings or self._settings)) as attempt:
+            with told, closing(replace(self._attempt(tx), settings=settings or self._settings, memory=memory)) as attempt:
                 written = write(attempt)
+                tx.redo.keeps_files = tx.redo.keeps_files and memory.has_files_of(tx.instant)
                 return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
 
-        done = with_retries(coordinator, operation, work, application=txn, tag=tag, partition=partition, likely=likely)
+        with closing(memory):
+            done = with_retries(
+                coordinator, operation, work,
+                application=txn, tag=tag, partition=partition, likely=likely, redoes=True,
+            )  # fmt: skip
         return WriteResult.of(done)
 
     @property

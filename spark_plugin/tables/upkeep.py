@@ -28,8 +28,8 @@ from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_
 from lakelock.spark_plugin.peers.methods import delta_arguments
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.writing.attempt import Attempt
-from lakelock.spark_plugin.writing.joining import join_files
-from lakelock.spark_plugin.writing.restoring import copy_slices
+from lakelock.spark_plugin.writing.services.joining import join_files
+from lakelock.spark_plugin.writing.services.restoring import copy_slices
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import partition_values
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from py4j.protocol import Py4JError
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -18,9 +16,10 @@ from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.spark_plugin.frames import arrow_schema, parallelism, spark_schema
+from lakelock.spark_plugin.frames import KeptFrames, arrow_schema, parallelism, spark_schema
 from lakelock.spark_plugin.job_group import job_group
 from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.reports import REPORT, received
 from lakelock.storage import Storage
 from lakelock.table.buckets import bucket_of_group
@@ -51,7 +50,10 @@ class Written:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A transaction, and everything that Spark needs to write for it. `root` is the table's path as Spark knows it."""
+    """A transaction, and everything that Spark needs to write for it. `root` is the table's path as Spark knows it.
+
+    `memory` is that of the call, whose attempts share it.
+    """
 
     spark: SparkSession
     tx: Transaction
@@ -60,7 +62,8 @@ class Attempt:
     runtime: Runtime
     settings: WriteSettings
     earlier: Written = field(default_factory=Written)
-    kept: list[DataFrame] = field(default_factory=list)
+    kept: KeptFrames = field(default_factory=KeptFrames)
+    memory: Memory = field(default_factory=Memory)
 
     @property
     def properties(self) -> TableProperties:
@@ -112,14 +115,11 @@ class Attempt:
 
     def keep(self, frame: DataFrame) -> None:
         """Persist a frame until the transaction has ended: its rows must not change, and its reads may be checked again."""
-        frame.persist(StorageLevel.MEMORY_AND_DISK)
-        self.kept.append(frame)
+        self.kept.keep(frame)
 
     def close(self) -> None:
-        """Unpersist what was kept. If Spark is gone, nothing is left to free."""
-        while self.kept:
-            with suppress(Py4JError, OSError, AttributeError):
-                self.kept.pop().unpersist()
+        """Unpersist what was kept."""
+        self.kept.close()
 
     def read(self, files: Sequence[DataFile], *, meta: bool = False, pruned: bool = False) -> DataFrame:
         """The rows of these files, with the table's columns, or with Hudi's five before them. There is a column `_metadata`,

@@ -8,8 +8,8 @@ memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import partial
 from tempfile import TemporaryFile
 from typing import Any, Literal
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakelock.engine.earlier_files import Target
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.write_context import WriteContext
@@ -28,12 +29,14 @@ from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.fits import fitting
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
-from lakelock.spark_plugin.writing.packing import pack_of
+from lakelock.spark_plugin.writing.memory import Staged
+from lakelock.spark_plugin.writing.packing import among, pack_of
 from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, REST, ROUTE, Parcels
+from lakelock.spark_plugin.writing.redoing import Kept, Redoing
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.spark_plugin.writing.routing import SLOTS, FileTarget, Routes, family_of, plan_routes
 from lakelock.spark_plugin.writing.selecting import POSITIONS, AtPositions, Selection
-from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunks
+from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunked, chunks
 from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.fitting import conform
@@ -46,19 +49,23 @@ from lakelock.table.snapshot import DataFile
 TASK_ROWS = 500_000
 """Incoming rows that one write task holds, unless one bucket alone has more."""
 
-Target = int | tuple[str, int]
+Place = int | tuple[str, int]
 """A file by its number, or a bucket of a partition that has no file group yet."""
 
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """What tasks need to place rows. `files` are those that rows may join: none, if they replace what is there."""
+    """What tasks need to place rows. `files` are those that rows may join: none, if they replace what is there.
+
+    The rows of `settled` new buckets are in files that were kept.
+    """
 
     context: WriteContext
     columns: TableSchema
     files: tuple[DataFile, ...]
     index: BucketIndex
     how: Literal["add", "upsert"]
+    settled: frozenset[Target] = frozenset()
 
     @property
     def parcels(self) -> Parcels:
@@ -69,6 +76,10 @@ class BucketPlan:
         """The number of the file of each partition and bucket."""
         named = ((file.partition, bucket_of(file.file_id)) for file in self.files)
         return {(partition, bucket): n for n, (partition, bucket) in enumerate(named) if bucket is not None}
+
+    def slot_of(self, partition: str, bucket: int) -> int:
+        """The route of a bucket that has no file; several may share one."""
+        return len(self.files) + family_of(partition) * SLOTS + bucket % SLOTS
 
     def keyed(self, rows: pa.Table) -> Keyed:
         return Keyed.of(conform(rows, self.columns.arrow), self.context.properties)
@@ -89,13 +100,14 @@ def write_buckets(
     schema: TableSchema,
     how: Literal["add", "upsert"],
     *,
+    redoing: Redoing | None = None,
     anew: bool = False,
     without: Selection | None = None,
 ) -> tuple[WriteStat, ...]:
     """Write a prepared frame, each row into the file group of its bucket, and leave out the stored rows of `without`.
 
     "add" ignores keys; "upsert" replaces the rows of the same key. With `anew` the rows join no existing file group:
-    they replace those that they meet.
+    they replace those that they meet. With `redoing` the rows stay for the next attempt, and files of the one before are kept.
     """
     index = attempt.properties.bucket_index
     assert index is not None
@@ -104,24 +116,65 @@ def write_buckets(
     # The numbers in a selection are those of its own files, so these come first.
     files = tuple(dict.fromkeys((*chosen, *rest)))
     plan = BucketPlan(attempt.context(schema), columns, files, index, how)
-    placed = frame.mapInArrow(reporting(PARCELS, partial(place_stage, plan)), spark_schema(PARCELS))
-    attempt.keep(placed)
-    with attempt.jobs("placing rows in buckets"):
-        reports = [report for report in attempt.collected(placed) if isinstance(report, BucketReport)]
-    counts: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
-    doomed = {} if without is None else {(files[n].partition, n): count for n, count in without.counts.items()}
-    work = counts + Counter(doomed)
+    placed, reports = _placed(attempt, frame, plan, stays=redoing is not None)
+    work: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
+    if without is not None:
+        work.update({(files[n].partition, n): count for n, count in without.counts.items()})
     if not work:
         return ()
-    routes = _routes(attempt, files, work)
     new = {bucket for report in reports for bucket in report.new}
-    attempt.tx.claim((files[n].group for n in sorted(routes.rewritten)), (bucket_group(*bucket) for bucket in sorted(new)))
+    rewritten, groups = {n for _, n in work if n < len(files)}, [bucket_group(*bucket) for bucket in sorted(new)]
     rows = placed.where(F.col(REPORT).isNull()).select(ROUTE, KEYS, REST)
     if without is not None:
         rows = rows.unionByName(without.positions(), allowMissingColumns=True)
+    if redoing is None:
+        attempt.tx.claim((files[n].group for n in sorted(rewritten)), groups)
+        return _written_by_tasks(attempt, rows, plan, work)
+    targets: dict[Target, object] = dict.fromkeys(new)
+    kept = redoing.claimed_and_kept(files, rewritten, targets, groups)
+    if kept.stats:
+        plan = replace(plan, settled=frozenset(kept.new))
+        work = _left_over(plan, work, new, kept)
+        rows = rows.where(among({route for _, route in work}, ROUTE)) if work else rows
+    return redoing.note(files, _written_by_tasks(attempt, rows, plan, work) if work else (), kept, targets)
+
+
+def _placed(attempt: Attempt, frame: DataFrame, plan: BucketPlan, *, stays: bool) -> tuple[DataFrame, list[BucketReport]]:
+    """The rows with their routes, persisted, and how many take each. Rows that stay for the next attempt are computed once."""
+    staged = attempt.memory.staged if stays else None
+    if staged is None:
+        placed = frame.mapInArrow(reporting(PARCELS, partial(place_stage, plan)), spark_schema(PARCELS))
+    else:
+        rows = staged.frame.where(F.col(REPORT).isNull())
+        placed = rows.mapInArrow(reporting(PARCELS, partial(place_again_stage, plan)), spark_schema(PARCELS))
+    if stays and staged is None:
+        attempt.memory.keep(placed)
+    else:
+        attempt.keep(placed)
+    with attempt.jobs("placing rows in buckets"):
+        reports = [report for report in attempt.collected(placed) if isinstance(report, BucketReport)]
+    if stays and staged is None:
+        attempt.memory.staged = Staged(placed)
+    return placed, reports
+
+
+def _left_over(
+    plan: BucketPlan, work: Mapping[tuple[str, int], int], new: Set[tuple[str, int]], kept: Kept
+) -> Counter[tuple[str, int]]:
+    """The work without that for buckets whose files were kept."""
+    slots = {(partition, plan.slot_of(partition, bucket)) for partition, bucket in new if (partition, bucket) not in kept.new}
+    files = len(plan.files)
+    left = {key: rows for key, rows in work.items() if (key[1] not in kept.files if key[1] < files else key in slots)}
+    return Counter(left)
+
+
+def _written_by_tasks(
+    attempt: Attempt, rows: DataFrame, plan: BucketPlan, work: Mapping[tuple[str, int], int]
+) -> tuple[WriteStat, ...]:
+    routes = _routes(attempt, plan.files, work)
     packed = rows.repartition(routes.packs, pack_of(routes, ROUTE))
     stage = reporting(REPORT_SCHEMA, partial(bucket_stage, plan))
-    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"writing {len(routes.rewritten) + len(new)} buckets")
+    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"writing buckets for {sum(work.values()):,} rows")
 
 
 def _routes(attempt: Attempt, files: tuple[DataFile, ...], work: Mapping[tuple[str, int], int]) -> Routes:
@@ -132,15 +185,24 @@ def _routes(attempt: Attempt, files: tuple[DataFile, ...], work: Mapping[tuple[s
 
 def place_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BucketReport]:
     """Every incoming row once; its route is the file of its bucket, or a slot if the bucket has none."""
+    return _with_routes(plan, chunks(map(fitting, batches), CHUNK_ROWS))
+
+
+def place_again_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BucketReport]:
+    """As `place_stage`, for rows that an attempt before has placed among other files."""
+    return _with_routes(plan, chunked(plan.parcels.unpacked(batches), CHUNK_ROWS))
+
+
+def _with_routes(plan: BucketPlan, tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch | BucketReport]:
     numbered, report, parcels = plan.numbered(), BucketReport(), plan.parcels
-    for rows in chunks(map(fitting, batches), CHUNK_ROWS):
+    for rows in tables:
         keyed = plan.keyed(rows)
         routes = np.zeros(len(keyed), np.int32)
         for partition, bucket, at in rows_by_bucket(plan, keyed):
             number = numbered.get((partition, bucket))
             if number is None:
                 report.new.add((partition, bucket))
-                number = len(plan.files) + family_of(partition) * SLOTS + bucket % SLOTS
+                number = plan.slot_of(partition, bucket)
             report.counts[partition, number] += len(at)
             routes[at] = number
         yield from parcels.packed(keyed.rows, np.arange(len(keyed)), routes)
@@ -153,7 +215,7 @@ def bucket_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 
 def _written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
-    found: dict[Target, list[pa.Table]] = {}
+    found: dict[Place, list[pa.Table]] = {}
     gone: dict[int, list[bytes]] = {}
     for batch in batches:
         rows = batch.filter(pc.is_valid(batch[KEYS]))
@@ -165,7 +227,7 @@ def _written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Wr
             for number, positions in zip(chosen[ROUTE], chosen[POSITIONS], strict=True):
                 gone.setdefault(number, []).append(positions)
     context, task = plan.context, this_task()
-    targets: list[Target] = [*found, *(number for number in gone if number not in found)]
+    targets: list[Place] = [*found, *(number for number in gone if number not in found)]
     for target in targets:
         parts = found.pop(target, None)
         keyed = None if parts is None else plan.keyed(pa.concat_tables(parts))
@@ -213,13 +275,14 @@ def _added(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Writ
                 yield rewrite_group(plan.context, plan.files[file], task, added=mine)
 
 
-def by_target(plan: BucketPlan, route: int, rows: pa.Table) -> Iterator[tuple[Target, pa.Table]]:
+def by_target(plan: BucketPlan, route: int, rows: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
     """Where the rows of a route go: to the file that it names, or to new buckets, several of which may share a slot."""
     if route < len(plan.files):
         yield route, rows
         return
     for partition, bucket, at in rows_by_bucket(plan, plan.keyed(rows)):
-        yield (partition, bucket), rows.take(pa.array(at))
+        if (partition, bucket) not in plan.settled:
+            yield (partition, bucket), rows.take(pa.array(at))
 
 
 def rows_by_bucket(plan: BucketPlan, keyed: Keyed) -> Iterator[tuple[str, int, npt.NDArray[Any]]]:

@@ -16,6 +16,7 @@ from lakelock.spark_plugin.writing.attempt import Attempt, Written
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.packing import pack_of
 from lakelock.spark_plugin.writing.parcels import ROUTE
+from lakelock.spark_plugin.writing.redoing import Redoing
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.spark_plugin.writing.routing import FileTarget, plan_routes
 from lakelock.spark_plugin.writing.row_reads import RowsRead
@@ -28,9 +29,20 @@ def delete_where(attempt: Attempt, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition. Nobody may add such a row meanwhile."""
     pruning = attempt.pruning(condition)
     attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
-    selection = select_rows(attempt, pruning.files_of(attempt.tx.snapshot()), condition)
-    attempt.tx.claim(selection.groups)
-    return Written(remove_rows(attempt, selection))
+    redoing, matched = Redoing.of(attempt, attempt.schema), attempt.memory.matched
+    files = tuple(pruning.files_of(attempt.tx.snapshot()))
+    # An attempt before has looked into these, and has either found nothing or written what is left.
+    known = {number for number, file in enumerate(files) if redoing.before.made_from(file) is not None}
+    asked = [file for number, file in enumerate(files) if number not in known and matched.get(file.key, True)]
+    selection = select_rows(attempt, asked, condition)
+    matched.update((file.key, number in selection.counts) for number, file in enumerate(asked))
+    found = known | {number for number, file in enumerate(files) if number not in known and matched[file.key]}
+    kept = redoing.claimed_and_kept(files, found, {})
+    removed = remove_rows(attempt, selection)
+    lost = [files[number] for number in sorted(known - kept.files.keys())]
+    if lost:
+        removed += remove_rows(attempt, select_rows(attempt, lost, condition))
+    return Written(redoing.note(files, removed, kept, {}))
 
 
 def remove_rows(attempt: Attempt, selection: Selection) -> tuple[WriteStat, ...]:

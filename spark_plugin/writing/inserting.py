@@ -17,6 +17,7 @@ from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prep
 from lakelock.spark_plugin.writing.bucketing import write_buckets
 from lakelock.spark_plugin.writing.fits import fitting
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
+from lakelock.spark_plugin.writing.redoing import Kept, Redoing
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.fitting import conform
@@ -33,10 +34,18 @@ def insert(attempt: Attempt, df: DataFrame, *, anew: bool = False) -> Written:
     With `anew` they join no existing file group.
     """
     frame, schema = prepared(attempt, df)
+    redoing = None if anew else Redoing.of(attempt, schema)
     if attempt.properties.bucket_index is not None:
-        return Written(write_buckets(attempt, frame, schema, schema, "add", anew=anew), schema)
-    stats = write_rows(attempt, frame, attempt.context(schema), "writing rows")
-    return Written(stats, schema)
+        return Written(write_buckets(attempt, frame, schema, schema, "add", redoing=redoing, anew=anew), schema)
+    context = attempt.context(schema)
+    if redoing is None:
+        return Written(write_rows(attempt, frame, context, "writing rows"), schema)
+    # The rows are not kept: either all files of the attempt before are copied, or all rows are computed again.
+    new = dict.fromkeys(redoing.before.new)
+    kept = redoing.claimed_and_kept((), (), new)
+    if not new or kept.new.keys() < new.keys():
+        return Written(redoing.note((), write_rows(attempt, frame, context, "writing rows"), Kept(), {}), schema)
+    return Written(redoing.note((), (), kept, new), schema)
 
 
 def write_rows(attempt: Attempt, frame: DataFrame, context: WriteContext, what: str) -> tuple[WriteStat, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.key_reads import LookedUp
+from lakelock.spark_plugin.writing.memory import Memory, Staged
 from lakelock.spark_plugin.writing.packing import pack_of
 from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, ROUTE
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, Batches, reporting
@@ -38,7 +39,8 @@ from lakelock.table.keys.held_keys import HeldKeys
 class Tagged:
     """Rows in parcels by route, how many take each route, and the number of rows of the files that hold some of their keys.
 
-    `keys` are the keys that were looked up, unless they are too many for the driver.
+    `keys` are the keys that were looked up, unless they are too many for the driver. `new` has, for each partition with rows
+    whose keys no file holds, a value that is equal in two attempts only if these are the same rows.
     """
 
     plan: TagPlan
@@ -47,55 +49,78 @@ class Tagged:
     file_rows: Mapping[int, int]
     looked_up: LookedUp
     keys: KeysByPartition | None = None
+    new: Mapping[str, object] = field(default_factory=dict)
 
 
-def look_up(attempt: Attempt, frame: DataFrame, plan: TagPlan) -> Tagged | None:
-    """Find which file holds the key of each row of `frame`; None if it has no row. Its rows are computed once."""
+def look_up(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -> Tagged | None:
+    """Find which file holds the key of each row of `frame`; None if it has no row. Its rows are computed once.
+
+    What the `memory` has of an earlier attempt is not done again: neither packing the rows, nor looking into the same files.
+    """
     snapshot = attempt.tx.snapshot()
+    staged = memory.staged or _packed(attempt, frame, plan, memory)
+    if not staged.counts:
+        return None
+    plan = replace(plan, files=tuple(file for partition in sorted(staged.counts) for file in snapshot.in_partition(partition)))
+    rows, count = staged.frame.where(F.col(REPORT).isNull()), sum(staged.counts.values())
+    if count > tagging.FEW_KEYS:
+        return _by_rows(attempt, rows, plan, staged, memory)
+    looked_up = LookedUp(rows.select(KEYS), plan.parcels, plan.context, count)
+    if staged.keys is None:
+        with attempt.jobs("fetching the keys"):
+            staged.keys = looked_up.keys()
+    return _by_files(attempt, rows, plan, looked_up, staged.keys, memory)
+
+
+def _packed(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -> Staged:
+    """Compute the rows, once."""
     packed = frame.mapInArrow(reporting(PARCELS, partial(pack_stage, plan)), spark_schema(PARCELS))
-    attempt.keep(packed)
+    memory.keep(packed)
     with attempt.jobs("packing the rows"):
         reports = [report for report in attempt.collected(packed) if isinstance(report, PackReport)]
     counts: Counter[str] = sum((report.counts for report in reports), Counter())
-    if not counts:
-        return None
-    plan = replace(plan, files=tuple(file for partition in sorted(counts) for file in snapshot.in_partition(partition)))
-    rows = packed.where(F.col(REPORT).isNull())
-    if counts.total() > tagging.FEW_KEYS:
-        return _by_rows(attempt, rows, plan, counts)
-    looked_up = LookedUp(rows.select(KEYS), plan.parcels, plan.context, counts.total())
     told = [report.keys for report in reports if report.keys is not None]
-    if len(told) == len(reports):
-        keys: KeysByPartition = joined_keys(*told)
-    else:
-        with attempt.jobs("fetching the keys"):
-            keys = looked_up.keys()
-    return _by_files(attempt, rows, plan, looked_up, keys)
+    memory.staged = Staged(packed, counts, joined_keys(*told) if len(told) == len(reports) else None)
+    return memory.staged
 
 
-def _by_files(attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: LookedUp, keys: KeysByPartition) -> Tagged:
+def _by_files(
+    attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: LookedUp, keys: KeysByPartition, memory: Memory
+) -> Tagged:
     """Send the keys to the files."""
     distinct = {partition: found.unique() for partition, found in keys.items()}
-    found: list[FileKeys] = []
-    possible = tagging.possible_files(plan.files, distinct, attempt.tx.snapshot().stats_of)
-    if possible:
-        look = LookPlan(plan.context, distinct, plan.files, tagging.shares(plan.files, possible, 2 * attempt.tasks))
-        stage = reporting(REPORT_SCHEMA, partial(look_stage, look))
-        numbers = attempt.spark.range(0, len(look.shares), 1, len(look.shares))
-        with attempt.jobs(f"looking up keys in {len(possible)} files"):
-            found = [each for part in attempt.collected(numbers.mapInArrow(stage, REPORTS_ONLY)) for each in _file_keys(part)]
+    found = _looked_into(attempt, plan, distinct, memory)
     holdings: dict[str, list[FileKeys]] = {partition: [] for partition in keys}
     for each in found:
         holdings[plan.files[each.file].partition].append(each)
     held = {p: HeldKeys.of(distinct[p], ((each.file, each.positions) for each in of)) for p, of in holdings.items()}
     counts: Counter[tuple[str, int]] = Counter()
+    new: dict[str, object] = {}
     for partition, given in keys.items():
         _, files, missing = held[partition].tagged(given)
         slots = tagging.slots_of(partition, given.take(pa.array(missing)), len(plan.files))
         counts.update(tagging.counted(partition, files, slots))
+        if len(missing):
+            new[partition] = missing.tobytes()
     plan = replace(plan, held=held)
     tagged = rows.mapInArrow(partial(_rows_of, partial(tag_stage, plan)), spark_schema(PARCELS))
-    return Tagged(plan, tagged, counts, {each.file: each.rows for each in found}, looked_up, distinct)
+    return Tagged(plan, tagged, counts, {each.file: each.rows for each in found}, looked_up, distinct, new)
+
+
+def _looked_into(attempt: Attempt, plan: TagPlan, distinct: KeysByPartition, memory: Memory) -> list[FileKeys]:
+    """What the files hold of the keys, each of which may be looked into once in all attempts."""
+    possible = tagging.possible_files(plan.files, distinct, attempt.tx.snapshot().stats_of)
+    fresh = [number for number in possible if plan.files[number].key not in memory.held]
+    if fresh:
+        look = LookPlan(plan.context, distinct, plan.files, tagging.shares(plan.files, fresh, 2 * attempt.tasks))
+        stage = reporting(REPORT_SCHEMA, partial(look_stage, look))
+        numbers = attempt.spark.range(0, len(look.shares), 1, len(look.shares))
+        with attempt.jobs(f"looking up keys in {len(fresh)} files"):
+            found = [each for part in attempt.collected(numbers.mapInArrow(stage, REPORTS_ONLY)) for each in _file_keys(part)]
+        memory.held.update(dict.fromkeys((plan.files[number].key for number in fresh), None))
+        memory.held.update((plan.files[each.file].key, each) for each in found)
+    known = ((number, memory.held[plan.files[number].key]) for number in possible)
+    return [replace(held, file=number) for number, held in known if held is not None]
 
 
 def _file_keys(report: object) -> list[FileKeys]:
@@ -108,20 +133,24 @@ def _rows_of(stage: Callable[[Batches], Iterator[object]], batches: Batches) -> 
     return (item for item in stage(batches) if isinstance(item, pa.RecordBatch))
 
 
-def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, counts: Counter[str]) -> Tagged:
+def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, staged: Staged, memory: Memory) -> Tagged:
     """Gather the rows of each partition in as few tasks as can hold them, and look into its files from there."""
-    together = rows.repartition((packs := _packs(counts)).packs, pack_of(packs, ROUTE))
+    together = rows.repartition((packs := _packs(staged.counts)).packs, pack_of(packs, ROUTE))
     tagged = together.mapInArrow(reporting(PARCELS, partial(tag_stage, plan)), spark_schema(PARCELS))
-    packed = attempt.kept.pop()
     attempt.keep(tagged)
     with attempt.jobs("looking up keys"):
         reports = [report for report in attempt.collected(tagged) if isinstance(report, TagReport)]
-    packed.unpersist()
+    if memory is not attempt.memory or not attempt.tx.redo.keeps_files:
+        memory.unstage()  # the tagged rows are all that the rest of the write needs
     routes: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
     file_rows = {number: count for report in reports for number, count in report.file_rows.items()}
     frame = tagged.where(F.col(REPORT).isNull())
-    looked_up = LookedUp(frame.select(KEYS), plan.parcels, plan.context, counts.total())
-    return Tagged(plan, frame, routes, file_rows, looked_up)
+    looked_up = LookedUp(frame.select(KEYS), plan.parcels, plan.context, sum(staged.counts.values()))
+    in_partition: dict[str, frozenset[str]] = {
+        partition: frozenset(file.key for file in attempt.tx.snapshot().in_partition(partition)) for partition in staged.counts
+    }
+    new = {partition: in_partition[partition] for partition, route in routes if route >= len(plan.files)}
+    return Tagged(plan, frame, routes, file_rows, looked_up, new=new)
 
 
 def _packs(counts: Mapping[str, int]) -> Routes:

@@ -28,12 +28,16 @@ Target = int | tuple[str, int]
 
 @dataclass(frozen=True)
 class RewritePlan:
-    """What a write task needs. With `deletes` the incoming rows are keys, and rows with these keys are removed."""
+    """What a write task needs. With `deletes` the incoming rows are keys, and rows with these keys are removed.
+
+    The new rows of `settled` partitions are in files that were kept.
+    """
 
     context: WriteContext
     columns: TableSchema
     files: tuple[DataFile, ...]
     routes: Routes
+    settled: frozenset[str] = frozenset()
     deletes: bool = False
 
     @property
@@ -76,8 +80,10 @@ def by_target(plan: RewritePlan, route: int, rows: pa.Table) -> Iterator[tuple[T
     # Several partitions may share a slot.
     paths = partition_paths(rows, plan.context.properties)
     if len(paths.dictionary) == 1:
-        yield plan.routes.target_of(paths.dictionary[0].as_py(), route - files), rows
+        if (only := paths.dictionary[0].as_py()) not in plan.settled:
+            yield plan.routes.target_of(only, route - files), rows
         return
     codes = np.asarray(paths.indices)
     for code, partition in enumerate(paths.dictionary.to_pylist()):
-        yield plan.routes.target_of(partition, route - files), rows.take(pa.array(np.flatnonzero(codes == code)))
+        if partition not in plan.settled:
+            yield plan.routes.target_of(partition, route - files), rows.take(pa.array(np.flatnonzero(codes == code)))

@@ -1,23 +1,25 @@
 """Upsert and delete by key: look the keys up, claim the file groups that hold them, rewrite those.
 
 Three stages of tasks (`tagging.py`), then a shuffle and the stage that writes. The driver claims all file groups before that,
-so that a conflict costs the look-up only.
+so that a conflict costs the look-up only. A redo (`redoing.py`) shuffles and writes only the rows of what collided.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
+from lakelock.engine.earlier_files import Target
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared, prepared_keys
 from lakelock.spark_plugin.writing.bucketing import write_buckets
 from lakelock.spark_plugin.writing.key_lookup import Tagged, look_up
 from lakelock.spark_plugin.writing.key_reads import KeysRead
-from lakelock.spark_plugin.writing.packing import pack_of
+from lakelock.spark_plugin.writing.packing import among, pack_of
 from lakelock.spark_plugin.writing.parcels import ROUTE
+from lakelock.spark_plugin.writing.redoing import Redoing
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting
 from lakelock.spark_plugin.writing.rewriting import RewritePlan, rewrite_stage
 from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_routes
@@ -36,7 +38,8 @@ def upsert(attempt: Attempt, df: DataFrame) -> Written:
     columns = columns_of_upserts(schema, arrow_schema(frame.schema), missing)
     if attempt.properties.bucket_index is not None:
         # Any writer of one of these keys also writes one of these file groups, so the keys need not be watched.
-        return Written(write_buckets(attempt, frame, columns, schema, "upsert"), schema)
+        redoing = Redoing.of(attempt, schema)
+        return Written(write_buckets(attempt, frame, columns, schema, "upsert", redoing=redoing), schema)
     return _by_key(attempt, frame, columns, schema, deletes=False)
 
 
@@ -47,23 +50,32 @@ def delete_keys(attempt: Attempt, df: DataFrame) -> Written:
 
 
 def _by_key(attempt: Attempt, frame: DataFrame, columns: TableSchema, schema: TableSchema, *, deletes: bool) -> Written:
-    tagged = look_up(attempt, frame, TagPlan(attempt.context(schema), columns))
+    context = attempt.context(schema)
+    redoing = Redoing.of(attempt, schema)
+    tagged = look_up(attempt, frame, TagPlan(context, columns), attempt.memory)
     if tagged is None:
         return Written((), None if deletes else schema)
     _watch_keys(attempt, tagged, deletes=deletes)
-    routes = _routes(attempt, tagged, deletes=deletes)
-    plan = tagged.plan
-    attempt.tx.claim(plan.files[number].group for number in sorted(routes.rewritten))
-    stats = _rewritten(attempt, tagged.frame, RewritePlan(plan.context, columns, plan.files, routes, deletes))
+    files = tagged.plan.files
+    new: dict[Target, object] = {} if deletes else {(partition, None): keys for partition, keys in tagged.new.items()}
+    kept = redoing.claimed_and_kept(files, {route for _, route in tagged.counts if route < len(files)}, new)
+    settled = frozenset(partition for partition, _ in kept.new)
+    work = {
+        (partition, route): count
+        for (partition, route), count in tagged.counts.items()
+        if (route not in kept.files if route < len(files) else not deletes and partition not in settled)
+    }
+    routes = _routes(attempt, tagged, work)
+    plan = RewritePlan(context, columns, files, routes, settled, deletes=deletes)
+    stats = redoing.note(files, _rewritten(attempt, tagged, plan, work), kept, new, routes.adopted)
     return Written(stats, None if deletes else schema)
 
 
-def _routes(attempt: Attempt, tagged: Tagged, *, deletes: bool) -> Routes:
+def _routes(attempt: Attempt, tagged: Tagged, work: Mapping[tuple[str, int], int]) -> Routes:
     targets = [
         FileTarget(file.partition, file.size_bytes, tagged.file_rows.get(number, 0))
         for number, file in enumerate(tagged.plan.files)
     ]
-    work = {key: count for key, count in tagged.counts.items() if not deletes or key[1] < len(targets)}
     tasks = attempt.tasks if sum(work.values()) < TASK_ROWS else 2 * attempt.tasks
     return plan_routes(work, targets, tasks=tasks, target_rows=attempt.settings.target_file_rows, task_rows=TASK_ROWS)
 
@@ -75,12 +87,14 @@ def _watch_keys(attempt: Attempt, tagged: Tagged, *, deletes: bool) -> None:
     attempt.tx.reads(KeysRead(what, partitions, attempt, tagged.looked_up, tagged.keys))
 
 
-def _rewritten(attempt: Attempt, rows: DataFrame, plan: RewritePlan) -> tuple[WriteStat, ...]:
-    rows = rows.drop(REPORT)
-    if plan.deletes:
-        if not plan.routes.rewritten:
-            return ()
-        rows = rows.where(F.col(ROUTE) < len(plan.files))
+def _rewritten(
+    attempt: Attempt, tagged: Tagged, plan: RewritePlan, work: Mapping[tuple[str, int], int]
+) -> tuple[WriteStat, ...]:
+    if not work:
+        return ()
+    rows, wanted = tagged.frame.drop(REPORT), {route for _, route in work}
+    if wanted != {route for _, route in tagged.counts}:
+        rows = rows.where(among(wanted, ROUTE))
     stage = reporting(REPORT_SCHEMA, partial(rewrite_stage, plan))
     packed = rows.repartition(plan.routes.packs, pack_of(plan.routes, ROUTE))
     return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"rewriting {len(plan.routes.rewritten)} file groups")

@@ -9,7 +9,7 @@ BUGS_OF_REDO = (
     Planted(
         "a redo keeps what collided",
         "a redo copies the file of a file group although others have rewritten the group since",
-        "engine.memory:Files.made_from",
+        "engine.earlier_files:Files.made_from",
         "self.rewritten.get(base.key)",
         "next((stat for stat in self.rewritten.values() if stat.group == base.group), None)",
         among=REDOING,
@@ -18,9 +18,9 @@ BUGS_OF_REDO = (
     Planted(
         "a redo keeps keys that came",
         "a redo copies a file of new rows although others have brought or removed one of their keys",
-        "engine.memory:Files.made_of",
-        "before is not None and before.keys == rows.keys",
-        "before is not None",
+        "engine.earlier_files:Files.made_of",
+        "stats if before == keys else None",
+        "stats",
         among=REDOING,
         seed=45,
     ),

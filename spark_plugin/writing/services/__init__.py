@@ -1,0 +1,1 @@
+"""What services write by Spark: small files joined into larger ones, and files of the past given back."""

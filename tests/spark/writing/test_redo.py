@@ -1,0 +1,148 @@
+"""A write that is rejected after Spark has written does again only what collided, and gives what a fresh run would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.events import Event
+from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.writing import tagging
+from lakelock.storage.local import LocalStorage
+from tests.behaviour.tables import SCHEMA, leftovers
+from tests.faults.worker import open_engine
+
+COLUMNS = "id string, v long, month string"
+MONTHS = [str(number) for number in range(1, 6)]
+CLAIMS_NOTHING: dict[str, object] = {"concurrency.early_conflict_detection": False}
+
+Row = tuple[str, int, str]
+
+
+def rows(*values: Row) -> pa.Table:
+    return pa.table([list(column) for column in zip(*values, strict=True)], schema=SCHEMA)
+
+
+def everywhere(*values: tuple[str, int]) -> list[Row]:
+    return [(key, value, month) for month in MONTHS for key, value in values]
+
+
+def content(table: pa.Table) -> list[Row]:
+    return sorted(zip(*(table.column(n).to_pylist() for n in SCHEMA.names), strict=True))
+
+
+def another(path: str) -> ArrowEngine:
+    """A writer without Spark who looks at nobody's claims."""
+    return open_engine(path, CLAIMS_NOTHING, "another")
+
+
+def five(spark: SparkSession, path: str, index: str | None = None) -> str:
+    """A table with the rows a and b in each of five months, a file group each."""
+    schema = spark.createDataFrame([], COLUMNS)
+    LakeTable.create(spark, path, schema=schema, key="id", partition_by="month", index=index)
+    another(path).insert(rows(*everywhere(("a", 1), ("b", 1))))
+    return path
+
+
+def disturbed(spark: SparkSession, path: str, **meanwhile: Callable[[Event], object]) -> LakeTable:
+    """The table for a Spark job; when it tells of the event of a name for the first time, that is done before it goes on."""
+
+    def listener(event: Event) -> None:
+        act = meanwhile.pop(event.kind.name.lower(), None)
+        if act is not None:
+            act(event)
+
+    return LakeTable.for_path(spark, path, listeners=[listener])
+
+
+def test_an_upsert_over_five_groups_of_which_one_collides_writes_only_that_one_again(spark, path, tmp_path):
+    table = disturbed(spark, five(spark, path), claimed=lambda _: another(path).upsert(rows(("a", 7, "3"))))
+    (computed := tmp_path / "computed").mkdir()
+
+    def counted(batches):
+        (computed / str(len([*computed.iterdir()]))).touch()
+        yield from batches
+
+    brought = spark.createDataFrame(everywhere(("b", 2), ("c", 2)), COLUMNS).coalesce(1).mapInArrow(counted, COLUMNS)
+    done = table.upsert(brought)
+    assert (done.attempts, done.files, done.files_kept, done.rows_updated, done.rows_inserted) == (2, 5, 4, 5, 5)
+    assert "attempt 2, which redid 1 of 5 files" in repr(done)
+    assert table.history(1).first()["files_kept"] == 4
+    assert len([*computed.iterdir()]) == 1
+    written = table.read("id = 'c'", include_meta=True).collect()
+    assert {row["_hoodie_commit_time"] for row in written} == {done.instant}
+    # The numbers of rows in copied files are still those of the first attempt.
+    assert [row["month"] for row in written if row["_hoodie_commit_seqno"].startswith(done.instant)] == ["3"]
+    expected = everywhere(("a", 1), ("b", 2), ("c", 2))
+    assert content(another(path).read()) == sorted({*expected, ("a", 7, "3")} - {("a", 1, "3")})
+    assert leftovers(LocalStorage(path)) == []
+
+
+def test_two_upserts_of_different_keys_of_one_file_group_both_commit(spark, path):
+    first = []
+    table = disturbed(spark, five(spark, path), claimed=lambda _: first.append(another(path).upsert(rows(("a", 7, "1")))))
+    second = table.upsert(spark.createDataFrame([("b", 2, "1"), ("b", 2, "2")], COLUMNS))
+    assert (first[0].attempts, second.attempts, second.files_kept) == (1, 2, 1)
+    shown = [row for row in content(another(path).read()) if row[2] in "12"]
+    assert shown == [("a", 1, "2"), ("a", 7, "1"), ("b", 2, "1"), ("b", 2, "2")]
+
+
+def test_a_file_of_the_first_attempt_that_is_gone_is_written_again_with_its_new_rows(spark, path):
+    def lose(event: Event) -> None:
+        (gone,) = Path(path, "month=4").glob(f"*_{event.instant}.parquet")
+        gone.unlink()
+
+    table = disturbed(
+        spark, five(spark, path), claimed=lambda _: another(path).upsert(rows(("a", 7, "1"))), set_aside=lose
+    )  # fmt: skip
+    done = table.upsert(spark.createDataFrame(everywhere(("b", 2), ("c", 2)), COLUMNS))
+    assert (done.attempts, done.files, done.files_kept) == (2, 5, 3)
+    expected = everywhere(("a", 1), ("b", 2), ("c", 2))
+    assert content(another(path).read()) == sorted({*expected, ("a", 7, "1")} - {("a", 1, "1")})
+    assert leftovers(LocalStorage(path)) == []
+
+
+BROUGHT = [*everywhere(("b", 2), ("c", 2)), ("e", 2, "5"), ("n", 2, "6"), ("n", 2, "7")]
+SELECTED = pc.field("v") == 1
+
+
+def others_change_much(path: str) -> None:
+    """They change a row, bring keys that are new to both, remove a row, and add one that the condition selects."""
+    engine = another(path)
+    engine.upsert(rows(("a", 7, "1"), ("c", 7, "2"), ("n", 7, "7")))
+    engine.delete(rows(("b", 0, "3")))
+    engine.insert(rows(("d", 1, "4")))
+
+
+@pytest.mark.parametrize(
+    ("operation", "index", "few_keys", "kept"),
+    [
+        ("upsert", None, True, 4),
+        ("upsert", None, False, 3),  # new rows are the same only where nobody wrote
+        ("upsert", "bucket:2", True, None),
+        ("insert", "bucket:2", True, None),
+        ("delete", None, True, 4),
+        ("delete_where", None, True, 4),
+    ],
+)
+def test_a_redo_gives_what_a_fresh_run_gives(spark, tmp_path, monkeypatch, operation, index, few_keys, kept):
+    if not few_keys:
+        monkeypatch.setattr(tagging, "FEW_KEYS", 0)
+    redone, fresh = (five(spark, str(tmp_path / name), index) for name in ("redone", "fresh"))
+    for path in (redone, fresh):
+        another(path).insert(rows(("e", 1, "5")))
+    table = disturbed(spark, redone, claimed=lambda _: others_change_much(redone))
+    brought = spark.createDataFrame(BROUGHT, COLUMNS)
+    done = table.delete("v = 1") if operation == "delete_where" else getattr(table, operation)(brought)
+    assert done.attempts == 2 and done.files_kept > 0
+    assert kept is None or done.files_kept == kept
+    others_change_much(fresh)
+    getattr(another(fresh), operation)(SELECTED if operation == "delete_where" else rows(*BROUGHT))
+    assert content(another(redone).read()) == content(another(fresh).read())
+    assert leftovers(LocalStorage(redone)) == []
