@@ -10,13 +10,16 @@ import pytest
 
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.local import LocalStorage
+from lakelock.table.timeline import read_timeline
 from tests.behaviour.tables import leftovers
+from tests.faults.worker import open_engine, rows
 from tests.spark.at_once.test_writers_at_once import START, content, hudi_content, with_rows
 from tests.spark.processes import PATIENT, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 
 UPSERT = [["a", 10, "1"], ["new", 11, "2"]]
 DONE = with_rows(("a", 10, "1"), ("new", 11, "2"))
+REDONE = [["a", 10, "1"], ["c", 30, "2"], ["d", 40, "3"]]
 NEXT = ("next", 7, "3")
 AN_HOUR_S = 3600
 
@@ -99,6 +102,22 @@ def test_a_merge_or_update_that_is_killed_is_finished_or_removed_by_the_next(
         assert victim.died()
     next_writer(spark, path)
     check_settled(spark, path, done if decided else with_rows())
+
+
+def test_a_writer_killed_when_its_redo_is_decided_leaves_two_instants_of_which_the_next_finishes_one_and_removes_one(
+    spark, path
+):
+    late = {**PATIENT, "retry.attempts": 2, "concurrency.early_conflict_detection": False}
+    with WriterProcess(path, "upsert", REDONE, options=late, stop_at="data-written", crash_at="decided") as victim:
+        victim.wait_until_stopped()
+        open_engine(path, PATIENT, "other").upsert(rows([["b", 20, "1"]]))
+        victim.go_on()
+        assert victim.died()
+    done = with_rows(("b", 20, "1"), *(tuple(row) for row in REDONE))
+    assert len(read_timeline(LocalStorage(path)).pending) == 2
+    next_writer(spark, path)
+    assert check_readers_agree(spark, path) == sorted([*done, NEXT])
+    check_settled(spark, path, done)
 
 
 def test_an_executor_killed_while_it_writes_leaves_no_file(spark, path):
