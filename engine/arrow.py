@@ -31,6 +31,7 @@ from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.table.alterations import Alteration
 from lakelock.table.change_feed.units import FeedMode
+from lakelock.table.keys.generated import require_key
 from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -80,7 +81,7 @@ class ArrowEngine:
 
         `missing_columns` is the setting `write.missing_columns` of this call.
         """
-
+        require_key(self._coordinator.properties, "an upsert")
         work = partial(self.upsert_in, rows=rows, missing_columns=missing_columns, memory=Memory())
         return with_retries(
             self._coordinator, "UPSERT", work, application=application, tag=tag, partition=partition, redoes=True
@@ -90,6 +91,7 @@ class ArrowEngine:
         self, tx: Transaction, rows: pa.Table, missing_columns: MissingColumns | None = None, memory: Memory | None = None
     ) -> Committed:
         """Upsert as the only write of a transaction that may have read before."""
+        require_key(tx.baseline.properties, "an upsert")
         settings = self._coordinator.table.settings.write
         schema, fitted = self._kernels.fitted_upserts(
             rows, tx.schema, tx.baseline.properties,
@@ -138,6 +140,7 @@ class ArrowEngine:
         self, keys: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Delete the rows whose key and partition columns are in a table."""
+        require_key(self._coordinator.properties, "a delete by keys")
         work = partial(self.delete_keys_in, keys=keys, memory=Memory())
         return with_retries(
             self._coordinator, "DELETE", work, application=application, tag=tag, partition=partition, redoes=True
@@ -155,6 +158,7 @@ class ArrowEngine:
 
     def delete_keys_in(self, tx: Transaction, keys: pa.Table, memory: Memory | None = None) -> Committed:
         """Delete the rows with these keys as the only write of a transaction that may have read before."""
+        require_key(tx.baseline.properties, "a delete by keys")
         batch = self._batch_of(tx, tx.schema, keys, memory)
         keyed = batch.by_partition()
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))

@@ -28,6 +28,7 @@ from lakelock.table.base_files.writer import Written
 from lakelock.table.buckets import new_file_id
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
 from lakelock.table.file_index.recorded import recorded
+from lakelock.table.keys.generated import GeneratedKeys
 from lakelock.table.keys.keyed import Keyed
 from lakelock.table.partitions import partition_metadata
 from lakelock.table.rewriting.kernels import ARROW, Kernels, KeyedRows, StoredRows
@@ -38,7 +39,7 @@ from lakelock.table.statistics import FileStatistics
 SLOW_S = 0.5
 """After this time a task checks whether it is still wanted: one request, for a file that took longer anyway."""
 
-__all__ = ["TaskToken", "WriteContext", "move_rows", "rewrite_group", "write_new_files"]
+__all__ = ["TaskToken", "WriteContext", "generated_keys", "move_rows", "rewrite_group", "write_new_files"]
 
 
 def write_new_files(
@@ -51,14 +52,16 @@ def write_new_files(
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
     bucket: int | None = None,
+    generated: GeneratedKeys | None = None,
 ) -> list[WriteStat]:
     """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows, no file.
 
     A file is closed at `write.target_file_rows`, unless all rows are those of one `bucket`, which has one file group.
-    On an error none of the files of this call remains, if storage lets them go.
+    On an error none of the files of this call remains, if storage lets them go. In a table without a key, a task that calls
+    this more than once passes the keys of its rows as `generated`.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
-    uuid, rows = runtime.uuid(), _Rows(context, tables, kernels)
+    uuid, rows = runtime.uuid(), _Rows(context, tables, kernels, generated or generated_keys(context, task))
     stats: list[WriteStat] = []
     try:
         while rows.more():
@@ -72,6 +75,14 @@ def write_new_files(
         _remove(storage, [stat.path for stat in stats if stat.path])
         raise
     return stats
+
+
+def generated_keys(context: WriteContext, task: TaskToken) -> GeneratedKeys | None:
+    """The keys of the new rows of a task in a table without a key; None where rows have keys."""
+    if context.properties.record_keys:
+        return None
+    # Java's middle number is that of the task in its stage. A transaction may have several stages that insert.
+    return GeneratedKeys(context.instant, task.stage << 32 | task.partition)
 
 
 def rewrite_group(
@@ -180,8 +191,14 @@ class _Pieces:
 class _Rows:
     """The rows of a task as a stream that can be cut at any row."""
 
-    def __init__(self, context: WriteContext, tables: Iterable[pa.Table], kernels: Kernels) -> None:
-        self._keyed = (kernels.keyed(table, context.properties) for table in tables if table.num_rows)
+    def __init__(
+        self, context: WriteContext, tables: Iterable[pa.Table], kernels: Kernels, generated: GeneratedKeys | None
+    ) -> None:
+        self._keyed: Iterator[KeyedRows] = (
+            kernels.keyed(table, context.properties) if generated is None else Keyed(table, generated.take(table.num_rows))
+            for table in tables
+            if table.num_rows
+        )
         self._next: KeyedRows | None = None
 
     def more(self) -> bool:

@@ -43,8 +43,8 @@ class Definition:
         index: str | None = None,
     ) -> Definition:
         """The definition, checked: `SchemaError` or `InputError` before anything is written."""
-        if not key:
-            raise InputError("a table needs a key", hint='name the columns that identify a row: key=["order_id"]')
+        _require_key_for(key, "order_by, which chooses between rows of one key", order_by)
+        _require_key_for(key, "index, which places rows by their key", index)
         given = arrow_schema(schema)
         columns = TableSchema.from_arrow(given)
         if told := stored_otherwise(given):
@@ -79,3 +79,8 @@ class Definition:
             coordinator.schema(),
             name=self.name is not None,
         )
+
+
+def _require_key_for(key: Sequence[str], what: str, given: str | None) -> None:
+    if given and not key:
+        raise InputError(f"a table without a key has no {what}", hint='name the columns that identify a row: key=["order_id"]')

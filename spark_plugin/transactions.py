@@ -31,6 +31,7 @@ from lakelock.spark_plugin.writing import deleting, inserting, upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
 from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.row_reads import RowsRead
+from lakelock.table.keys.generated import require_key
 
 
 class LakeTransaction:
@@ -144,6 +145,7 @@ class LakeTransaction:
     def upsert(self, df: DataFrame, *, missing_columns: MissingColumns | None = None) -> None:
         """Insert or replace the rows by key at the commit; `missing_columns` is as for `LakeTable.upsert`."""
         require_batch(df, "upsert")
+        require_key(self._open().properties, "an upsert")
         settings = changed(self._open().settings, missing_columns=missing_columns)
         self._write(lambda attempt: upserting.upsert(replace(attempt, settings=settings), df), looks_up=True)
 
@@ -155,6 +157,7 @@ class LakeTransaction:
             condition = self._open().condition(what)
             self._write(partial(deleting.delete_where, condition=condition), looks_up=True, anywhere="a delete by condition")
         else:
+            require_key(self._open().properties, "a delete by keys")
             self._write(partial(upserting.delete_keys, df=require_batch(what, "delete")), looks_up=True)
 
     @delta_update

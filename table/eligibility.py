@@ -198,8 +198,6 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
 
 def _row_refusals(table: TableProperties) -> Iterator[Refusal]:
     """Refusals because other writers would give rows other keys, places or versions."""
-    if not table.record_keys:
-        yield Refusal("it has no hoodie.table.recordkey.fields", made_with="hoodie.datasource.write.recordkey.field")
     if table.key_generator not in KEY_GENERATORS:
         yield Refusal(f"its key generator is {table.key_generator}; lakelock knows SIMPLE, COMPLEX and NON_PARTITION")
     if table.flag("hoodie.datasource.write.slash.separated.date.partitioning"):

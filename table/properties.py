@@ -48,7 +48,10 @@ class TableProperties:
         create_schema: str | None = None,
         database: str = "",
     ) -> TableProperties:
-        """The properties of a new table: version 9, copy-on-write, UTC, no metadata table, as Hudi 1.2 would write them."""
+        """The properties of a new table: version 9, copy-on-write, UTC, no metadata table, as Hudi 1.2 would write them.
+
+        Without `record_keys` each row gets a key of its own when it is written, as Hudi does it.
+        """
         values = {
             NAME: name,
             "hoodie.table.type": "COPY_ON_WRITE",
@@ -57,7 +60,6 @@ class TableProperties:
             "hoodie.timeline.layout.version": "2",
             "hoodie.table.format": "native",
             "hoodie.table.base.file.format": "PARQUET",
-            "hoodie.table.recordkey.fields": ",".join(record_keys),
             "hoodie.table.keygenerator.type": _key_generator(record_keys, partition_fields),
             "hoodie.record.merge.mode": "EVENT_TIME_ORDERING" if ordering_field else "COMMIT_TIME_ORDERING",
             "hoodie.table.timeline.timezone": "UTC",
@@ -72,6 +74,8 @@ class TableProperties:
             "hoodie.table.multiple.base.file.formats.enable": "false",
             "hoodie.partition.metafile.use.base.format": "false",
         }
+        if record_keys:
+            values["hoodie.table.recordkey.fields"] = ",".join(record_keys)
         if partition_fields:
             values["hoodie.table.partition.fields"] = ",".join(partition_fields)
         if ordering_field:

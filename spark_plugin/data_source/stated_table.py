@@ -43,17 +43,11 @@ class StatedTable:
         )
 
     def definition(self, location: StorageLocation, columns: StructType) -> Definition:
-        """The table to make for rows with these columns; `TableError` if nothing says what its key is."""
-        if not self.key:
-            raise TableError(
-                f"{location.uri} is not a Hudi table, and the options do not say how to make it",
-                hint='check the path; or have it made: .option("key", "id"), and if wanted partition_by and order_by, or '
-                "LakeTable.create(spark, path, schema=df, key=...)",
-            )
+        """The table to make for rows with these columns; without a key if no option names one."""
         return Definition.of(
             location,
             columns,
-            key=self.key,
+            key=self.key or (),
             partition_by=self.partition_by or (),
             order_by=self.order_by or None,
             name=self.name,

@@ -25,6 +25,7 @@ from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
 from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
 from lakelock.table.columns.fields import spelled
+from lakelock.table.keys.generated import require_key
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, require_columns
 
@@ -56,6 +57,7 @@ class MergePlan:
     def of(cls, spec: MergeSpec, source: DataFrame, schema: TableSchema, properties: TableProperties) -> MergePlan:
         """Analyse the merge without any work. `InputError`, `SchemaError` or Spark's AnalysisException say what is wrong."""
         require_sensible(spec.clauses)
+        require_key(properties, "a merge")
         if spec.target_alias.lower() == spec.source_alias.lower():
             raise InputError(f"target and source have the same alias {spec.source_alias!r}", hint="choose two")
         spark = source.sparkSession

@@ -60,7 +60,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
         path: str | Path,
         *,
         schema: StructType | DataFrame,
-        key: str | Sequence[str],
+        key: str | Sequence[str] | None = None,
         partition_by: str | Sequence[str] = (),
         order_by: str | None = None,
         name: str | None = None,
@@ -74,8 +74,10 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
     ) -> LakeTable:
         """Make an empty table and open it; `TableError` if there is one.
 
-        `key`: the columns that identify a row within its partition. `order_by`: of two versions of a row the one with the
-        greater value wins; without it the later write does. `hive_style`: partition folders read `column=value`.
+        `key`: the columns that identify a row within its partition. Without one, rows are appended, changed and deleted by
+        condition, and no write looks a key up: `upsert`, `merge` and a delete by keys are an `InputError`.
+        `order_by`: of two versions of a row the one with the greater value wins; without it the later write does.
+        `hive_style`: partition folders read `column=value`.
         `index="bucket:16"`: the rows of each partition lie in 16 buckets by their keys' hash, as Hudi's simple bucket index has
         them, and an upsert looks nothing up; `"bucket:16:customer"` hashes only these key columns. The index never changes.
         `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
@@ -87,7 +89,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
         definition = creating.Definition.of(
             location,
             schema.schema if isinstance(schema, DataFrame) else schema,
-            key=names(key),
+            key=names(key or ()),
             partition_by=names(partition_by),
             order_by=order_by,
             name=name,

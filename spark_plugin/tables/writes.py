@@ -27,6 +27,7 @@ from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.tables.transactions import TableTransactions
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting, upserting
 from lakelock.spark_plugin.writing.attempt import Write
+from lakelock.table.keys.generated import require_key
 
 
 class TableWrites(TableTransactions):
@@ -77,6 +78,7 @@ class TableWrites(TableTransactions):
         A `df` without some columns of the table is a `SchemaError`, unless `missing_columns="keep"` (replaced rows keep
         the stored values of these columns, new ones have null there) or `"null"` (all have null there).
         """
+        require_key(self._coordinator.properties, "an upsert")
         write = partial(upserting.upsert, df=require_batch(df, "upsert"))
         txn = numbered(txn_app_id, txn_version)
         settings = changed(self._settings, merge_schema, duplicates, missing_columns)
@@ -101,6 +103,7 @@ class TableWrites(TableTransactions):
         if isinstance(what, str | Column):
             write: Write = partial(deleting.delete_where, condition=self._condition(what))
             return self._write("DELETE", write, partition=partition, where=what, tag=tag, txn=txn)
+        require_key(self._coordinator.properties, "a delete by keys")
         write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
         return self._write("DELETE", write, partition=partition, tag=tag, txn=txn)
 
@@ -211,6 +214,7 @@ class TableWrites(TableTransactions):
 
         `missing_columns` is as for `upsert`; set it with `functools.partial`.
         """
+        require_key(self._coordinator.properties, "an upsert")
         settings, txn = changed(self._settings, missing_columns=missing_columns), streaming.micro_batch(df, batch_id)
         self._write("UPSERT", partial(upserting.upsert, df=df), settings=settings, txn=txn)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from lakelock.engine.file_tasks import write_new_files
+from lakelock.engine.file_tasks import generated_keys, write_new_files
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared
@@ -73,11 +73,15 @@ def insert_stage(
     Unless the rows arrive grouped by partition (`in_order`), they are grouped here, in bounded memory.
     """
     task = this_task()
+    generated = generated_keys(context, task)
     rows: Iterator[pa.Table] = (conform(fitting(batch), context.schema.arrow) for batch in batches if batch.num_rows)
     if not in_order and context.properties.partition_fields:
         rows = gathered(rows, context.properties)
     partitions = groupby(by_partition(rows, context.properties), key=lambda piece: piece[0])
-    files = (write_new_files(context, partition, (piece for _, piece in pieces), task) for partition, pieces in partitions)
+    files = (
+        write_new_files(context, partition, (piece for _, piece in pieces), task, generated=generated)
+        for partition, pieces in partitions
+    )
     yield from while_wanted(context, chain.from_iterable(files), shared)
 
 

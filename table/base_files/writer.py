@@ -19,6 +19,7 @@ from lakelock.settings import WriteSettings
 from lakelock.table.base_files.bloom import DYNAMIC, BloomFilter
 from lakelock.table.base_files.key_range import KeyRange
 from lakelock.table.fitting import conform
+from lakelock.table.keys.numbering import numbered
 from lakelock.table.schema import (
     COMMIT_SEQNO,
     COMMIT_TIME,
@@ -201,15 +202,7 @@ def constant(value: str, count: int) -> pa.DictionaryArray:
 
 def sequence_numbers(stamp: Stamp, first: int, count: int) -> pa.StringArray:
     """`<instant>_<writer>_<position>` for `count` rows from position `first` on."""
-    prefix = f"{stamp.instant}_{stamp.writer}_".encode()
-    parts = [pa.array([], pa.string())]
-    start, end = first, first + count
-    while start < end:
-        digits = len(str(start))
-        stop = min(end, 10**digits)
-        parts.append(_numbered(prefix, start, stop, digits))
-        start = stop
-    return pa.concat_arrays(parts)
+    return numbered(f"{stamp.instant}_{stamp.writer}_", first, count)
 
 
 def repeating_columns(table: pa.Table, names: Iterable[str]) -> list[str]:
@@ -225,17 +218,3 @@ def _repeats(arrow: pa.DataType, column: pa.ChunkedArray) -> bool:
     if pa.types.is_nested(arrow) or pa.types.is_boolean(arrow):
         return False
     return bool(pc.count_distinct(column, mode="all").as_py() * 2 <= len(column))
-
-
-def _numbered(prefix: bytes, start: int, stop: int, digits: int) -> pa.StringArray:
-    """The numbers in [start, stop), all of `digits` digits, each after `prefix`."""
-    count, width = stop - start, len(prefix) + digits
-    text = np.empty((count, width), np.uint8)
-    text[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-    numbers: Any = np.arange(start, stop, dtype=np.uint32 if stop <= 2**32 else np.uint64)
-    for column in range(width - 1, len(prefix) - 1, -1):
-        quotient = numbers // 10
-        text[:, column] = (numbers - quotient * 10).astype(np.uint8) + np.uint8(48)
-        numbers = quotient
-    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.errors import DuplicateKeyError
+from lakelock.table.keys.generated import keys_to_come
 from lakelock.table.keys.record_keys import names_fields, record_keys
 from lakelock.table.properties import TableProperties
 
@@ -26,7 +27,9 @@ class Keyed:
 
     @classmethod
     def of(cls, rows: pa.Table, properties: TableProperties) -> Keyed:
-        """`rows` with the keys that the table's properties give them."""
+        """`rows` with the keys that the table's properties give them; without a key, they get theirs when they are written."""
+        if not properties.record_keys:
+            return cls(rows, keys_to_come(rows.num_rows))
         return cls(rows, record_keys(rows, properties.record_keys, named=names_fields(properties)))
 
     def __len__(self) -> int:

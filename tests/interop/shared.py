@@ -60,10 +60,11 @@ class Layout:
     def options(self) -> dict[str, str]:
         """What a Java writer has to say about them; the table itself says the same."""
         said = {
-            "hoodie.datasource.write.recordkey.field": ",".join(self.keys),
             "hoodie.datasource.write.hive_style_partitioning": str(self.hive_style).lower(),
             "hoodie.datasource.write.partitionpath.urlencode": "true",
         }
+        if self.keys:
+            said["hoodie.datasource.write.recordkey.field"] = ",".join(self.keys)
         if self.partitions:
             said["hoodie.datasource.write.partitionpath.field"] = ",".join(self.partitions)
         if self.ordering:

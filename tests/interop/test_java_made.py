@@ -129,7 +129,6 @@ def follow(share: Share, table: Shared, hint: str) -> None:
         {"hoodie.metadata.enable": "true"},
         {"hoodie.table.timeline.timezone": "LOCAL"},
         {"hoodie.populate.meta.fields": "false"},
-        {"hoodie.datasource.write.recordkey.field": None},
         {"hoodie.table.cdc.enabled": "true"},
         {"hoodie.datasource.write.table.type": "MERGE_ON_READ"},
         {"hoodie.datasource.write.drop.partition.columns": "true"},

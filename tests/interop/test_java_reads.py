@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.settings import Settings
 from tests.behaviour.redo.test_redo import Watched
+from tests.behaviour.test_keyless import keys_of
 from tests.interop.shared import Layout, Shared, as_rows
 from tests.spark.processes import PATIENT, WriterProcess
 
@@ -69,6 +72,20 @@ def test_times_without_a_zone_come_through_both_ways(share: Share) -> None:
     table.java_write("upsert", ("b", "eu", NOON), ("c", "eu", NOON.replace(year=1969)))
     table.put(("b", "eu", NOON), ("c", "eu", NOON.replace(year=1969)))
     table.agree()
+
+
+def test_a_table_without_a_key_is_read_by_all_and_appended_by_both(share: Share) -> None:
+    table = share(Layout("keyless", keys=()))
+    engine, row = table.engine(), ("a", 1, "eu")
+    engine.insert(table.rows(row, row, ("b", 2, "us")))
+    table.java_write("insert", row)
+    engine.delete(pc.field("v") == 2)
+    engine.insert(table.rows(row))
+    for reader in (table.by_lakelock, table.by_hudi_rs, table.by_java):
+        assert as_rows(reader(), table.layout.schema) == [row] * 4, reader.__name__
+    keys = set(keys_of(engine))
+    assert len(keys) == 4
+    assert all(re.fullmatch(r"\d{17}_\d+_\d+", key) for key in keys), keys
 
 
 def test_java_travels_in_time_reads_increments_and_queries_by_sql(share: Share) -> None:

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lakelock.errors import SchemaError, TableError
+from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakelockDataSource, LakeTable
 from lakelock.spark_plugin.data_source.sink import BatchSink
 
@@ -32,6 +32,40 @@ def test_the_first_write_makes_the_table_and_the_same_program_appends_from_then_
         made = table.detail().head()
         assert [made[name] for name in DEFINITION] == [["id"], ["p"], "v", "bucket:1:id", False, "goods"]
         assert [row["operation"] for row in table.history().collect()] == ["INSERT", "INSERT"]
+
+
+def test_without_the_option_key_the_table_has_none_and_only_takes_what_looks_no_key_up(spark: SparkSession, path: str) -> None:
+    rows = spark.createDataFrame([(1, "a", 1), (1, "a", 1), (2, "b", 2)], COLUMNS).repartition(2)
+    for _ in range(2):
+        rows.write.format("lakelock").option("partition_by", "p").mode("append").save(path)
+    with LakeTable.create(spark, path, schema=rows, partition_by="p", if_not_exists=True) as table:
+        for refused in (
+            lambda: table.upsert(rows),
+            lambda: table.delete(rows),
+            lambda: table.merge(rows, "target.v = source.v").when_matched_delete().execute(),
+            lambda: table.upsert_batch(rows, 1),
+        ):
+            with pytest.raises(InputError, match="finds rows by their key, and the table .* was made without one"):
+                refused()
+        with pytest.raises(InputError, match="a merge finds rows by their key"):
+            table.sql(f"MERGE INTO lakelock.`{path}` t USING (SELECT 1 v) s ON t.v = s.v WHEN MATCHED THEN DELETE")
+        assert table.history().count() == 2
+        table.insert(rows)
+        table.update({"v": "v + 10"}, "v = 1")
+        table.overwrite(rows.where("v = 2"), "v = 2")
+        assert table.delete("id = 2").rows_deleted == 1
+        table.optimize()
+        first, *_ = (row["instant"] for row in table.history().orderBy("instant").collect())
+        shown = table.read(include_meta=True)
+        assert [tuple(row)[5:] for row in shown.collect()] == [(1, "a", 11)] * 6
+        assert shown.select("_hoodie_record_key").distinct().count() == 6
+        assert table.changes(first).count() == 6
+        table.restore(first)
+        assert table.read().count() == 3
+        with table.transaction("INSERT") as tx:
+            tx.insert(rows)
+            tx.insert(rows)
+        assert table.read(include_meta=True).select("_hoodie_record_key").distinct().count() == 9
 
 
 @pytest.mark.parametrize(
@@ -56,7 +90,8 @@ def test_options_that_are_not_true_of_the_table_are_told_with_both_sides(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, r'the options do not say how to make it(?s:.*)\.option\("key", "id"\)'),
+        ({"order_by": "v"}, r"a table without a key has no order_by(?s:.*)key="),
+        ({"index": "bucket:2"}, "a table without a key has no index"),
         ({"key": "nr"}, "key column 'nr' is not in the schema"),
         ({"key": "id", "hive_style": "perhaps"}, "use true or false"),
         ({"key": "id", "index": "hash"}, "hash"),

@@ -278,7 +278,7 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         '"Append" or "Overwrite"',
         sparks=True,
     ),
-    Told(16, '.mode("append").save(new_path)', lambda d: d.write(path=d.new + "x"), r'option\("key", "id"\)'),
+    Works(16, '.mode("append").save(new_path): a table without a key', _made_by, (1, [], [], None)),
     Works(
         16,
         '.option("key", "id").mode("append").save(new_path)',

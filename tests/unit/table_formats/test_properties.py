@@ -198,7 +198,6 @@ REFUSED_TO_WRITE = [
     ({"table__timeline__timezone": None}, "zone LOCAL", NEW),
     ({"table__timeline__timezone": "local"}, "zone LOCAL", NEW),
     ({"populate__meta__fields": "false"}, "no record keys", f"{NEW}, hoodie.populate.meta.fields=true"),
-    ({"table__recordkey__fields": ""}, "recordkey.fields", f"{NEW}, hoodie.datasource.write.recordkey.field"),
     ({"table__keygenerator__type": "TIMESTAMP"}, "TIMESTAMP", READ),
     ({"table__keygenerator__type": "CUSTOM"}, "CUSTOM", READ),
     ({"record__merge__mode": "CUSTOM"}, "own way", READ),

@@ -1,0 +1,98 @@
+"""Tables without a key: rows are appended, changed by condition, and never looked up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hudi import HudiTableBuilder
+
+from lakelock.clock import SystemRuntime
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import InputError
+from lakelock.occ.create import create_table
+from lakelock.settings import Settings, WriteSettings
+from lakelock.storage.local import LocalStorage
+from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from tests.behaviour.tables import SCHEMA, writer
+from tests.behaviour.test_arrow_engine import content, rows
+
+TWICE = rows(("a", 1, "1"), ("a", 1, "1"), ("b", 2, "2"))
+
+
+@pytest.fixture
+def storage(tmp_path):
+    made = LocalStorage(str(tmp_path / "t"))
+    properties = TableProperties.new(
+        "t", record_keys=(), partition_fields=("month",), create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("t")
+    )
+    create_table(made, properties, SystemRuntime())
+    return made
+
+
+def keys_of(engine: ArrowEngine) -> list[str]:
+    storage, found = engine.coordinator.table.storage, []
+    for file in engine.coordinator.snapshot().files:
+        with BaseFile(storage.open_input(file.key), file.key) as base:
+            found += [key for keys in base.key_batches() for key in keys.to_pylist()]
+    return found
+
+
+def test_equal_rows_stay_apart_and_are_changed_by_conditions(storage):
+    engine = ArrowEngine(writer(storage))
+    first = engine.insert(TWICE)
+    engine.insert(TWICE)
+    assert content(engine.read()) == sorted([("a", 1, "1")] * 4 + [("b", 2, "2")] * 2)
+    assert engine.delete(pc.field("v") == 2).rows_deleted == 2
+    engine.overwrite_partitions(rows(("c", 3, "1")))
+    engine.optimize()
+    assert content(engine.read()) == [("c", 3, "1")]
+    assert content(engine.read(as_of=first.instant)) == sorted(content(TWICE))
+    engine.restore(first.instant)
+    assert content(engine.read()) == sorted(content(TWICE))
+
+
+def test_every_row_gets_a_key_as_java_makes_them_and_keeps_it_when_its_file_is_rewritten(storage):
+    engine = ArrowEngine(writer(storage, Settings(write=WriteSettings(target_file_rows=2, batch_rows=2))))
+    instant = engine.insert(rows(*((name, 1, month) for month in "12" for name in "abcde"))).instant
+    keys = keys_of(engine)
+    assert sorted(keys) == sorted(f"{instant}_{task}_{row}" for task in (0, 1) for row in range(5))
+    engine.delete(pc.field("id") == "e")
+    assert len(keys_of(engine)) == 8
+    assert set(keys_of(engine)) < set(keys)
+
+
+def test_hudi_rs_reads_it(storage):
+    ArrowEngine(writer(storage)).insert(TWICE)
+    assert b"recordkey" not in storage.get(".hoodie/hoodie.properties").data
+    batches = HudiTableBuilder.from_base_uri(storage.uri).build().read()
+    assert content(pa.Table.from_batches([pa.record_batch(batch) for batch in batches])) == sorted(content(TWICE))
+
+
+def timeline(storage: LocalStorage) -> list[str]:
+    folder = Path(storage.uri.removeprefix("file://"), ".hoodie", "timeline")
+    return sorted(file.name for file in folder.iterdir() if file.is_file())
+
+
+@pytest.mark.parametrize("write", ["upsert", "delete"])
+def test_what_looks_keys_up_is_refused_and_leaves_no_trace(storage, write):
+    engine = ArrowEngine(writer(storage))
+    engine.insert(TWICE)
+    before = timeline(storage)
+    with pytest.raises(InputError, match=r"finds rows by their key, and the table t was made without one(?s:.*)insert\(df\)"):
+        getattr(engine, write)(TWICE)
+    assert timeline(storage) == before
+    assert content(engine.read()) == sorted(content(TWICE))
+
+
+def test_appends_at_once_do_not_conflict_even_of_equal_rows(storage):
+    engine, other = ArrowEngine(writer(storage)), ArrowEngine(writer(storage))
+    with engine.coordinator.begin("INSERT") as first, other.coordinator.begin("INSERT") as second:
+        engine.insert_in(first, TWICE)
+        other.insert_in(second, TWICE)
+    assert engine.read().num_rows == 6
+    assert len(set(keys_of(engine))) == 6
