@@ -63,12 +63,13 @@ def plan_units(
     names = lru_cache(partial(names_of, table.storage, timeline))
     snapshot = Snapshot.of(before, _listed(table, touched), replaced, names)
     # A clean is on the timeline before it deletes anything, so one that the listing suffered from is there now.
-    ensure_kept(table, table.timeline() if touched else timeline, commits)
+    instants = [commit.instant for commit in commits]
+    ensure_kept(table, table.timeline() if touched else timeline, instants)
     shown = Shown({file.group: file for file in snapshot.files}, {g for g, by in replaced.items() if before.is_visible(by)})
     try:
         return units_of(shown, commits, mode)
     except MissingSlice as error:
-        raise _cleaned(table, commits, commits[-1].position) from error
+        raise _cleaned(table, instants[0], commits[-1].position) from error
 
 
 def _listed(table: OpenTable, partitions: set[str]) -> Iterator[Listed]:
@@ -100,12 +101,12 @@ def ensure_comparable(properties: TableProperties) -> None:
         )
 
 
-def ensure_kept(table: OpenTable, timeline: Timeline, commits: Sequence[Commit]) -> None:
+def ensure_kept(table: OpenTable, timeline: Timeline, commits: Sequence[Instant]) -> None:
     """`InputError` if a clean deleted, or may be deleting, slices from before or after one of the commits."""
-    first = newest_readable_from(table, timeline)
-    late = [commit.position for commit in commits if commit.instant.requested <= first]
-    if late:
-        raise _cleaned(table, commits, max(late))
+    first = newest_readable_from(table, timeline) if commits else ""
+    gone = [commit for commit in commits if commit.requested <= first]
+    if gone:
+        raise _cleaned(table, gone[0], max(commit.completion or commit.requested for commit in gone))
 
 
 def ensure_nothing_undone(table: OpenTable, timeline: Timeline, since: str) -> None:
@@ -119,12 +120,12 @@ def ensure_nothing_undone(table: OpenTable, timeline: Timeline, since: str) -> N
         )
 
 
-def _cleaned(table: OpenTable, commits: Sequence[Commit], whole_from: str) -> InputError:
+def _cleaned(table: OpenTable, commit: Instant, whole_from: str) -> InputError:
     since = version_of(whole_from)
     return InputError(
-        f"{table.storage.uri}: the changes of commit {commits[0].instant.requested} cannot be told any more: file slices from "
+        f"{table.storage.uri}: the changes of commit {commit.requested} cannot be told any more: file slices from "
         "before or after it were cleaned",
-        hint=f"the feed is whole from {since} on: table.changes(since={since}); to keep old slices for longer, raise "
-        "clean.keep_commits or clean.keep_hours",
+        hint=f"the feed is whole from {since} on: table.changes(since={since}), or a new stream with the option since; to keep "
+        "old slices for longer, raise clean.keep_commits or clean.keep_hours",
         since=since,
     )

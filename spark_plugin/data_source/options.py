@@ -13,6 +13,8 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 from lakelock.spark_plugin.arguments import numbered
+from lakelock.spark_plugin.data_source.change_options import OPTIONS as CHANGE_OPTIONS
+from lakelock.spark_plugin.data_source.change_options import ChangeOptions
 from lakelock.spark_plugin.data_source.stated_table import OPTIONS as TABLE_OPTIONS
 from lakelock.spark_plugin.data_source.stated_table import StatedTable
 from lakelock.spark_plugin.peers.options import spelled_as_here
@@ -30,7 +32,7 @@ from lakelock.storage.location import StorageLocation
 OWN = (
     "path", "as_of", "include_meta", "overwrite", "overwrite_schema", "application", "config", "txn_app_id", "txn_version",
     "tag", "partition",
-    *TABLE_OPTIONS,
+    *TABLE_OPTIONS, *CHANGE_OPTIONS,
 )  # fmt: skip
 _OVERWRITE_MODE = "partitionoverwritemode"
 _SPARKS = {"checkpointlocation", "queryname"}
@@ -59,6 +61,7 @@ class SourceOptions:
     tag: str
     partition: str | None
     stated: StatedTable
+    changes: ChangeOptions
 
     @classmethod
     def parse(cls, options: Mapping[str, str], conf: Mapping[str, str] | None = None) -> SourceOptions:
@@ -93,6 +96,7 @@ class SourceOptions:
             tag=given.get("tag", ""),
             partition=given.get("partition") or None,
             stated=StatedTable.of(given),
+            changes=ChangeOptions.of(given),
         )
 
     def application_of_batch(self) -> AppTransaction | None:
@@ -150,6 +154,9 @@ class ReadOptions:
         """An unknown option is a `SettingsError` that names the nearest known one."""
         given = spelled_as_here({key: str(value) for key, value in options.items()})
         for key in given:
+            if key in CHANGE_OPTIONS:
+                hint = 'table.changes(since, feed="commits") is the frame, and spark.readStream.format("lakelock") the stream'
+                raise SettingsError(f'a read has no option "{key}"', hint=hint, key=key)
             if key not in _OF_READ:
                 raise SettingsError(
                     f'a read has no option "{key}"{did_you_mean(key, _OF_READ)}',

@@ -6,39 +6,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lakelock.errors import InputError, SchemaError
+from lakelock.errors import SchemaError, SettingsError
 from lakelock.near_misses import column_hint
-from lakelock.occ.locking.targets import files_within, resources_of
+from lakelock.occ.change_feed.planning import feed_between
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.locking.targets import files_within, resources_of, within
+from lakelock.spark_plugin.data_source.change_options import position_of_text
 from lakelock.spark_plugin.data_source.options import SourceOptions
+from lakelock.spark_plugin.data_source.partitions import FilePartition, UnitPartition, unit_partitions
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.session_conf import OF_READS
 from lakelock.storage.location import StorageLocation
-from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.change_feed.rows import feed_schema
+from lakelock.table.change_feed.units import Unit
 from lakelock.table.instants import as_of_time
 from lakelock.table.schema import TableSchema, check_write
-from lakelock.table.snapshot import DataFile
 
 
 def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType:
     """The table's columns."""
     parsed = SourceOptions.parse(options, conf)
     with parsed.open() as table:
-        schema = table.schema(None if parsed.as_of is None else as_of_time(parsed.as_of))
-    return spark_schema(schema.file_schema if parsed.include_meta else schema.arrow)
+        as_of = None if parsed.as_of is None else as_of_time(parsed.as_of)
+        return spark_schema(shown_columns(table.schema(as_of), parsed))
 
 
-@dataclass
-class FilePartition(InputPartition):
-    """One base file to read."""
-
-    file: DataFile
+def shown_columns(schema: TableSchema, parsed: SourceOptions) -> pa.Schema:
+    """The columns that a read with these options has."""
+    if parsed.changes.feed:
+        if parsed.include_meta:
+            hint = "leave include_meta out: _commit_version and _commit_timestamp say when a change was made"
+            raise SettingsError("a change feed has no meta columns", hint=hint)
+        return feed_schema(schema)
+    return schema.file_schema if parsed.include_meta else schema.arrow
 
 
 class LakelockReader(DataSourceReader):
@@ -49,41 +54,41 @@ class LakelockReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, conf: Mapping[str, str]) -> None:
         self._parsed = parsed = SourceOptions.parse(options, conf)
+        parsed.changes.check_batch(parsed.as_of)
+        self._columns = arrow_schema(schema)
         with parsed.open() as table:
             as_of = None if parsed.as_of is None else as_of_time(parsed.as_of)
             found = table.schema(as_of)
-            self._columns = arrow_schema(schema)
-            _check_asked(found.file_schema if parsed.include_meta else found.arrow, self._columns)
-            snapshot = table.snapshot(as_of)
-            self._files = files_within(snapshot, resources_of(parsed.partition, table.properties))
+            check_asked(shown_columns(found, parsed), self._columns)
+            targets = resources_of(parsed.partition, table.properties)
+            self._partitions: list[InputPartition] = []
+            if parsed.changes.feed:
+                units = [unit for unit in _units(table, parsed) if not targets or within(unit.partition, targets)]
+                self._partitions += unit_partitions(units, found, self._columns, table.properties.timezone)
+            else:
+                self._partitions += map(FilePartition, files_within(table.snapshot(as_of), targets))
         self._location = StorageLocation.of(parsed.path, parsed.settings.storage)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [FilePartition(file) for file in self._files]
+        return self._partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         self._parsed.ensure_session_known(OF_READS)
-        if not isinstance(partition, FilePartition):
-            return  # Where there are no partitions, Spark asks for a single partition None.
-        storage = self._location.open()
-        with BaseFile(storage.open_input(partition.file.key), partition.file.key) as file:
-            for table in file.batches(TableSchema(self._columns)):
-                yield from table.to_batches()
+        if isinstance(partition, FilePartition | UnitPartition):
+            yield from partition.read(self._columns, self._location.open())
+        # Where there are no partitions, Spark asks for a single partition None.
 
 
-class NotAStream(DataSourceStreamReader):
-    """What `readStream` gets. Its first call fails: PySpark loses an error that comes before there is a reader."""
-
-    def initialOffset(self) -> NoReturn:  # noqa: N802
-        raise InputError(
-            "a lake table is not a source of streams",
-            hint="read in batches: LakeTable.for_path(spark, path).changes(since=instant), and keep the newest instant",
-        )
-
-    latestOffset = partitions = read = initialOffset  # type: ignore[assignment]  # noqa: N815
+def _units(table: Coordinator, parsed: SourceOptions) -> tuple[Unit, ...]:
+    timeline = table.table.timeline()
+    since, until = (
+        None if text is None else position_of_text(table.table, timeline, text)
+        for text in (parsed.changes.since, parsed.changes.until)
+    )
+    return feed_between(table.table, table.properties, since or "", until).units
 
 
-def _check_asked(columns: pa.Schema, asked: pa.Schema) -> None:
+def check_asked(columns: pa.Schema, asked: pa.Schema) -> None:
     """`SchemaError` for a column that the table lacks, or has in a type that does not fit. Any column may be left out."""
     unknown = [name for name in asked.names if name not in columns.names]
     if unknown:

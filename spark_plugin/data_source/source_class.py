@@ -1,4 +1,4 @@
-"""`format("lakelock")`: batch read, append and overwrite, and a streaming sink.
+"""`format("lakelock")`: batch read, append and overwrite, a streaming source and a streaming sink.
 
 Spark imports this module in every Python worker, so it imports next to nothing itself.
 """
@@ -13,15 +13,20 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from lakelock.spark_plugin.data_source.reader import LakelockReader, NotAStream
+    from lakelock.spark_plugin.data_source.reader import LakelockReader
     from lakelock.spark_plugin.data_source.sink import BatchSink, StreamSink
+    from lakelock.spark_plugin.data_source.stream_reader import LakelockStreamReader
 
 
 class LakelockDataSource(DataSource):
-    """Read a lake table, append to it, overwrite it, or stream into it.
+    """Read a lake table, append to it, overwrite it, or stream from or into it.
 
     Name: `lakelock`. Options: `path` (required); `as_of` and `include_meta` for reads; `overwrite` (`table`, the default, or
     `partitions`) for mode overwrite, or Spark's own `partitionOverwriteMode` (`static` or `dynamic`), also as its conf;
+    `change_feed` (`true`) reads what each commit changed, in a batch with `since` and perhaps `until`: instants, times, or
+    values of `_commit_version`. A stream begins with the rows that the table has, or with `since` (also `latest`) after that;
+    without `change_feed` it tells appended rows, and `skip_change_commits` passes over commits that changed others;
+    `max_files_per_trigger` bounds a micro-batch, but commits come whole.
     `partition` (`month=1`), outside which no row is read or written; `txn_app_id` and `txn_version`, which make a batch write
     apply once; `application`, `config` (a file), and every setting, such as `lock.provider` or `concurrency.mode`.
     `key`, `partition_by`, `order_by`, `name`, `hive_style` and `index`, as in `LakeTable.create`, with commas between columns,
@@ -47,6 +52,7 @@ class LakelockDataSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         self.options = dict(options)
+        self._all_columns = False
 
     @classmethod
     def name(cls) -> str:
@@ -55,6 +61,8 @@ class LakelockDataSource(DataSource):
     def schema(self) -> StructType:
         from lakelock.spark_plugin.data_source.reader import schema_of
 
+        # Spark does not ask where the user names columns. It ships this object to the reader afterwards.
+        self._all_columns = True
         return schema_of(self.options, self.conf)
 
     def reader(self, schema: StructType) -> LakelockReader:
@@ -62,10 +70,10 @@ class LakelockDataSource(DataSource):
 
         return LakelockReader(self.options, schema, self.conf)
 
-    def streamReader(self, schema: StructType) -> NotAStream:  # noqa: N802
-        from lakelock.spark_plugin.data_source.reader import NotAStream
+    def streamReader(self, schema: StructType) -> LakelockStreamReader:  # noqa: N802
+        from lakelock.spark_plugin.data_source.stream_reader import LakelockStreamReader
 
-        return NotAStream()
+        return LakelockStreamReader(self.options, schema, self.conf, all_columns=self._all_columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         from lakelock.spark_plugin.data_source.sink import BatchSink

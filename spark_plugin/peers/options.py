@@ -41,8 +41,12 @@ class Spelling:
 
 _CHANGES = "LakeTable.for_path(spark, path).changes(since, until=...) is the frame of the rows that have changed"
 _FEED = (
-    'LakeTable.for_path(spark, path).changes(since, until=..., feed="commits") has _change_type, _commit_version and '
-    "_commit_timestamp; it begins after since, where Delta includes the starting version"
+    '.option("change_feed", "true").option("since", instant), or LakeTable.changes(since, feed="commits"); '
+    "table.history() lists the instants"
+)
+_SINCE = (
+    '.option("since", instant), also "latest" for a stream; it begins after that, where Delta\'s starting version is included; '
+    "table.history() lists the instants"
 )
 _NO_VERSIONS = 'tables here have instants, not version numbers: .option("as_of", instant); table.history() lists them'
 _WHERE = "LakeTable.for_path(spark, path).overwrite(df, where=...) replaces the rows that satisfy a condition"
@@ -54,7 +58,10 @@ _OPERATION = (
     "LakeTable.for_path(spark, path) has upsert(df), delete(keys_df), merge(df, on) and more; "
     'insert_overwrite is .mode("overwrite").option("overwrite", "partitions"), and insert_overwrite_table .mode("overwrite")'
 )
-_STREAM = "a table is not a source of streams: read table.changes(since) in a loop"
+_CHANGED_ROWS = (
+    '.option("change_feed", "true") tells what was changed and deleted, and .option("skip_change_commits", "true") passes over '
+    "commits that did so"
+)
 _SIZES = "leave it out: write.target_file_rows bounds the rows of a file, and table.optimize() joins small files"
 
 SPELLINGS: tuple[Spelling, ...] = (
@@ -64,15 +71,21 @@ SPELLINGS: tuple[Spelling, ...] = (
         "or add the zone, as in 2026-11-20T12:00:00+01:00",
     ),
     Spelling("Delta", "versionAsOf", instead=_NO_VERSIONS),
-    Spelling("Delta", "readChangeFeed", same=("false",), instead=_FEED),
-    Spelling("Delta", "readChangeData", same=("false",), instead=_FEED),
-    *(
-        Spelling("Delta", name, instead=_FEED)
-        for name in ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+    Spelling("Delta", "readChangeFeed", "change_feed", same=("false",)),
+    Spelling("Delta", "readChangeData", "change_feed", same=("false",)),
+    Spelling("Delta", "startingVersion", instead=_SINCE),
+    Spelling("Delta", "startingTimestamp", instead=_SINCE),
+    Spelling("Delta", "endingVersion", instead='.option("until", instant), which is included'),
+    Spelling(
+        "Delta", "endingTimestamp", "until", only=has_zone, only_text="with a zone: `2026-11-20T12:00:00Z`",
+        instead='.option("until", "2026-11-20 12:00") in UTC, or add the zone, as in 2026-11-20T12:00:00+01:00',
     ),
+    Spelling("Delta", "maxFilesPerTrigger", "max_files_per_trigger"),
+    Spelling("Delta", "maxBytesPerTrigger", instead=".option(\"max_files_per_trigger\", n)"),
+    Spelling("Delta", "skipChangeCommits", "skip_change_commits"),
     *(
-        Spelling("Delta", name, instead=_STREAM)
-        for name in ("ignoreChanges", "ignoreDeletes", "skipChangeCommits", "maxFilesPerTrigger", "maxBytesPerTrigger")
+        Spelling("Delta", name, same=("false",), instead=_CHANGED_ROWS)
+        for name in ("ignoreChanges", "ignoreDeletes")
     ),
     Spelling("Delta", "replaceWhere", instead=_WHERE),
     Spelling("Delta", "mergeSchema", "write.merge_schema"),

@@ -102,11 +102,11 @@ def changes_in(
     if unit.before is None or unit.after is None:
         file, kind = (unit.after, INSERT) if unit.before is None else (unit.before, DELETE)
         assert file is not None, "a unit has a file"
-        with _opened(storage, file) as base:
+        with opened(storage, file) as base:
             rows = map(_in_texts, base.stamped_batches(schema)) if stamped else base.batches(schema)
             yield from (_typed(batch, kind) for batch in rows)
         return
-    with _opened(storage, unit.before) as before, _opened(storage, unit.after) as after:
+    with opened(storage, unit.before) as before, opened(storage, unit.after) as after:
         parts = max(1, -(-(before.rows + after.rows) // compared_rows))
         for part in range(parts):
             stamps = [_stamps(base, part, parts) for base in (before, after)]
@@ -150,7 +150,8 @@ def _typed(rows: pa.Table, kind: str) -> pa.Table:
     return rows.append_column(CHANGE_TYPE, pa.repeat(kind, rows.num_rows))
 
 
-def _opened(storage: Storage, file: DataFile) -> BaseFile:
+def opened(storage: Storage, file: DataFile) -> BaseFile:
+    """A file of the feed; `SnapshotTooOld` if it is not there any more."""
     try:
         return BaseFile(storage.open_input(file.key), file.key)
     except StorageUnavailable:

@@ -12,13 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakelock.engine.arrow import ArrowEngine
+from lakelock.occ.change_feed.streaming import TableStream
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import UpkeepSettings
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.change_feed.rows import COMMIT_TIMESTAMP, COMMIT_VERSION
+from lakelock.table.change_feed.offsets import StreamOffset
+from lakelock.table.change_feed.rows import COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows
 from lakelock.table.change_feed.units import FeedMode
-from lakelock.table.instants import Action
+from lakelock.table.instants import Action, format_instant, parse_instant
 from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, SCHEMA, new_table
@@ -30,6 +32,16 @@ KEPT = replace(QUICK, upkeep=UpkeepSettings(auto=False))
 def rows_of(numbers: list[int], value: int) -> pa.Table:
     found = [(f"k{number % 6}", value, f"{number % 2}") for number in dict.fromkeys(n % 6 for n in numbers)]
     return pa.table([list(column) for column in zip(*found, strict=True)] if found else [[], [], []], schema=SCHEMA)
+
+
+@dataclass
+class Backdated(Peer):
+    """An engine without a lock: its commit becomes visible long after the time at which it says that it was completed."""
+
+    at: str = ""
+
+    def later(self) -> str:
+        return self.at or super().later()
 
 
 @dataclass
@@ -46,6 +58,7 @@ class Life:
         self.coordinator = Coordinator.open(location, KEPT, runtime=self.runtime, storage=self.storage)
         self.engine = ArrowEngine(self.coordinator)
         self.instants: list[str] = []
+        self.slow: list[str] = []
         self.states: list[tuple[str, Counter[Row]]] = [("", Counter())]
 
     def step(self, name: str, numbers: list[int]) -> None:
@@ -114,9 +127,38 @@ class Life:
             assert all(count == 1 for (m, k, _), count in kinds.items() if after[m, k] <= 1), "one change for each key"
         return +state
 
+    def peer(self, numbers: list[int]) -> object:
+        """Another engine requests an instant, or completes one that it requested long before."""
+        peer = Peer(self.storage)
+        if len(self.slow) > len(numbers) % 2:
+            peer.insert(rows_of([len(self.slow)], self.value), "month=9", instant=self.slow.pop(0))
+        else:
+            self.slow.append(peer.begin())
 
-STEPS = ["insert", "upsert", "upsert", "delete", "delete_old", "overwrite", "optimize", "restore", "archive"]
-HISTORY = st.lists(st.tuples(st.sampled_from(STEPS), st.lists(st.integers(0, 5), max_size=5)), min_size=1, max_size=9)
+    def straggler(self, numbers: list[int]) -> object:
+        if self.slow:
+            instant = self.slow.pop(0)
+            peer = Backdated(self.storage, at=format_instant(parse_instant(instant) + 1))
+            peer.insert(rows_of([len(self.slow)], self.value), "month=8", instant=instant)
+
+    def streamed(self, stream: TableStream, offset: StreamOffset, state: Counter[Row], most_files: int | None) -> StreamOffset:
+        """Read one batch, as Spark does: the end is fixed first, and the batch is asked for twice."""
+        end = stream.next(offset, most_files)
+        units = stream.units(offset, end)
+        assert stream.units(StreamOffset.from_json(offset.to_json()), StreamOffset.from_json(end.to_json())) == units
+        reader = FeedRows.of(self.coordinator.schema(), units, "UTC")
+        for unit in units:
+            for rows in reader.read(unit, self.storage):
+                for row in rows.to_pylist():
+                    lost = row["_change_type"] in ("delete", "update_preimage")
+                    state[row["id"], row["v"], row["month"]] += -1 if lost else 1
+        return end
+
+
+STEPS = ["insert", "upsert", "upsert", "delete", "delete_old", "overwrite", "optimize", "restore", "archive", "peer", "peer"]
+NUMBERS = st.lists(st.integers(0, 5), max_size=5)
+HISTORY = st.lists(st.tuples(st.sampled_from(STEPS), NUMBERS), min_size=1, max_size=9)
+BACKDATED = st.lists(st.tuples(st.sampled_from([*STEPS, "straggler", "straggler"]), NUMBERS), min_size=1, max_size=9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -131,3 +173,34 @@ def test_the_changes_between_any_two_states_lead_from_one_to_the_other(history: 
         for until, after in life.states[place:]:
             assert life.applied(before, since, until, "commits") == after
             assert life.applied(before, since, until, "net") == after
+
+
+READS = st.lists(st.tuples(st.integers(0, 8), st.sampled_from([None, 1, 3])), max_size=6)
+"""After which steps a batch is read, and of how many files."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(BACKDATED, READS, st.integers(0, 8), st.booleans())
+@example([("peer", []), ("insert", [1]), ("peer", []), ("insert", [2])], [(2, None), (3, None)], 0, True)
+@example([("peer", []), ("insert", [1]), ("straggler", []), ("insert", [2])], [(1, None), (3, None)], 0, False)
+def test_a_stream_tells_each_commit_once_however_late_it_completes(
+    history: list[tuple[str, list[int]]], reads: list[tuple[int, int | None]], begin: int, since_the_beginning: bool
+) -> None:
+    life, stream, offset, state = Life(), None, None, Counter[Row]()
+    for place, (name, numbers) in enumerate(history):
+        life.step(name, numbers)
+        if stream is None and place >= begin:
+            stream = TableStream(life.coordinator.table, feed=True)
+            offset = stream.first("" if since_the_beginning else None)
+        for when, most_files in reads:
+            if when == place and stream is not None and offset is not None:
+                offset = life.streamed(stream, offset, state, most_files)
+    stream = TableStream(life.coordinator.table, feed=True)
+    offset = offset or stream.first(None)
+    for _ in range(100):
+        end = life.streamed(stream, offset, state, 1)
+        if end == offset:
+            break
+        offset = end
+    assert +state == life.state()
+    assert min(state.values(), default=0) >= 0

@@ -16,6 +16,7 @@ EXAMPLES = {
     "docs/howto-change-rows.md": "/tmp/shop",
     "docs/howto-change-columns.md": "/tmp/columns",
     "docs/howto-choose-isolation.md": "/tmp/isolation",
+    "docs/howto-change-feed.md": "/tmp/cdc",
     "docs/howto-coming-from-delta.md": "/tmp/moved",
     "docs/howto-coming-from-hudi.md": "/tmp/moved",
     "docs/howto-small-files-and-mistakes.md": "/tmp/upkeep",

@@ -1,0 +1,128 @@
+"""A table as a source of streams: appended rows or changes, each commit once, whatever the query goes through."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from lakelock.spark_plugin import LakelockDataSource, LakeTable
+
+COLUMNS = "id long, p string, v long"
+Values = tuple[int, str, int]
+
+
+@dataclass
+class Query:
+    """A query over the table: what it has told, batch by batch, and its checkpoint."""
+
+    spark: SparkSession
+    path: str
+    checkpoint: Path
+    options: dict[str, str] = field(default_factory=dict)
+    batches: list[list[Row]] = field(default_factory=list)
+
+    def run(self) -> list[list[Row]]:
+        """Read all that there is, and stop; the batches of this run."""
+        first = len(self.batches)
+        frame = self.spark.readStream.format("lakelock").options(**self.options).load(self.path)
+        writer = frame.writeStream.foreachBatch(self.keep).option("checkpointLocation", str(self.checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination(180)
+        if query.exception() is not None:
+            raise query.exception()
+        return [batch for batch in self.batches[first:] if batch]
+
+    def keep(self, batch: DataFrame, _: int) -> None:
+        self.batches.append(batch.collect())
+
+    def forget_last_commit(self) -> None:
+        """As if the query had died after the sink was done and before Spark noted it."""
+        last = max((self.checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink()
+
+
+def rows(spark: SparkSession, *values: Values) -> DataFrame:
+    return spark.createDataFrame(list(values), COLUMNS)
+
+
+@pytest.fixture
+def table(spark: SparkSession, path: str) -> LakeTable:
+    spark.dataSource.register(LakelockDataSource)
+    return LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p")
+
+
+def query(spark: SparkSession, table: LakeTable, folder: Path, **options: str) -> Query:
+    return Query(spark, table.path, folder / "checkpoint", options)
+
+
+def test_rows_are_told_once_from_the_first_state_on_across_restarts(
+    spark: SparkSession, table: LakeTable, tmp_path: Path
+) -> None:
+    mine = query(spark, table, tmp_path, maxFilesPerTrigger="1")
+    table.insert(rows(spark, (1, "a", 1), (2, "b", 1)))
+    table.upsert(rows(spark, (1, "a", 2)))
+    assert sorted(len(batch) for batch in mine.run()) == [1, 1], "the state as it is, a file at a time"
+    table.insert(rows(spark, (3, "a", 1)))
+    table.insert(rows(spark, (4, "a", 1)))
+    table.optimize()
+    assert [[row.id for row in batch] for batch in mine.run()][:2] == [[3], [4]]
+    mine.forget_last_commit()
+    table.insert(rows(spark, (5, "b", 1)))
+    assert {row.id for batch in mine.run() for row in batch} <= {4, 5}, "a replay has the same rows"
+    told = Counter(row.id for batch in mine.batches for row in batch)
+    assert set(told) == {1, 2, 3, 4, 5} and all(count == 1 for number, count in told.items() if number != 4)
+    assert mine.run() == []
+
+
+def test_changes_are_told_by_kind_and_a_restart_replays_exactly_them(
+    spark: SparkSession, table: LakeTable, tmp_path: Path
+) -> None:
+    first = table.insert(rows(spark, (1, "a", 1), (2, "b", 1)))
+    mine = query(spark, table, tmp_path, readChangeFeed="true", since=first.instant)
+    table.upsert(rows(spark, (1, "a", 2), (3, "b", 1)))
+    table.delete("id = 2")
+    [batch] = mine.run()
+    told = sorted((row["_commit_version"], row["_change_type"], row["id"], row["v"]) for row in batch)
+    assert [entry[1:] for entry in told] == [
+        ("insert", 3, 1), ("update_postimage", 1, 2), ("update_preimage", 1, 1), ("delete", 2, 1),
+    ]  # fmt: skip
+    mine.forget_last_commit()
+    table.overwrite_partitions(rows(spark, (9, "a", 9)))
+    replayed, new = mine.run()
+    assert sorted(replayed) == sorted(batch)
+    assert sorted((row["_change_type"], row["id"]) for row in new) == [("delete", 1), ("insert", 9)]
+
+
+def test_a_stream_of_appends_stops_at_a_change_unless_told_to_pass_over_it(
+    spark: SparkSession, table: LakeTable, tmp_path: Path
+) -> None:
+    mine = query(spark, table, tmp_path, since="latest")
+    table.insert(rows(spark, (1, "a", 1)))
+    assert mine.run() == []
+    table.insert(rows(spark, (2, "a", 1)))
+    changing = table.delete("id = 1")
+    with pytest.raises(StreamingQueryException, match=rf"commit {changing.instant} \(DELETE\) changed or deleted rows"):
+        mine.run()
+    mine.options["skipChangeCommits"] = "true"
+    table.insert(rows(spark, (3, "a", 1)))
+    assert sorted(row.id for batch in mine.run() for row in batch) == [2, 3]
+
+
+def test_new_columns_stop_a_stream_which_goes_on_with_them_when_started_again(
+    spark: SparkSession, table: LakeTable, tmp_path: Path
+) -> None:
+    mine = query(spark, table, tmp_path, since="2020-01-01")
+    table.insert(rows(spark, (1, "a", 1)))
+    frame = spark.readStream.format("lakelock").options(**mine.options).load(table.path)
+    table.insert(spark.createDataFrame([(2, "a", 1, "x")], f"{COLUMNS}, note string"), merge_schema=True)
+    started = frame.writeStream.foreachBatch(mine.keep).option("checkpointLocation", str(mine.checkpoint))
+    running = started.trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="start the query again with the same checkpoint"):
+        running.awaitTermination(180)
+    assert sorted((row.id, row.note) for batch in mine.run() for row in batch) == [(1, None), (2, "x")]
