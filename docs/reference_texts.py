@@ -192,9 +192,11 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "operation again.",
     ),
     e.UnsupportedSpark: Advice(
-        "`lakelock.spark_plugin` was imported into a Python without PySpark, or with one older than 4.0; or a PySpark that is "
-        "new enough met a JVM with an older Spark.",
-        "`pip install 'lakelock[spark]'` in the Python of the driver and of every worker, for a cluster that runs Spark 4.",
+        "`lakelock.spark_plugin` was imported into a Python without PySpark, or with one older than 3.5; or a PySpark met a "
+        "JVM with a Spark of another generation; or `register` or `LakelockDataSource` was imported with PySpark 3.5, which "
+        "has no data sources in Python.",
+        "`pip install 'lakelock[spark]'` in the Python of the driver and of every worker, for a cluster that runs Spark 3.5 or "
+        "newer. With 3.5 use `LakeTable`.",
     ),
 }
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.predicates import predicate_of
+from lakelock.spark_plugin.spark_versions import column_of
 from lakelock.table.pruning.predicates import Anything, Predicate
 
 SHOWN_CHARACTERS = 200
@@ -91,11 +92,6 @@ def condition_text(condition: str | Column) -> str:
     if not isinstance(condition, str) and text.startswith("Column<'"):
         text = text.removeprefix("Column<'").removesuffix("'>")
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
-
-
-def column_of(spark: SparkSession, expression: Any) -> Column:
-    """An expression of an analysed plan as a Column."""
-    return Column(_object(spark, "org.apache.spark.sql.classic.ExpressionUtils$").column(expression))
 
 
 def _object(spark: SparkSession, name: str) -> Any:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin.lost_spark import require_running
+from lakelock.spark_plugin.spark_versions import session_confs
 from lakelock.spark_plugin.supported import require_supported_spark
 
 CONF_PREFIX = "spark.lakelock."
@@ -53,9 +54,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def spark_conf(spark: SparkSession) -> dict[str, str]:
     """The session's confs under `spark.lakelock.`, with that prefix."""
-    found = spark.conf.getAll
-    values: Mapping[str, str] = found() if callable(found) else found
-    return {key: str(value) for key, value in values.items() if key.startswith(CONF_PREFIX)}
+    return {key: str(value) for key, value in session_confs(spark).items() if key.startswith(CONF_PREFIX)}
 
 
 def require_batch(df: object, verb: str) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
@@ -17,8 +18,8 @@ from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import Value
 
-FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
-"""Text in the error of a job that reads a missing file; the error's class varies."""
+FILE_GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|It is possible the underlying files have been updated")
+"""Text in the error of a job that reads a missing file, in Spark 4 and in Spark 3.5; the error's class varies."""
 
 
 def read_files(

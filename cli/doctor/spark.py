@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lakelock.cli.doctor.context import Check, DoctorContext
 
-OLDEST_PYSPARK = (4, 0)
+OLDEST_PYSPARK, OLDEST_WITH_DATA_SOURCES = (3, 5), (4, 0)
 OLDEST_PANDAS, NEWEST_PANDAS = (2, 2), 2
 _INSTALL = "pip install 'lakelock[spark]'"
 _HADOOP = "hadoop-client-api-"
@@ -49,7 +49,9 @@ def check_spark(context: DoctorContext) -> Iterator[Check]:
 
 def judge_pyspark(found: str) -> Check:
     if _numbers(found) < OLDEST_PYSPARK:
-        return Check("spark", "failed", f"PySpark {found} is too old: lakelock needs 4.0 or newer", _INSTALL)
+        return Check("spark", "failed", f"PySpark {found} is too old: lakelock needs 3.5 or newer", _INSTALL)
+    if _numbers(found) < OLDEST_WITH_DATA_SOURCES:
+        return Check("spark", "ok", f'PySpark {found}: LakeTable works with it, format("lakelock") needs 4.0 or newer')
     return Check("spark", "ok", f"PySpark {found}")
 
 

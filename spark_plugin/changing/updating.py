@@ -8,6 +8,7 @@ from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.spark_plugin.changing.assignments import Assignments, fitting_values
 from lakelock.spark_plugin.changing.changes import ACTION, FILE, ROW, UPDATE, ChangePlan, write_changes
 from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.spark_versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, Written
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 
@@ -26,7 +27,7 @@ def update_where(attempt: Attempt, values: Assignments, condition: Condition | N
         return Written()
     rows = attempt.read(files).alias(alias) if alias else attempt.read(files)
     new = fitting_values(rows, values, attempt.schema)
-    place = rows.metadataColumn("_metadata")
+    place = file_place(rows)
     chosen = rows if condition is None else rows.where(condition.on(rows))
     changes = chosen.select(
         place["file_name"].alias(FILE), place["row_index"].alias(ROW), F.lit(UPDATE).alias(ACTION),

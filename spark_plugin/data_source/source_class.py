@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyspark.sql.datasource import DataSource
+from lakelock.spark_plugin.supported import no_data_sources
+
+try:
+    from pyspark.sql.datasource import DataSource
+except ModuleNotFoundError as error:
+    raise no_data_sources() from error
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -9,7 +9,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 
 from lakelock.errors import InputError
-from lakelock.spark_plugin.conditions import Condition, column_of, condition_text
+from lakelock.spark_plugin.conditions import Condition, condition_text
+from lakelock.spark_plugin.spark_versions import column_of, try_cast
 
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _EXACT = (*_WHOLE_NUMBERS, "string", "boolean", "date", "timestamp", "timestamp_ntz")
@@ -127,7 +128,7 @@ def _keys(node: Any, source: _Side, target: DataFrame) -> Iterator[tuple[str, Co
             yield column.name(), column_of(spark, theirs), named
         elif stored in _WHOLE_NUMBERS and compared in _WHOLE_NUMBERS:
             # A greater number than the column can hold equals none of its values.
-            yield column.name(), column_of(spark, theirs).try_cast(stored), named
+            yield column.name(), try_cast(spark, theirs, column.dataType()), named
 
 
 def _without_widening(node: Any) -> Any:

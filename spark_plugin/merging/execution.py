@@ -22,6 +22,7 @@ from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import When, may_match_often
 from lakelock.spark_plugin.merging.plan import HERE, MergePlan
+from lakelock.spark_plugin.spark_versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column
 from lakelock.spark_plugin.writing.key_lookup import look_up
 from lakelock.spark_plugin.writing.key_reads import KeysRead
@@ -62,7 +63,7 @@ def _stored(attempt: Attempt, files: tuple[DataFile, ...]) -> DataFrame:
     rows = attempt.read(files)
     if not files:
         return rows.select("*", F.lit(None).cast("string").alias(FILE), F.lit(None).cast("long").alias(ROW))
-    place = rows.metadataColumn("_metadata")
+    place = file_place(rows)
     return rows.select("*", place["file_name"].alias(FILE), place["row_index"].alias(ROW))
 
 

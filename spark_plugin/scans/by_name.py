@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.errors import StorageError
+from lakelock.spark_plugin.spark_versions import condition_of
 from lakelock.table.snapshot import DataFile
 
 FEW_FILES = 32
@@ -32,7 +33,7 @@ def read_files(spark: SparkSession, root: str, files: Sequence[DataFile], schema
     try:
         frame = _frame(spark, root, files, schema)
     except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
+        if condition_of(error) != "PATH_NOT_FOUND":
             raise
         raise _gone(files, [], str(error)) from error
     found = {path.rpartition("/")[2] for path in frame.inputFiles()}

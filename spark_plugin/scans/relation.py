@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import CorruptTableError
 from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.spark_versions import local_frame
 from lakelock.table.instants import parse_instant
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import Value
@@ -65,7 +66,7 @@ class _Relation:
     def partitioned(self, by: Partitioned) -> DataFrame:
         columns = StructType([self._schema[name] for name in by.columns.names])
         rows = pa.Table.from_pylist(list(by.values.values()), by.columns)
-        plan = self._spark.createDataFrame(rows, spark_schema(by.columns))._jdf.queryExecution().analyzed()
+        plan = local_frame(self._spark, rows, spark_schema(by.columns))._jdf.queryExecution().analyzed()
         local = plan.collectLeaves().head()
         found = self._snapshot_files().partitions(self._root, "\0".join(by.values), local.data())
         spec = self._sources.PartitionSpec(self._java(columns), self._jvm.PythonUtils.toSeq(found))

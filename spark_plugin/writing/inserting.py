@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from lakelock.engine.file_tasks import generated_keys, write_new_files
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.spark_versions import rebalanced
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared
 from lakelock.spark_plugin.writing.bucketing import write_buckets
 from lakelock.spark_plugin.writing.fits import fitting
@@ -56,7 +57,7 @@ def write_rows(attempt: Attempt, frame: DataFrame, context: WriteContext, what: 
     fields = context.properties.partition_fields
     if fields:
         columns = [column(name) for name in fields]
-        frame = frame.hint("rebalance", *columns).sortWithinPartitions(*columns)
+        frame = rebalanced(frame, columns).sortWithinPartitions(*columns)
     stage = reporting(REPORT_SCHEMA, partial(insert_stage, context))
     return attempt.written(frame.mapInArrow(stage, REPORTS_ONLY), what)
 

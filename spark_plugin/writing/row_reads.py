@@ -45,7 +45,7 @@ class RowsRead:
         except StorageError as error:
             return error.message
         except (PySparkException, Py4JJavaError) as error:
-            if FILE_GONE not in str(error):
+            if not FILE_GONE.search(str(error)):
                 raise
             return f"{files[0].key}, or another file that it has to look into, is gone"
         return None if found is None else str(found[0])[:SHOWN_CHARACTERS]

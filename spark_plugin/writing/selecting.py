@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.spark_versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.parcels import ROUTE
 from lakelock.spark_plugin.writing.reports import REPORT, reporting
@@ -52,7 +53,7 @@ def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: Conditio
     rows = attempt.read(files)
     chosen = rows.where(condition.on(rows))
     if files:
-        place = rows.metadataColumn("_metadata")
+        place = file_place(rows)
         rows = chosen.select(place["file_name"].alias(_FILE), place["row_index"].alias(_ROW))
     else:
         rows = chosen.select(F.lit("").alias(_FILE), F.lit(0).alias(_ROW))

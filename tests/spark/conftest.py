@@ -15,8 +15,11 @@ from pyspark.sql import SparkSession
 
 from tests.golden_tables import unpack
 from tests.spark.processes import short_lived_jvms
+from tests.spark.sparks import HAS_DATA_SOURCES
 
 short_lived_jvms()
+
+collect_ignore = [] if HAS_DATA_SOURCES else ["data_source", "first_day"]
 
 
 @pytest.fixture(scope="session")

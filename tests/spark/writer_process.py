@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 
 from lakelock.demo.session import SHARED_JVM, session_in_the_shared_jvm
 from lakelock.errors import LakelockError
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin import LakeTable
+from tests.spark.sparks import register_without_confs
 
 COLUMNS = "id string, v bigint, month string"
 ATTEMPTS = 20
@@ -77,7 +78,7 @@ def perform(table: LakeTable, spark: SparkSession, operation: str, argument):
 
 def save(spark: SparkSession, order: dict):
     """Append through `format("lakelock")`, in a task that says that it runs and waits until it may go on."""
-    spark.dataSource.register(LakelockDataSource)
+    register_without_confs(spark)
     rows = frame(spark, order["rows"]).coalesce(1).mapInArrow(gate(order["gate"]), COLUMNS)
     rows.write.format("lakelock").mode("append").options(**order["options"]).save(order["path"])
 

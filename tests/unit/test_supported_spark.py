@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import lakelock.spark_plugin
 from lakelock.errors import LakelockError, UnsupportedSpark
-from lakelock.spark_plugin.supported import is_too_old, require_supported_pyspark, require_supported_spark
+from lakelock.spark_plugin.supported import has_data_sources, is_too_old, require_supported_pyspark, require_supported_spark
 
 IMPORT = """
 try:
@@ -36,9 +37,9 @@ def import_with_pyspark(folder: Path, module: str, version: str | None) -> str:
 
 @pytest.mark.parametrize("module", ["lakelock.spark_plugin", "lakelock.spark_plugin.tables.lake_table", "pyspark_lakelock"])
 def test_an_older_pyspark_is_named_with_what_is_needed(tmp_path: Path, module: str) -> None:
-    said = import_with_pyspark(tmp_path, module, "3.5.9")
-    assert said.startswith("UnsupportedSpark lakelock.spark_plugin needs PySpark 4.0 or newer")
-    assert f"found PySpark 3.5.9 in {tmp_path}" in said
+    said = import_with_pyspark(tmp_path, module, "3.4.4")
+    assert said.startswith("UnsupportedSpark lakelock.spark_plugin needs PySpark 3.5 or newer (tried: 3.5, 4.0, 4.1 and 4.3)")
+    assert f"found PySpark 3.4.4 in {tmp_path}" in said
     assert "pip install 'lakelock[spark]'" in said
 
 
@@ -51,18 +52,20 @@ def test_a_missing_pyspark_is_said_with_what_brings_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "old"),
     [
-        ("3.5.9", True), ("3.5.6-amzn-1", True), ("2.4", True), ("4.0.0", False), ("4.0.0.dev2", False), ("4.3.0", False),
-        ("10.1", False), ("a fork's own", False),
+        ("3.4.4", True), ("3.3.0-amzn-1", True), ("3.5.9", False), ("3.5.6-amzn-1", False), ("4.0.0.dev2", False),
+        ("4.3.0", False), ("10.1", False), ("a fork's own", False),
     ],
 )  # fmt: skip
-def test_versions_before_4_0_are_too_old(version: str, old: bool) -> None:
+def test_versions_before_3_5_are_too_old(version: str, old: bool) -> None:
     assert is_too_old(version) is old
 
 
-def test_an_older_spark_behind_a_newer_pyspark_is_refused() -> None:
-    require_supported_spark("4.1.2")
-    with pytest.raises(UnsupportedSpark, match=r"JVM runs Spark 3\.5\.6.*\n.*SPARK_HOME"):
-        require_supported_spark("3.5.6")
+def test_a_spark_of_another_generation_behind_pyspark_is_refused() -> None:
+    own, other = ("4.1.2", "3.5.6") if has_data_sources(pyspark.__version__) else ("3.5.6", "4.1.2")
+    require_supported_spark(own)
+    for version in (other, "3.4.4"):
+        with pytest.raises(UnsupportedSpark, match=rf"JVM runs Spark {version}, for PySpark .*\n.*SPARK_HOME"):
+            require_supported_spark(version)
 
 
 def test_the_error_is_an_import_error_and_travels() -> None:

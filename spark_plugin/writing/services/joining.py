@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from lakelock.engine.file_tasks import move_rows
 from lakelock.occ.services.optimize import Join
 from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.spark_versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, column
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
@@ -49,7 +50,7 @@ def join_files(attempt: Attempt, joins: Sequence[Join], sort_by: Sequence[str]) 
 def _in_order(attempt: Attempt, joins: Sequence[Join], sort_by: Sequence[str]) -> DataFrame:
     """The rows of all joins with Hudi's columns and the number of their join, each join in a partition of its own, sorted."""
     rows = attempt.read([file for join in joins for file in join.sources], meta=True)
-    rows = rows.withColumn(_FILE, rows.metadataColumn("_metadata")["file_name"])
+    rows = rows.withColumn(_FILE, file_place(rows)["file_name"])
     names = [(file.name, number) for number, join in enumerate(joins) for file in join.sources]
     numbers = attempt.spark.createDataFrame(names, f"{_FILE} string, {_JOIN} int")
     packs = ",".join(map(str, values_for(len(joins))))

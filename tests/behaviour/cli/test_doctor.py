@@ -179,8 +179,8 @@ class TestSpark:
         checks = [check for check in run("doctor", path, "--json").json["checks"] if check["name"] == "spark"]
         assert {check["status"] for check in checks} == {"ok"}, checks
 
-    @pytest.mark.parametrize(("version", "status"), [("3.5.9", "failed"), ("4.0.0", "ok"), ("4.3.0.dev1", "ok")])
-    def test_pyspark_before_4_fails(self, version: str, status: str) -> None:
+    @pytest.mark.parametrize(("version", "status"), [("3.4.4", "failed"), ("3.5.9", "ok"), ("4.3.0.dev1", "ok")])
+    def test_pyspark_before_3_5_fails(self, version: str, status: str) -> None:
         assert judge_pyspark(version).status == status
 
     @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakelock.errors import InputError, LockTimeout, SettingsError
 from lakelock.events import Event
 from lakelock.spark_plugin import LakeTable, locked_together
-from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
+from tests.spark.sparks import register_without_confs, since_spark_4
 from tests.waiting import eventually
 
 PESSIMISTIC = {"concurrency.mode": "PESSIMISTIC", "data_locks.sleep_s": 0.05}
@@ -120,10 +120,11 @@ def test_the_locks_of_an_operation_are_explained_without_taking_them(table: Lake
     assert table.locks().count() == 0
 
 
+@since_spark_4
 def test_a_data_source_write_keeps_to_its_partition_and_takes_part_in_a_block_that_holds_the_locks(
     spark: SparkSession, table: LakeTable
 ) -> None:
-    spark.dataSource.register(LakelockDataSource)
+    register_without_confs(spark)
     write = rows(spark, (5, "1", 1)).write.format("lakelock").mode("append")
     with table.locked("INSERT", partition="month=1"):
         assert table.locks().count() == 1

@@ -24,6 +24,7 @@ from lakelock.spark_plugin.scans import by_name
 from lakelock.storage.location import StorageLocation
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
+from tests.spark.sparks import to_arrow
 
 COLUMNS = "id int, month int, who string, day date, v long"
 NAMES = ["a", "b/c", "%41", "x=y", "", None, "__HIVE_DEFAULT_PARTITION__"]
@@ -244,7 +245,7 @@ def test_a_condition_on_any_column_gives_all_its_rows_and_opens_only_files_whose
 ) -> None:
     frame = spark.createDataFrame(list(enumerate([*VALUES[kind], None])), f"id int, p {kind}")
     table = LakeTable.create(spark, path, schema=frame, key="id")
-    for row in frame.toArrow().to_pylist():
+    for row in to_arrow(frame).to_pylist():
         fill(table, [(row["id"], row["p"])])  # each in a file of its own
     before = unpruned(table)
     for number in range(len(VALUES[kind])):

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakelock.errors import StorageUnavailable, WriteFailed
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import deleting, inserting, key_lookup, upserting
+from tests.spark.sparks import since_spark_4
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -166,6 +167,7 @@ def test_executors_without_the_package_are_told_of(
     assert len(content(table)) == 3
 
 
+@since_spark_4
 @pytest.mark.skipif(
     "pyspark_lakelock" not in {module.name for module in pkgutil.iter_modules()},
     reason="Spark finds data sources of packages that are really there: wheels and strict editables",

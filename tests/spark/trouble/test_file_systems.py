@@ -11,6 +11,7 @@ from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import S3_OPTIONS, s3_server
+from tests.spark.sparks import register_without_confs, since_spark_4
 
 COLUMNS = "id long, v long"
 
@@ -77,12 +78,12 @@ def test_a_file_system_that_the_session_has_is_enough(spark: SparkSession, schem
         configuration.set(key, before) if before else configuration.unset(key)
 
 
+@since_spark_4
 def test_the_data_source_needs_no_file_system_of_spark(spark: SparkSession, options: dict[str, object]) -> None:
     import pyarrow as pa
 
     from lakelock.clock import SystemRuntime
     from lakelock.occ.create import create_table
-    from lakelock.spark_plugin import LakelockDataSource
     from lakelock.table.properties import TableProperties
     from lakelock.table.schema import TableSchema
 
@@ -90,7 +91,7 @@ def test_the_data_source_needs_no_file_system_of_spark(spark: SparkSession, opti
     properties = TableProperties.new("d", ["id"], [], None, create_schema=schema.to_avro_json("d", null_first=False))
     storage = StorageLocation.of("s3://lake/d", {k.removeprefix("storage."): str(v) for k, v in options.items()})
     create_table(storage.open(), properties, SystemRuntime())
-    spark.dataSource.register(LakelockDataSource)
+    register_without_confs(spark)
     rows(spark).write.format("lakelock").options(**options).mode("append").save("s3://lake/d")
     found = spark.read.format("lakelock").options(**options).load("s3://lake/d")
     assert [tuple(row) for row in found.collect()] == [(1, 10)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -12,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import ConflictError, InputError, SchemaError, TableError, TransactionStateError
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
-from lakelock.spark_plugin.data_source.sink import BatchSink
+from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import bucketing
 from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
+from tests.spark.sparks import register_without_confs, since_spark_4, to_arrow
 
 COLUMNS = "id long, day date, p string, v long"
 
@@ -114,14 +115,14 @@ def test_an_index_that_cannot_be_is_refused_before_anything_is_made(spark: Spark
 
 @pytest.fixture
 def source(spark: SparkSession) -> None:
-    """`format("lakelock")` as it is without confs."""
-    spark.dataSource.register(LakelockDataSource)
+    register_without_confs(spark)
 
 
 def write(df: DataFrame, path: str, mode: str = "append", **options: str) -> None:
     df.write.format("lakelock").options(**options).mode(mode).save(path)
 
 
+@since_spark_4
 @pytest.mark.usefixtures("source")
 def test_the_data_source_writes_buckets_whose_rows_are_in_one_task(spark: SparkSession, path: str) -> None:
     table = table_with(spark, path)
@@ -138,6 +139,7 @@ def test_the_data_source_writes_buckets_whose_rows_are_in_one_task(spark: SparkS
     assert content(table) == {("c", 4): 7}
 
 
+@since_spark_4
 @pytest.mark.usefixtures("source")
 def test_the_data_source_refuses_rows_of_one_bucket_in_two_tasks(spark: SparkSession, path: str) -> None:
     table = table_with(spark, path)
@@ -152,6 +154,7 @@ def test_the_data_source_refuses_rows_of_one_bucket_in_two_tasks(spark: SparkSes
     assert list(Path(path).glob(".hoodie/.heartbeat/[!.]*")) == []
 
 
+@since_spark_4
 @pytest.mark.usefixtures("source")
 def test_the_data_source_streams_into_buckets(spark: SparkSession, path: str, tmp_path: Path) -> None:
     table = table_with(spark, path)
@@ -163,12 +166,15 @@ def test_the_data_source_streams_into_buckets(spark: SparkSession, path: str, tm
     assert content(table) == {("a", 0): 10, ("a", 1): 11}
 
 
-def begun(df: DataFrame, path: str) -> tuple[BatchSink, list[object]]:
+def begun(df: DataFrame, path: str) -> tuple[Any, list[object]]:
     """A batch write whose only task has written its rows."""
+    from lakelock.spark_plugin.data_source.sink import BatchSink
+
     sink = pickle.loads(pickle.dumps(BatchSink({"path": path}, df.schema, False)))
-    return sink, [sink.write(iter(df.toArrow().to_batches(max_chunksize=3)))]
+    return sink, [sink.write(iter(to_arrow(df).to_batches(max_chunksize=3)))]
 
 
+@since_spark_4
 def test_of_two_writes_of_the_data_source_to_a_bucket_one_is_refused(spark: SparkSession, path: str) -> None:
     table = table_with(spark, path)
     for expected in ({("a", 1): 30}, {("a", 1): 60}):  # buckets that are to be made, then those that are there
@@ -179,6 +185,7 @@ def test_of_two_writes_of_the_data_source_to_a_bucket_one_is_refused(spark: Spar
         assert content(table) == expected
 
 
+@since_spark_4
 def test_a_task_of_the_data_source_holds_few_rows_at_once(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,12 +12,13 @@ from pyspark.sql import SparkSession
 
 from lakelock.clock import SystemRuntime
 from lakelock.occ.create import create_table
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin import LakeTable
 from lakelock.storage.local import LocalStorage
 from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from tests.behaviour.foreign import Peer
+from tests.spark.sparks import register_without_confs, since_spark_4
 
 PLACE = pa.struct([pa.field("x", pa.int64(), False), pa.field("y", pa.list_(pa.field("element", pa.int64(), False)))])
 STRICT = pa.schema(
@@ -64,8 +65,9 @@ def test_a_table_with_columns_that_are_not_null_is_written_and_keeps_them(spark:
         assert pa.schema([columns.field(name) for name in STRICT.names]).equals(STRICT, check_metadata=False)
 
 
+@since_spark_4
 def test_a_read_of_the_data_source_may_leave_out_columns_that_are_not_null(spark: SparkSession, path: str) -> None:
-    spark.dataSource.register(LakelockDataSource)
+    register_without_confs(spark)
     peer_table(path)
     read = spark.read.format("lakelock")
     assert sorted(row.id for row in read.schema("id long").load(path).collect()) == [1, 2]

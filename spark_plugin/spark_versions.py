@@ -1,0 +1,83 @@
+"""What PySpark 3.5 lacks of PySpark 4, by the JVM's own calls that PySpark 4 makes: one function for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakelock.spark_plugin.supported import has_data_sources
+
+
+def is_older(spark: SparkSession) -> bool:
+    """Whether this session is one of Spark 3.5."""
+    return not has_data_sources(spark.version)
+
+
+def session_confs(spark: SparkSession) -> dict[str, str]:
+    """The confs of the session, those of its application among them."""
+    if is_older(spark):
+        converters: Any = spark._jvm.scala.collection.JavaConverters  # type: ignore[union-attr]
+        return dict(converters.mapAsJavaMapConverter(spark._jsparkSession.conf().getAll()).asJava())  # type: ignore[attr-defined]
+    found = spark.conf.getAll
+    values: Mapping[str, str] = found() if callable(found) else found
+    return dict(values)
+
+
+def file_place(rows: DataFrame) -> Column:
+    """Where a row of files lies: a struct with `file_name` and `row_index`, even where the frame has a column of that name."""
+    jdf: Any = rows._jdf
+    return Column(jdf.metadataColumn("_metadata"))
+
+
+def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """A few rows as a frame that Spark keeps in its plan."""
+    if not is_older(spark):
+        return spark.createDataFrame(rows, schema)
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+
+    context, jvm = spark.sparkContext, spark._jvm  # type: Any, Any
+    batches = context._serialize_to_jvm(
+        rows.combine_chunks().to_batches(),
+        ArrowStreamSerializer(),
+        jvm.PythonSQLUtils.readArrowStreamFromFile,
+        jvm.ArrowIteratorServer,
+    )
+    return DataFrame(jvm.PythonSQLUtils.toDataFrame(batches, schema.json(), spark._jsparkSession), spark)
+
+
+def rebalanced(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """The rows of each value of these columns close together, in partitions of about the same size."""
+    spark = frame.sparkSession
+    if not is_older(spark):
+        return frame.hint("rebalance", *columns)
+    jdf, jvm, given = frame._jdf, spark._jvm, columns  # type: Any, Any, Any
+    return DataFrame(jdf.hint("rebalance", jvm.PythonUtils.toSeq([column._jc.expr() for column in given])), spark)
+
+
+def column_of(spark: SparkSession, expression: Any) -> Column:
+    """An expression of an analysed plan as a Column."""
+    jvm: Any = spark._jvm
+    if is_older(spark):
+        return Column(jvm.org.apache.spark.sql.Column(expression))
+    return Column(getattr(getattr(jvm, "org.apache.spark.sql.classic.ExpressionUtils$"), "MODULE$").column(expression))
+
+
+def try_cast(spark: SparkSession, expression: Any, wanted: Any) -> Column:
+    """An expression of an analysed plan in another of Spark's types; null where its value has none of that type."""
+    if not is_older(spark):
+        column: Column = column_of(spark, expression)
+        return column.try_cast(wanted.simpleString())
+    jvm: Any = spark._jvm
+    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    null_otherwise = getattr(getattr(expressions, "EvalMode$"), "MODULE$").TRY()
+    return column_of(spark, expressions.Cast(expression, wanted, jvm.scala.Option.apply(None), null_otherwise))
+
+
+def condition_of(error: PySparkException) -> str | None:
+    """The name of what is wrong, such as `PATH_NOT_FOUND`."""
+    return error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
