@@ -226,7 +226,8 @@ class ArrowEngine:
 
     def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""
-        return self.read_files(self._coordinator.snapshot(as_of).files, self._coordinator.schema(as_of), where)
+        shown = self._coordinator.shown(as_of)
+        return self.read_files(shown.snapshot.files, shown.schema, where)
 
     def changes(self, since: str = "", until: str | None = None, mode: FeedMode = "commits") -> pa.Table:
         """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and
@@ -240,9 +241,9 @@ class ArrowEngine:
         coordinator = self._coordinator
         named = resources_of(partition, coordinator.properties)
         with coordinator.data.holding(coordinator.data.request("SELECT", named)):
-            snapshot = coordinator.snapshot()
-            files = tuple(file for file in snapshot.files if not named or within(file.partition, named))
-            yield self.read_files(files, coordinator.schema(), where)
+            shown = coordinator.shown()
+            files = tuple(file for file in shown.snapshot.files if not named or within(file.partition, named))
+            yield self.read_files(files, shown.schema, where)
 
     def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:
         """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""

@@ -10,11 +10,12 @@ from typing import TypeVar
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
-from lakelock.errors import RolledBackError, SnapshotTooOld, StorageError
+from lakelock.errors import RolledBackError, StorageError
 from lakelock.events import Events, Listener
 from lakelock.explanation import PairExplanation
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
+from lakelock.occ import shown
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
 from lakelock.occ.certainty import OwnDecision
@@ -37,13 +38,13 @@ from lakelock.occ.recovery.outcomes import collect_outcomes
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.reserving.waiting import end_dead
 from lakelock.occ.schemas import SchemaHistory
+from lakelock.occ.shown import Shown
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean
-from lakelock.occ.upkeep.retained import hides_what_was_cleaned
 from lakelock.occ.upkeep.run import Upkept, upkeep
-from lakelock.occ.upkeep.savepoints import Savepoint, all_that_is_kept, delete_savepoint, list_savepoints, take_savepoint
+from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
 from lakelock.settings import CleanSettings, Settings
 from lakelock.storage import Storage
@@ -53,13 +54,10 @@ from lakelock.table.eligibility import check_files, check_readable
 from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import Snapshot, read_snapshot
+from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
 
 T = TypeVar("T", bound=Transaction)
-
-_LOOKS = 3
-"""How often a reader begins anew that a cleaner has overtaken."""
 
 
 class Coordinator:
@@ -218,37 +216,23 @@ class Coordinator:
 
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
-        if as_of is None:
-            return self._current()
-        table = self.table
-        for _ in range(_LOOKS):
-            timeline = table.timeline_of_one_moment()
-            kept = all_that_is_kept(table, timeline, as_of)
-            snapshot = read_snapshot(
-                table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests, only=kept
-            )
-            # A clean announces itself on the timeline before it deletes anything, and may have done so since.
-            now = table.timeline()
-            if all_that_is_kept(table, now, as_of) == kept and not hides_what_was_cleaned(table, timeline, now, as_of):
-                return snapshot
-        raise SnapshotTooOld(f"what is kept of {table.storage.uri} as of {as_of} changed in each look", hint="run it again")
+        return self._seen(as_of)[0]
 
-    def _current(self) -> Snapshot:
-        for look in range(_LOOKS):
-            try:
-                return self.table.index.snapshot_at(self.table.timeline_of_one_moment())
-            except SnapshotTooOld:
-                if look + 1 == _LOOKS:
-                    raise
-        raise AssertionError("the last look returns or raises")
+    def shown(self, as_of: str | None = None) -> Shown:
+        """The same, with the columns to read them in: those of now, or those of then once others have replaced them."""
+        snapshot, timeline = self._seen(as_of)
+        return Shown(snapshot, self.schema(as_of, timeline=timeline))
 
     def state_at(self, timeline: Timeline) -> tuple[Snapshot, TableSchema]:
         """The file slices and the schema that a timeline shows; `SnapshotTooOld` if a cleaner was faster."""
         return self.table.index.snapshot_at(timeline), self._schemas.at(timeline, self.properties)
 
-    def schema(self, as_of: str | None = None) -> TableSchema:
+    def _seen(self, as_of: str | None) -> tuple[Snapshot, Timeline]:
+        return shown.now(self.table) if as_of is None else shown.as_of(self.table, as_of)
+
+    def schema(self, as_of: str | None = None, *, timeline: Timeline | None = None) -> TableSchema:
         """The table's schema now; with `as_of` that in which the state of an instant is shown, see `SchemaHistory.as_of`."""
-        timeline = self.table.timeline()
+        timeline = timeline or self.table.timeline()
         if as_of is None:
             return self._schemas.at(timeline, self.properties)
         return self._schemas.as_of(timeline, self.properties, as_of)
@@ -323,7 +307,7 @@ class Coordinator:
         timeline = table.timeline()
         schema = self._schemas.at(timeline, self.properties).arrow
         before = partial(self._schemas.before, timeline, self.properties)
-        now = TableNow(table.storage, timeline, self._current(), schema, self.properties, before)
+        now = TableNow(table.storage, timeline, self.snapshot(), schema, self.properties, before)
         return explain_pair(now, table.settings.concurrency, mine, other)
 
     def why_rejected(self, instant: str) -> WhyRejected:

@@ -44,9 +44,9 @@ class LockedReads:
         coordinator = self._coordinator
         named = resources_of(partition, coordinator.properties)
         with coordinator.data.holding(coordinator.data.request("SELECT", named)):
-            schema = coordinator.schema()
-            files = [file for file in coordinator.snapshot().files if not named or within(file.partition, named)]
-            columns = schema.file_schema if include_meta else schema.arrow
+            shown = coordinator.shown()
+            files = [file for file in shown.snapshot.files if not named or within(file.partition, named)]
+            columns = shown.schema.file_schema if include_meta else shown.schema.arrow
             by = PartitionValues.of(coordinator.properties, columns)
             yield read_files(self._spark, self._root, files, spark_schema(columns), by)
 

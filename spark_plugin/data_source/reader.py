@@ -58,15 +58,17 @@ class LakelockReader(DataSourceReader):
         self._columns = arrow_schema(schema)
         with parsed.open() as table:
             as_of = None if parsed.as_of is None else as_of_time(parsed.as_of)
-            found = table.schema(as_of)
-            check_asked(shown_columns(found, parsed), self._columns)
             targets = resources_of(parsed.partition, table.properties)
             self._partitions: list[InputPartition] = []
             if parsed.changes.feed:
+                found = table.schema()
+                check_asked(shown_columns(found, parsed), self._columns)
                 units = [unit for unit in _units(table, parsed) if not targets or within(unit.partition, targets)]
                 self._partitions += unit_partitions(units, found, self._columns, table.properties.timezone)
             else:
-                self._partitions += map(FilePartition, files_within(table.snapshot(as_of), targets))
+                shown = table.shown(as_of)
+                check_asked(shown_columns(shown.schema, parsed), self._columns)
+                self._partitions += map(FilePartition, files_within(shown.snapshot, targets))
         self._location = StorageLocation.of(parsed.path, parsed.settings.storage)
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from lakelock.occ.change_feed.planning import feed_between, position_at
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.shown import Shown
 from lakelock.spark_plugin.arguments import instant_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
@@ -58,7 +59,8 @@ class TableChanges:
         if feed is not None:
             return self._feed(begin or "", end, where, checked_mode(feed))
         changes = read_changes(table.storage, timeline, begin or "", end)
-        frame = self._rows(Snapshot(changes.files), where, include_meta=True)
+        shown = Shown(Snapshot(changes.files), self._coordinator.schema(end, timeline=timeline))
+        frame = self._rows(shown, where, include_meta=True)
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
 
     def _feed(self, begin: str, end: str | None, where: str | Column | None, mode: FeedMode) -> DataFrame:

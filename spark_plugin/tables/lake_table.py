@@ -16,6 +16,7 @@ from lakelock.explanation import PairExplanation
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.locking.targets import Targets, files_within, resources_of, within
+from lakelock.occ.shown import Shown
 from lakelock.settings import Settings
 from lakelock.spark_plugin import creating
 from lakelock.spark_plugin.arguments import instant_of, names, settings_of
@@ -36,7 +37,6 @@ from lakelock.spark_plugin.tables.writes import TableWrites
 from lakelock.storage.location import StorageLocation
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
-from lakelock.table.snapshot import Snapshot
 
 
 class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedReads, DeltaNames):
@@ -174,9 +174,8 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
         """
         given = ReadOptions.parse(options or {})
         moment, chosen = as_of or given.as_of, partition if partition is not None else given.partition
-        instant = None if moment is None else instant_of(moment)
-        snapshot = self._coordinator.snapshot(instant)
-        return self._rows(snapshot, where, chosen, include_meta=include_meta or given.include_meta, as_of=instant)
+        shown = self._coordinator.shown(None if moment is None else instant_of(moment))
+        return self._rows(shown, where, chosen, include_meta=include_meta or given.include_meta)
 
     def to_df(self) -> DataFrame:
         """The table as it is now, under its alias if it has one."""
@@ -190,26 +189,18 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
         other._alias = name
         return other
 
-    def _rows(
-        self,
-        snapshot: Snapshot,
-        where: str | Column | None,
-        partition: Targets = None,
-        *,
-        include_meta: bool,
-        as_of: str | None = None,
-    ) -> DataFrame:
+    def _rows(self, shown: Shown, where: str | Column | None, partition: Targets = None, *, include_meta: bool) -> DataFrame:
         """The rows of a snapshot, in these partitions, that satisfy a condition on the columns of the frame."""
         targets = resources_of(partition, self._coordinator.properties)
-        schema = self._coordinator.schema(as_of)
+        snapshot, schema = shown.snapshot, shown.schema
         columns = schema.file_schema if include_meta else schema.arrow
-        shown, by = spark_schema(columns), PartitionValues.of(self._coordinator.properties, columns)
+        asked, by = spark_schema(columns), PartitionValues.of(self._coordinator.properties, columns)
         if where is None:
-            return read_files(self._spark, self._root, files_within(snapshot, targets), shown, by)
-        condition = Condition.of(self._spark, shown, where)
+            return read_files(self._spark, self._root, files_within(snapshot, targets), asked, by)
+        condition = Condition.of(self._spark, asked, where)
         found = Pruning(condition.predicate, by).files_of(snapshot)
         files = [file for file in found if not targets or within(file.partition, targets)]
-        frame = read_files(self._spark, self._root, files, shown, by)
+        frame = read_files(self._spark, self._root, files, asked, by)
         return frame.where(condition.on(frame))
 
     @needs_spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, InputError, LockTimeout, SchemaError
 from lakelock.occ.create import create_table
 from lakelock.settings import Settings
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.storage.local import LocalStorage
+from lakelock.table import layout
 from lakelock.table.alterations import Alteration
 from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties
@@ -87,6 +89,16 @@ def stored(storage: Storage) -> dict[int, Row]:
 
 def files(storage: LocalStorage) -> list[pa.Schema]:
     return [pq.read_schema(Path(storage.root) / file.key) for file in writer(storage).snapshot().files]
+
+
+def replace_columns(storage: Storage, peer: Peer) -> str:
+    """Another engine replaces all rows by none, and the columns by others; the instant."""
+    gone = {"region=eu": tuple(file.file_id for file in writer(storage).snapshot().files)}
+    replacing = peer.begin(Action.REPLACE_COMMIT)
+    other = TableSchema(pa.schema([("id", pa.int32()), ("n", pa.string()), ("region", pa.string())]))
+    said = {"schema": other.to_avro_json("t")}
+    peer.complete(replacing, [], action=Action.REPLACE_COMMIT, operation="INSERT_OVERWRITE_TABLE", replaced=gone, extra=said)
+    return replacing
 
 
 def test_no_file_is_written_and_every_reader_sees_the_new_columns(storage: LocalStorage) -> None:
@@ -244,11 +256,7 @@ def test_the_past_is_shown_in_its_own_columns_once_others_have_replaced_them(sto
     first, peer = writer(storage).history(1)[0].instant, Peer(storage)
     engine(storage).alter(WIDE)
     assert engine(storage).read(first).to_pylist()[0] == as_now(old_row(1, 1))
-    gone = {"region=eu": tuple(file.file_id for file in writer(storage).snapshot().files)}
-    replacing = peer.begin(Action.REPLACE_COMMIT)
-    other = TableSchema(pa.schema([("id", pa.int32()), ("n", pa.string()), ("region", pa.string())]))
-    said = {"schema": other.to_avro_json("t")}
-    peer.complete(replacing, [], action=Action.REPLACE_COMMIT, operation="INSERT_OVERWRITE_TABLE", replaced=gone, extra=said)
+    replace_columns(storage, peer)
     assert engine(storage).read().column_names == ["id", "n", "region"]
     assert [row["n"] for row in engine(storage).read(first).to_pylist()] == [1, 2]
     with pytest.raises(InputError, match="its columns have been replaced since"):
@@ -262,3 +270,19 @@ def test_with_data_locks_a_change_of_columns_waits_for_those_who_hold_the_table(
         other.alter(WIDE)
     other.alter(WIDE)
     assert "note" in writer(storage).schema().names
+
+
+def test_files_and_columns_of_a_read_are_of_one_moment(storage: LocalStorage) -> None:
+    """Another replaces the columns while the files are being looked for: the old ones are not read in the new columns."""
+    peer, replaced = Peer(storage), list[str]()
+
+    class Replacing(LocalStorage):
+        def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
+            found = [*super().list(prefix, start_after=start_after)]
+            if found and not replaced and found[0].key.startswith(layout.TIMELINE):
+                replaced.append(replace_columns(storage, peer))
+            return iter(found)
+
+    seen = writer(Replacing(storage.root)).shown()
+    assert replaced and seen.schema.arrow.equals(OLD)
+    assert seen.snapshot.files != writer(storage).snapshot().files

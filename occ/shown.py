@@ -1,0 +1,51 @@
+"""What readers are shown: the files visible now or as of an instant, and the columns of the same moment to read them in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakelock.errors import SnapshotTooOld
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.upkeep.retained import hides_what_was_cleaned
+from lakelock.occ.upkeep.savepoints import all_that_is_kept
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import Snapshot, read_snapshot
+from lakelock.table.timeline import Timeline
+
+_LOOKS = 3
+"""How often a reader begins anew that a cleaner has overtaken."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The files, and the columns in which all of them can be read."""
+
+    snapshot: Snapshot
+    schema: TableSchema
+
+
+def now(table: OpenTable) -> tuple[Snapshot, Timeline]:
+    """The file slices visible now, and the timeline that shows them."""
+    for look in range(_LOOKS):
+        timeline = table.timeline_of_one_moment()
+        try:
+            return table.index.snapshot_at(timeline), timeline
+        except SnapshotTooOld:
+            if look + 1 == _LOOKS:
+                raise
+    raise AssertionError("the last look returns or raises")
+
+
+def as_of(table: OpenTable, instant: str) -> tuple[Snapshot, Timeline]:
+    """The file slices visible as of an instant, and the timeline of now; `InputError` when files of that time were cleaned."""
+    for _ in range(_LOOKS):
+        timeline = table.timeline_of_one_moment()
+        kept = all_that_is_kept(table, timeline, instant)
+        snapshot = read_snapshot(
+            table.storage, timeline, instant, runtime=table.runtime, parallel=table.parallel_requests, only=kept
+        )
+        # A clean announces itself on the timeline before it deletes anything, and may have done so since.
+        later = table.timeline()
+        if all_that_is_kept(table, later, instant) == kept and not hides_what_was_cleaned(table, timeline, later, instant):
+            return snapshot, timeline
+    raise SnapshotTooOld(f"what is kept of {table.storage.uri} as of {instant} changed in each look", hint="run it again")
