@@ -20,7 +20,7 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table.change_feed.offsets import StreamOffset
 from lakelock.table.change_feed.rows import COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows
 from lakelock.table.change_feed.units import FeedMode
-from lakelock.table.instants import Action, format_instant, parse_instant
+from lakelock.table.instants import Action, format_instant, later_than, parse_instant
 from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, SCHEMA, new_table
@@ -133,7 +133,8 @@ class Life:
         if len(self.slow) > len(numbers) % 2:
             peer.insert(rows_of([len(self.slow)], self.value), "month=9", instant=self.slow.pop(0))
         else:
-            self.slow.append(peer.begin())
+            newest = self.coordinator.table.timeline().newest_time
+            self.slow.append(peer.begin(instant=later_than(self.runtime.now_ms(), newest)))
 
     def straggler(self, numbers: list[int]) -> object:
         if self.slow:
