@@ -16,7 +16,7 @@ from lakelock.table.change_feed.units import FeedMode, Unit, in_need_of_pairs
 def read_feed(coordinator: Coordinator, since: str, until: str | None, mode: FeedMode) -> pa.Table:
     """The changes of a range of positions as one table, in the order of the commits."""
     table, schema = coordinator.table, coordinator.schema()
-    feed = feed_between(table, coordinator.properties, since, until, mode)
+    feed = feed_between(table, coordinator.properties, schema, since, until, mode)
     pairs = in_need_of_pairs(feed.units) if mode == "net" else frozenset()
     found = [feed_schema(schema).empty_table()]
     for partition, group in groupby(feed.units, lambda unit: unit.partition):

@@ -8,13 +8,17 @@ from functools import lru_cache, partial
 
 from lakelock.errors import InputError, TableError
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records import commit_keys
+from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.upkeep.retained import newest_readable_from
 from lakelock.storage import Listed
 from lakelock.table.archive import archived_write
 from lakelock.table.change_feed.units import Commit, FeedMode, MissingSlice, Shown, Unit, units_of, version_of
 from lakelock.table.changes import read_range
+from lakelock.table.evolution import is_readable_as
 from lakelock.table.instants import Action, Instant
 from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot, names_of, read_replaced
 from lakelock.table.timeline import Timeline
 
@@ -31,12 +35,17 @@ class Feed:
 
 
 def feed_between(
-    table: OpenTable, properties: TableProperties, since: str, until: str | None = None, mode: FeedMode = "commits"
+    table: OpenTable,
+    properties: TableProperties,
+    schema: TableSchema,
+    since: str,
+    until: str | None = None,
+    mode: FeedMode = "commits",
 ) -> Feed:
-    """What commits changed that completed after position `since`, and not after `until`.
+    """What commits changed that completed after position `since`, and not after `until`; to be read in the columns of `schema`.
 
-    `InputError` that says from when on the feed is whole, if slices that it needs were cleaned. `TableError` for a table
-    without meta columns.
+    `InputError` that says from when on the feed is whole, if slices that it needs were cleaned, or have other columns.
+    `TableError` for a table without meta columns.
     """
     ensure_comparable(properties)
     timeline = table.timeline_of_one_moment()
@@ -44,6 +53,7 @@ def feed_between(
     gather = partial(table.runtime.gather, limit=table.parallel_requests)
     found = read_range(table.storage, timeline, since, until, gather)
     commits = [Commit(*each) for each in found.commits]
+    ensure_columns_fit(table, properties, schema, timeline, commits)
     units = plan_units(table, timeline, commits, [*(commit.instant for commit in commits), *found.later], mode)
     return Feed(units, commits[-1].position if commits else since)
 
@@ -107,6 +117,27 @@ def ensure_kept(table: OpenTable, timeline: Timeline, commits: Sequence[Instant]
     gone = [commit for commit in commits if commit.requested <= first]
     if gone:
         raise _cleaned(table, gone[0], max(commit.completion or commit.requested for commit in gone))
+
+
+def ensure_columns_fit(
+    table: OpenTable, properties: TableProperties, schema: TableSchema, timeline: Timeline, commits: Sequence[Commit]
+) -> None:
+    """`InputError` if the columns were replaced by others after, or by, one of the commits."""
+    told = [(commit, commit.metadata.extra.get(commit_keys.SCHEMA, "")) for commit in commits]
+    late = [commit for commit, text in told if text and not is_readable_as(TableSchema.of_commit(text), schema)]
+    last = commits.index(late[-1]) + 1 if late else 0
+    if last < len(commits) and commits[last].metadata.replaced is not None:
+        # It is the one that replaced them: its old slices have the columns of before.
+        before = SchemaHistory(table).before(timeline, properties, commits[last].instant.requested)
+        if before is not None and not is_readable_as(before, schema):
+            late.append(commits[last])
+    if late:
+        since = version_of(late[-1].position)
+        raise InputError(
+            f"{table.storage.uri}: the columns were replaced, and now do not fit the rows of {late[-1].instant.requested}",
+            hint=f"read the table, table.read(), and its changes from there on: table.changes(since={since})",
+            since=since,
+        )
 
 
 def ensure_nothing_undone(table: OpenTable, timeline: Timeline, since: str) -> None:

@@ -67,7 +67,7 @@ class TableChanges:
         table, properties, schema = self._coordinator.table, self._coordinator.properties, self._coordinator.schema()
         shown = spark_schema(feed_schema(schema))
         condition = None if where is None else Condition.of(self._spark, shown, where)
-        units = feed_between(table, properties, begin, end, mode).units
+        units = feed_between(table, properties, schema, begin, end, mode).units
         if condition is not None:
             # Partition columns only: what a file says of other columns need not be true of its other slice.
             by = Pruning(condition.predicate, PartitionValues.of(properties, schema.arrow))

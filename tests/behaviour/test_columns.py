@@ -286,3 +286,18 @@ def test_files_and_columns_of_a_read_are_of_one_moment(storage: LocalStorage) ->
     seen = writer(Replacing(storage.root)).shown()
     assert replaced and seen.schema.arrow.equals(OLD)
     assert seen.snapshot.files != writer(storage).snapshot().files
+
+
+def test_the_change_feed_tells_old_rows_in_the_columns_of_now(storage: LocalStorage) -> None:
+    now = engine(storage)
+    first = writer(storage).history(1)[0]
+    now.alter(WIDE)
+    now.upsert(pa.Table.from_pylist([new_row(2)], writer(storage).schema().arrow))
+    told = [{name: row[name] for name in ("_change_type", "n", "note")} for row in now.changes(first.completion).to_pylist()]
+    assert told == [{"_change_type": "update_preimage", "n": 2, "note": None},
+                    {"_change_type": "update_postimage", "n": 2**40, "note": "new"}]  # fmt: skip
+    replaced = replace_columns(storage, Peer(storage))
+    for since in ("", first.completion):
+        with pytest.raises(InputError, match=f"do not fit the rows of {replaced}") as refused:
+            now.changes(since)
+    assert now.changes(str(refused.value.details["since"])).num_rows == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 from typing_extensions import assert_type
 
 from lakelock.spark_plugin import LakeTable, RunResult, WriteResult
@@ -31,6 +31,10 @@ def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> No
     assert_type(table.sql("DELETE FROM flights WHERE month = :month", {"month": 1}, partition="month=1"), WriteResult)
     assert_type(table.overwrite_partitions(df), WriteResult)
     assert_type(table.overwrite(df, where="month = 1"), WriteResult)
+    assert_type(table.overwrite(df, overwrite_schema=True), WriteResult)
+    assert_type(table.add_columns({"note": "string", "place.zip": StringType()}), WriteResult)
+    assert_type(table.widen_columns({"delay": "bigint"}), WriteResult)
+    assert_type(table.relax_columns(["delay"]), WriteResult)
     assert_type(table.insert(df, partition={"month": 1}), WriteResult)
     assert_type(table.overwrite_partitions(df, partition=["month=1", "month=2"]), WriteResult)
     df.writeStream.foreachBatch(table.upsert_batch)
