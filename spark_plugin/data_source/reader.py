@@ -63,7 +63,7 @@ class LakelockReader(DataSourceReader):
             if parsed.changes.feed:
                 found = table.schema()
                 check_asked(shown_columns(found, parsed), self._columns)
-                units = [unit for unit in _units(table, parsed) if not targets or within(unit.partition, targets)]
+                units = [unit for unit in _units(table, found, parsed) if not targets or within(unit.partition, targets)]
                 self._partitions += unit_partitions(units, found, self._columns, table.properties.timezone)
             else:
                 shown = table.shown(as_of)
@@ -81,13 +81,13 @@ class LakelockReader(DataSourceReader):
         # Where there are no partitions, Spark asks for a single partition None.
 
 
-def _units(table: Coordinator, parsed: SourceOptions) -> tuple[Unit, ...]:
+def _units(table: Coordinator, schema: TableSchema, parsed: SourceOptions) -> tuple[Unit, ...]:
     timeline = table.table.timeline()
     since, until = (
         None if text is None else position_of_text(table.table, timeline, text)
         for text in (parsed.changes.since, parsed.changes.until)
     )
-    return feed_between(table.table, table.properties, since or "", until).units
+    return feed_between(table.table, table.properties, schema, since or "", until).units
 
 
 def check_asked(columns: pa.Schema, asked: pa.Schema) -> None:
