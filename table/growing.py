@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakelock.table.columns.canonical import canonical, nested_type
+from lakelock.table.columns.canonical import canonical, nested_type, refuse_twins
 from lakelock.table.columns.fields import Fields
 from lakelock.table.columns.widening import wider
 from lakelock.table.fitting import why_not_fits
@@ -47,4 +47,6 @@ def _struct(table: pa.StructType, given: pa.StructType, where: str, problems: li
             problems.append(f"{path}: missing, and it must not be null")
         children.append(child)
     new = [pa.field(child.name, nested_type(child, where)) for child in theirs.others(table.names)]
+    if new:
+        refuse_twins([f"{where}.{child.name}" for child in (*children, *new)])
     return pa.struct([*children, *new])

@@ -16,6 +16,7 @@ from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.conflicts.rules import partition_overwrite as any_write_into_overwritten
 from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.table.evolution import changed
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
@@ -27,8 +28,9 @@ def metadata(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Con
     before, after = isolation.schema, TableSchema.of_commit(other.schema_json)
     if after == before:
         return None
-    changed = set(before.names) ^ set(after.names) or {"a column's type"}
-    return Conflict.over(ConflictRule.METADATA, mine.party, other.party, changed, detail="the other changed the columns")
+    columns = [*changed(before.arrow, after.arrow), *(name for name in before.names if name not in after.names)]
+    over = columns or ["the order of the columns"]
+    return Conflict.over(ConflictRule.METADATA, mine.party, other.party, over, detail="the other changed the columns")
 
 
 def delete_read(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:

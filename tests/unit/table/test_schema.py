@@ -221,6 +221,11 @@ class TestCheckWrite:
         assert [child.name for child in merged.field("s").type] == ["x", "y"]
         assert check_write(merged, self.table.arrow) == merged
 
+    def test_a_new_field_whose_name_differs_in_case_only_is_refused(self) -> None:
+        twins = pa.schema([("id", pa.string()), ("s", pa.struct([("x", pa.int32()), ("X", pa.int32())]))])
+        with pytest.raises(SchemaError, match=r"'s\.x' and 's\.X'"):
+            check_write(self.table, twins, merge_schema=True)
+
     def test_merge_schema_does_not_change_types(self) -> None:
         with pytest.raises(SchemaError, match="v: double does not fit int64"):
             check_write(self.table, pa.schema([("v", pa.float64())]), merge_schema=True)
