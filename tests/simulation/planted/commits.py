@@ -116,8 +116,8 @@ BUGS_OF_COMMITS = (
         "occ.records.decisions:DecisionLog.look",
         "    listed = self._numbers(after) if listed is None else listed\n"
         "    records = self._records(listed, newest)\n"
-        "    boundary, lock = self._read_boundary()\n",
-        "    boundary, lock = self._read_boundary()\n"
+        "    record = self._read_boundary()\n",
+        "    record = self._read_boundary()\n"
         "    listed = self._numbers(after) if listed is None else listed\n"
         "    records = self._records(listed, newest)\n",
         seed=0,
@@ -126,8 +126,8 @@ BUGS_OF_COMMITS = (
         "records after the boundary",
         "a decision is read after the log's boundary, when it may have been collected and its number used by a late request",
         "occ.records.decisions:DecisionLog.look",
-        "    records = self._records(listed, newest)\n    boundary, lock = self._read_boundary()\n",
-        "    boundary, lock = self._read_boundary()\n    records = self._records(listed, newest)\n",
+        "    records = self._records(listed, newest)\n    record = self._read_boundary()\n",
+        "    record = self._read_boundary()\n    records = self._records(listed, newest)\n",
         seed=15,
     ),
     Planted(
