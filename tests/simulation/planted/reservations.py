@@ -10,7 +10,7 @@ BUGS_OF_RESERVATIONS = (
         "commits ignore reservations",
         "a commit does not wait for a reservation of the partitions that it writes to",
         "occ.commit:Commit._under_lock",
-        "if reservation is not None:",
+        "if may_wait and reservation is not None:",
         "if False:",
         within=50,
         among=RESERVING,
