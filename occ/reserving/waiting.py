@@ -61,15 +61,17 @@ def wait_until_ended(
 ) -> float:
     """Wait until the reservation has ended or its holder is dead, at most `most_s`; how long this took.
 
+    One that was waited for the whole of `retry.holder_wait_s` has had its time: it is removed, so that nobody waits for it
+    again as long.
     `own_beat`: a heartbeat of the waiting. `instant` and `operation` tell in events who waits.
     """
     began_s = table.runtime.monotonic_s()
     table.emit(EventKind.WAITING_FOR_RESERVATION, instant, operation, holder=str(reservation))
     ended = wait_until(table, lambda: is_over(table, layout.reservation(reservation.id), own_beat), most_s=most_s)
     waited_s = table.runtime.monotonic_s() - began_s
-    if ended:
+    if ended or waited_s >= table.settings.retry.holder_wait_s:
         remove(table, reservation.id)
-    else:
+    if not ended:
         problem = f"{reservation} has still not ended after {waited_s:.0f} s, so this goes on (retry.holder_wait_s)"
         table.emit(EventKind.ALERT, instant, operation, problem=problem, waited_s=round(waited_s, 3))
     return waited_s

@@ -120,11 +120,13 @@ def test_nobody_waits_longer_than_the_bound_for_a_write_that_does_not_end(table)
 
     def last(tx, stat):
         waited_s.append(table.insert())
+        waited_s.append(table.insert())
         return tx.commit([stat])
 
     with pytest.raises(ConflictError):
         table.erase(last, settings=replace(QUICK, retry=replace(QUICK.retry, attempts=3)))
     assert HOLDER_WAIT_S <= waited_s[0] < HOLDER_WAIT_S + 0.1
+    assert waited_s[1] == 0, "it has had its time"
     alerts = [event.facts["problem"] for event in table.told.events if event.kind is EventKind.ALERT]
     assert len(alerts) == 1 and "has still not ended after 10 s" in alerts[0]
     assert (table.reserved, table.left()) == ([], [])
