@@ -13,6 +13,7 @@ TESTS = Path(__file__).parents[1]
 OF_OTHERS = {
     "_1": "Scala's first half of a pair",
     "_call": "pyarrow has no other way to an expression with random numbers",
+    "_collect_as_arrow": "PySpark 3.5: what `toArrow` is since 4.0",
     "_ensure_initialized": "PySpark: the only way to use a JVM that is there",
     "_exit": "os: the way out of a forked process",
     "_gateway": "PySpark: the JVM of a session, for other processes",
