@@ -10,12 +10,14 @@ from typing import Annotated
 
 import typer
 
+from lakelock.cli.hadoop_files import hadoop_settings
 from lakelock.errors import SettingsError
 from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
-from lakelock.storage.location import StorageLocation
+from lakelock.storage.hadoop import completed
+from lakelock.storage.location import StorageLocation, canonical_uri, is_local
 
 TableArgument = Annotated[
     str, typer.Argument(metavar="PATH", help="The table: a folder, or a URI such as s3://bucket/table.", show_default=False)
@@ -47,7 +49,10 @@ def resolved(config: Path | None, overrides: Sequence[str] | None) -> Resolved:
 
 
 def location_of(path: str, settings: Settings) -> StorageLocation:
-    return StorageLocation.of(path, settings.storage)
+    """Where the table is; what the settings leave open is taken from Hadoop's files on this machine."""
+    uri = canonical_uri(path)
+    options = settings.storage if is_local(uri) else completed(uri, settings.storage, hadoop_settings().get)
+    return StorageLocation(uri, options)
 
 
 @contextmanager

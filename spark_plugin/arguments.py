@@ -16,6 +16,7 @@ from lakelock.errors import InputError
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin.frames import spark_conf
+from lakelock.spark_plugin.hadoop import shared
 from lakelock.table.instants import as_of_time
 
 Duplicates = Literal["error", "any"]
@@ -27,9 +28,11 @@ class Every(Enum):
     ROW = "every row"
 
 
-def settings_of(spark: SparkSession, config: str | Path | None, options: Mapping[str, object] | None) -> Settings:
-    """The settings of a call: its options, the session's conf, the file."""
-    return Settings.resolve(options or {}, spark_conf(spark), config).settings
+def settings_of(
+    spark: SparkSession, path: str | Path, config: str | Path | None, options: Mapping[str, object] | None
+) -> Settings:
+    """The settings of a call: its options, the session's conf, the file; and for storage what Hadoop is told."""
+    return shared(spark, path, Settings.resolve(options or {}, spark_conf(spark), config).settings)
 
 
 def chosen_rows(what: str | Column | DataFrame | Every) -> str | Column | DataFrame:

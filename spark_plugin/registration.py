@@ -6,15 +6,17 @@ from pyspark.sql import SparkSession
 
 from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
 from lakelock.spark_plugin.frames import spark_conf
+from lakelock.spark_plugin.hadoop import hadoop_settings
 from lakelock.spark_plugin.session_conf import OVERWRITE_MODE
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("lakelock")` with the session's present confs under `spark.lakelock.`. Once per session is enough.
+    """Register `format("lakelock")` with the session's present confs under `spark.lakelock.`, and Hadoop's for object stores.
 
-    Call it again after changing these confs: until then writes fail, rather than use the old ones.
+    Once per session is enough. Call it again after changing these confs: until then writes fail, rather than use the old ones.
     """
     # The class is not an attribute of its module, so it is pickled by value, with the confs, for Spark's Python processes.
     mode = {OVERWRITE_MODE: str(spark.conf.get(OVERWRITE_MODE, "static"))}
-    known = type(LakelockDataSource.__name__, (LakelockDataSource,), {"conf": {**spark_conf(spark), **mode}})
+    conf = {**spark_conf(spark), **mode, **hadoop_settings(spark)}
+    known = type(LakelockDataSource.__name__, (LakelockDataSource,), {"conf": conf})
     spark.dataSource.register(known)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
+from lakelock.cli.doctor.clients import check_clients
 from lakelock.cli.doctor.contents import check_contents
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.cli.doctor.file_index import check_index
@@ -227,4 +228,5 @@ CHECKS: dict[str, Callable[[DoctorContext], Iterator[Check]]] = {
     "index": check_index,
     "packages": check_packages,
     "spark": check_spark,
+    "clients": check_clients,
 }

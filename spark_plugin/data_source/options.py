@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lakelock.errors import SettingsError
@@ -27,13 +27,15 @@ from lakelock.spark_plugin.session_conf import (
     overwrites_partitions,
 )
 from lakelock.spark_plugin.streaming import application_of
-from lakelock.storage.location import StorageLocation
+from lakelock.storage.hadoop import completed
+from lakelock.storage.location import StorageLocation, canonical_uri
 
 OWN = (
     "path", "as_of", "include_meta", "overwrite", "overwrite_schema", "application", "config", "txn_app_id", "txn_version",
     "tag", "partition",
     *TABLE_OPTIONS, *CHANGE_OPTIONS,
 )  # fmt: skip
+_HADOOP = ("fs.", "google.cloud.")
 _OVERWRITE_MODE = "partitionoverwritemode"
 _SPARKS = {"checkpointlocation", "queryname"}
 _REFUSED = {
@@ -79,10 +81,12 @@ class SourceOptions:
         conf = dict(conf or {})
         overwrite, chosen = _overwrite(given, sparks=overwrites_partitions(conf))
         conf.pop(OVERWRITE_MODE, None)
+        hadoop = {name: conf.pop(name) for name in list(conf) if name.startswith(_HADOOP)}
         resolved = _resolved(given, conf)
+        storage = completed(canonical_uri(given["path"]), resolved.settings.storage, hadoop.get)
         return cls(
             path=given["path"],
-            settings=resolved.settings,
+            settings=replace(resolved.settings, storage=storage),
             conf=conf,
             chosen=chosen_by_options(resolved, given.get("config")),
             as_of=given.get("as_of") or None,

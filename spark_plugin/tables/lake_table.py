@@ -83,7 +83,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
         `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)
-        settings = settings_of(spark, config, options)
+        settings = settings_of(spark, path, config, options)
         location = StorageLocation.of(path, settings.storage)
         root = spark_path(spark, path, location.uri)
         definition = creating.Definition.of(
@@ -123,7 +123,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
         are called with each event, in the thread that writes.
         """
         require_classic(spark)
-        settings = settings_of(spark, config, options)
+        settings = settings_of(spark, path, config, options)
         location = StorageLocation.of(path, settings.storage)
         return cls._open(spark, spark_path(spark, path, location.uri), location, settings, application, listeners)
 
@@ -139,7 +139,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
         options: Mapping[str, object] | None = None,
     ) -> bool:
         """Whether there is a Hudi table at `path`. It may be one that cannot be opened: `for_path` says so."""
-        return table_exists(StorageLocation.of(path, settings_of(spark, config, options).storage).open())
+        return table_exists(StorageLocation.of(path, settings_of(spark, path, config, options).storage).open())
 
     @classmethod
     def _open(

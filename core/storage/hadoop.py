@@ -1,0 +1,153 @@
+"""Credentials, endpoint, region and style of an object store, as Hadoop's `fs.*` settings and as obstore's options.
+
+Two clients reach a table: obstore, for lakelock, and Hadoop's connector, by which Spark reads the data files. What one is told
+the other gets, too. For endpoint, region and credentials, each as a whole, lakelock's own options (`storage.*`) go first, then
+Hadoop's settings (those of the bucket first), then what a client finds by itself (environment variables, the machine's role).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+Get = Callable[[str], str | None]
+"""The value of a Hadoop setting by its name, None where it is not set."""
+
+_ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+_S3_SAME = {"endpoint_url": "endpoint", "endpoint_url_s3": "endpoint", "default_region": "region", "token": "session_token"}
+_S3_PAIRS = {
+    "access_key_id": "access.key",
+    "secret_access_key": "secret.key",
+    "session_token": "session.token",
+    "region": "endpoint.region",
+}
+S3_SETTINGS = (*_S3_PAIRS.values(), "endpoint", "aws.credentials.provider", "connection.ssl.enabled")
+"""Hadoop's settings of S3 that both clients have, after `fs.s3a.` or `fs.s3a.bucket.NAME.`."""
+S3A, OF_BUCKET = "fs.s3a.", "fs.s3a.bucket."
+_GROUPS = (("access_key_id", "secret_access_key", "session_token", "skip_signature"), ("endpoint", "allow_http"), ("region",))
+_ENVIRONMENT = ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+_S3_CENTRAL = "s3.amazonaws.com"
+
+_GS_KEYFILES = ("fs.gs.auth.service.account.json.keyfile", "google.cloud.auth.service.account.json.keyfile")
+_AZURE_KEY, _AZURE_SAS = "fs.azure.account.key", "fs.azure.sas.fixed.token"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A value that the two clients would not share: the name that each has for it. The values may be secrets."""
+
+    option: str
+    setting: str
+
+
+def completed(uri: str, options: Mapping[str, str], get: Get) -> dict[str, str]:
+    """`options`, and Hadoop's settings for the storage of a canonical URI where these options say nothing."""
+    theirs = _from_hadoop(uri, get)
+    if uri.startswith("s3://"):
+        given = {_plain(name) for name in options}
+        taken = {name for group in _GROUPS if given.intersection(group) for name in group}
+    else:
+        taken = set(theirs) if any("key" in name or "service_account" in name for name in options) else set()
+    return {**{name: value for name, value in theirs.items() if name not in taken}, **options}
+
+
+def settings_for_hadoop(uri: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The Hadoop settings by which its client does what these options say, for this bucket or account only."""
+    if not uri.startswith("s3://"):
+        return _azure_settings(uri, options) if uri.startswith("abfs://") else {}
+    given = {_plain(name): value for name, value in options.items()}
+    found = {setting: given[option] for option, setting in _S3_PAIRS.items() if given.get(option)}
+    if endpoint := given.get("endpoint"):
+        found["endpoint"] = endpoint
+        found["connection.ssl.enabled"] = str(not endpoint.startswith("http://")).lower()
+        found["path.style.access"] = str(given.get("virtual_hosted_style_request", "").lower() != "true").lower()
+    if given.get("skip_signature", "").lower() == "true":
+        found["aws.credentials.provider"] = _ANONYMOUS
+    bucket = _bucket(uri)
+    return {f"{OF_BUCKET}{bucket}.{name}": value for name, value in found.items()}
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The endpoint and the region of S3 in AWS's variables, which obstore reads by itself and Hadoop's client does not."""
+    found: dict[str, str] = {}
+    for name in _ENVIRONMENT:
+        if environ.get(name):
+            found[_plain(name)] = environ[name]
+    return found
+
+
+def mismatches(uri: str, options: Mapping[str, str], get: Get) -> list[Mismatch]:
+    """What `options` and Hadoop's settings both say, and differently."""
+    theirs = _from_hadoop(uri, get)
+    given = {_plain(name) if uri.startswith("s3://") else name: (name, value) for name, value in options.items()}
+    return [
+        Mismatch(given[name][0], _setting_of(uri, name, get))
+        for name, value in theirs.items()
+        if name in given and given[name][1].rstrip("/") != value.rstrip("/") and name != "allow_http"
+    ]
+
+
+def names_of_settings(buckets: Iterable[str]) -> list[str]:
+    """Every Hadoop setting that `completed` may ask for, given the names that are set under `fs.s3a.bucket.`."""
+    return [*(f"{S3A}{name}" for name in S3_SETTINGS), *(f"{OF_BUCKET}{name}" for name in buckets), *_GS_KEYFILES]
+
+
+def _from_hadoop(uri: str, get: Get) -> dict[str, str]:
+    scheme = uri.partition("://")[0]
+    if scheme == "s3":
+        return _from_s3a(_bucket(uri), get)
+    if scheme == "gs":
+        keyfile = next((found for name in _GS_KEYFILES if (found := get(name))), None)
+        return {"service_account": keyfile} if keyfile else {}
+    return _from_azure(uri, get) if scheme == "abfs" else {}
+
+
+def _from_s3a(bucket: str, get: Get) -> dict[str, str]:
+    def value(name: str) -> str:
+        return (get(f"{OF_BUCKET}{bucket}.{name}") or get(f"{S3A}{name}") or "").strip()
+
+    found = {option: value(setting) for option, setting in _S3_PAIRS.items() if value(setting)}
+    if not ("access_key_id" in found and "secret_access_key" in found):
+        found = {"region": found["region"]} if "region" in found else {}
+        if "Anonymous" in value("aws.credentials.provider"):
+            found["skip_signature"] = "true"
+    endpoint = value("endpoint").rstrip("/")
+    if endpoint and endpoint != _S3_CENTRAL:
+        plain = value("connection.ssl.enabled").lower() == "false"
+        found["endpoint"] = endpoint if "://" in endpoint else f"{'http' if plain else 'https'}://{endpoint}"
+        if found["endpoint"].startswith("http://"):
+            found["allow_http"] = "true"
+    return found
+
+
+def _from_azure(uri: str, get: Get) -> dict[str, str]:
+    host = _bucket(uri).partition("@")[2]
+    if key := get(f"{_AZURE_KEY}.{host}") or get(_AZURE_KEY):
+        return {"account_key": key}
+    if token := get(f"{_AZURE_SAS}.{host}") or get(_AZURE_SAS):
+        return {"sas_key": token}
+    return {}
+
+
+def _azure_settings(uri: str, options: Mapping[str, str]) -> dict[str, str]:
+    host = _bucket(uri).partition("@")[2]
+    key = options.get("account_key") or options.get("azure_storage_account_key")
+    return {f"{_AZURE_KEY}.{host}": key} if key and host else {}
+
+
+def _setting_of(uri: str, option: str, get: Get) -> str:
+    name = _S3_PAIRS.get(option, option)
+    own = f"{OF_BUCKET}{_bucket(uri)}.{name}"
+    if not uri.startswith("s3://"):
+        return {"service_account": _GS_KEYFILES[0], "account_key": _AZURE_KEY, "sas_key": _AZURE_SAS}.get(option, option)
+    return own if get(own) else f"{S3A}{name}"
+
+
+def _bucket(uri: str) -> str:
+    return uri.partition("://")[2].partition("/")[0]
+
+
+def _plain(option: str) -> str:
+    """An option of S3 without the prefix and the synonyms that obstore allows."""
+    name = option.lower().removeprefix("aws_")
+    return _S3_SAME.get(name, name)
