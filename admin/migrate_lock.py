@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lakelock.admin.audit import audited
+from lakelock.admin.live_users import live_users
 from lakelock.errors import LockError, ProviderMismatch
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.foreign.single_writer import live_others
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.lock import ensure_recorded, move_recorded, recorded_provider
 from lakelock.providers import LockProvider, renewing
@@ -39,7 +39,7 @@ def plan_migration(coordinator: Coordinator, new: LockProvider) -> Migration:
     """What moving the table to the lock `new` would do; changes nothing."""
     table = coordinator.table
     recorded = recorded_provider(table.storage)
-    return Migration(table.storage.uri, recorded, new.identity, _live(coordinator, held_by_me=False))
+    return Migration(table.storage.uri, recorded, new.identity, live_users(coordinator, held_by_me=False))
 
 
 def migrate(coordinator: Coordinator, new: LockProvider, *, reason: str = "") -> Migration:
@@ -89,22 +89,10 @@ def _holding(table: OpenTable, new: LockProvider) -> Iterator[Lease]:
 
 
 def _refuse_live(coordinator: Coordinator, *, held_by_me: bool) -> None:
-    live = _live(coordinator, held_by_me=held_by_me)
+    live = live_users(coordinator, held_by_me=held_by_me)
     if live:
         raise LockError(
             f"{coordinator.table.storage.uri} is being used, so its lock cannot be changed: {'; '.join(live[:5])}",
             hint="stop these writers, or wait until they have ended, and run it again",
             live=list(live[:20]),
         )
-
-
-def _live(coordinator: Coordinator, *, held_by_me: bool) -> tuple[str, ...]:
-    """Everybody who relies on the old lock now: running transactions, its holder and queue, data locks."""
-    table = coordinator.table
-    found = [str(party) for party in live_others(table, table.timeline())]
-    state = table.provider.inspect() if table.provider is not None and not held_by_me else None
-    if state is not None:
-        found += [f"{holder}, who holds the lock" for holder in (state.holder,) if holder]
-        found += [f"{holder}, waiting for the lock" for holder in state.queue]
-    found += [f"{seen}, with data locks" for seen in coordinator.data.locks.inspect()]
-    return tuple(found)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from lakelock.cli import commits, config, conflicts, locks, markers, savepoints
+from lakelock.cli.adopt import adopt_table
 from lakelock.cli.audit import audit_table
 from lakelock.cli.doctor.command import doctor
 from lakelock.cli.optimize import optimize_table, restore_table
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command("doctor")(doctor)
 app.command("audit")(audit_table)
+app.command("adopt")(adopt_table)
 app.command("optimize")(optimize_table)
 app.command("restore")(restore_table)
 app.command("profile")(profile)

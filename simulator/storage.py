@@ -147,6 +147,9 @@ class SimStorage:
         if gone:
             self._write("delete", gone[0], lambda: self._server.delete(gone, self._process), again_later=True)
 
+    def delete_folder(self, folder: str) -> None:
+        self.delete(item.key for item in self.list(folder))
+
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         found = self._read("open", key, lambda: self._server.get(key))
         if found is None:

@@ -32,11 +32,13 @@ class Refusal:
     """Why a table is not read or written, and what its owner can do about it: every piece of advice is tested.
 
     `hint` mends the table as it is. `made_with` is the option of a Java writer that keeps a new table free of this reason.
+    `adoptable`: `lakelock adopt` removes it.
     """
 
     reason: str
     hint: str = ""
     made_with: str = ""
+    adoptable: bool = False
 
     def __str__(self) -> str:
         return self.reason
@@ -82,7 +84,8 @@ def check_writable(properties: TableProperties) -> None:
 def next_step(properties: TableProperties, refusals: Sequence[Refusal]) -> str:
     """What a user who wants to write the table can do now."""
     readable = "" if why_not_readable(properties) else "it can be read meanwhile"
-    return "; ".join(filter(None, (advice(refusals), readable)))
+    adopt = "or run `lakelock adopt` while no writer runs" if all(refusal.adoptable for refusal in refusals) else ""
+    return "; ".join(filter(None, (advice(refusals), adopt, readable)))
 
 
 def why_files_misfit(properties: TableProperties, snapshot: Snapshot) -> Refusal | None:
@@ -183,11 +186,13 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
             f"its metadata table is on ({METADATA_PARTITIONS} or {METADATA_INFLIGHT}): readers would not see our files",
             f"set {NO_METADATA_TABLE} in every Hudi writer and let one write once: it removes the metadata table",
             NO_METADATA_TABLE,
+            adoptable=True,
         )
     if table.timezone != "UTC":
         yield Refusal(
             f"its instant times are in the zone {table.timezone} of their writers, not in UTC",
             made_with=IN_UTC,
+            adoptable=True,
         )
     if not table.flag("hoodie.populate.meta.fields", default=True):
         yield Refusal(

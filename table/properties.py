@@ -17,6 +17,7 @@ NAME = "hoodie.table.name"
 CHECKSUM = "hoodie.table.checksum"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
+TIMEZONE = "hoodie.table.timeline.timezone"
 
 
 def table_checksum(name: str, database: str = "") -> int:
@@ -102,6 +103,11 @@ class TableProperties:
     def bucket_index(self) -> BucketIndex | None:
         """The buckets that the table's rows lie in, None where keys are looked up in the files."""
         return BucketIndex.stated(self.values, self.record_keys)
+
+    def changed(self, values: Mapping[str, str | None]) -> TableProperties:
+        """These properties with other values; None takes a key out."""
+        merged = {**self.values, **values}
+        return TableProperties({key: value for key, value in merged.items() if value is not None})
 
     def serialize(self, now_ms: int) -> bytes:
         """The file's content, saved at `now_ms`."""

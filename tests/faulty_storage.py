@@ -64,6 +64,9 @@ class Wrapped:
         if gone:
             self.carry("delete", gone[0], lambda: self.inner.delete(gone), weight=-(-len(gone) // BATCH))
 
+    def delete_folder(self, folder: str) -> None:
+        self.carry("delete_folder", folder, lambda: self.inner.delete_folder(folder))
+
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         return self.carry("open_input", key, lambda: self.inner.open_input(key, size_bytes=size_bytes))
 

@@ -76,6 +76,10 @@ class Storage(Protocol):
         """Remove the objects, in batches where the service has them; a missing one is no error."""
         ...
 
+    def delete_folder(self, folder: str) -> None:
+        """Remove everything in the folder, also names that a listing leaves out; one that is missing is no error."""
+        ...
+
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         """A seekable reader of a data file; raises `StorageError` when it is not there.
 

@@ -87,6 +87,10 @@ class CountedStorage:
         _count(-(-len(gone) // PAGE_KEYS))
         self._inner.delete(gone)
 
+    def delete_folder(self, folder: str) -> None:
+        _count()
+        self._inner.delete_folder(folder)
+
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         _count()
         return self._inner.open_input(key, size_bytes=size_bytes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, TypeVar
@@ -122,6 +123,15 @@ class LocalStorage:
             _drop_sidecar(_sidecar(path))
         for folder in sorted(folders, reverse=True):
             files.prune_empty(folder, self.root)
+
+    def delete_folder(self, folder: str) -> None:
+        path = self._path(checked_prefix(folder))
+        self._refuse_links(path)
+        try:
+            with suppress(FileNotFoundError):
+                shutil.rmtree(path)
+        except OSError as error:
+            files.refuse(error, path)
 
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         path = self._unlinked(key)

@@ -63,6 +63,12 @@ class MemoryStorage:
             with self._mutex:
                 self._objects.pop(checked(key), None)
 
+    def delete_folder(self, folder: str) -> None:
+        start = checked_prefix(folder) + "/"
+        with self._mutex:
+            for key in [key for key in self._objects if key.startswith(start)]:
+                del self._objects[key]
+
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         found = self.get(key)
         if found is None:

@@ -110,6 +110,13 @@ class ObjectStorage:
             with translated(self._uri, gone[0], self._options):
                 obstore.delete(self._store, gone)
 
+    def delete_folder(self, folder: str) -> None:
+        import obstore
+
+        with translated(self._uri, folder, self._options):
+            for page in obstore.list(self._store, checked_prefix(folder), chunk_size=PAGE):
+                obstore.delete(self._store, [meta["path"] for meta in page])
+
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         return ObjectReader.open(self._store, checked(key), self._uri, self._options, size_bytes)
 

@@ -140,6 +140,16 @@ def test_deleting_many_takes_those_and_no_others(storage: Storage) -> None:
     assert keys(storage, "d") == [f"d/{number:02}" for number in range(25, 30)]
 
 
+def test_a_folder_is_deleted_with_the_names_that_no_listing_shows_and_nothing_beside_it(storage: Storage) -> None:
+    inside = ["d/one", "d/.two.log.1_0-0-0", "d/deep/.three", "d/deep/four"]
+    for key in (*inside, "d2/one", "e"):
+        storage.put_if_absent(key, b"x")
+    storage.delete_folder("d")
+    assert [storage.get(key) for key in inside] == [None] * 4
+    assert keys(storage, "") == ["d2/one", "e"]
+    storage.delete_folder("d")
+
+
 def test_a_folder_that_was_emptied_can_be_written_again(storage: Storage) -> None:
     for _ in range(3):
         storage.put_if_absent("one/two/three/four/k", b"x")

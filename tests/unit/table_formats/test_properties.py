@@ -259,7 +259,7 @@ def test_every_reason_is_named_at_once_and_the_advice_helps_against_all_of_them(
         "readers would not see our files\n"
         "  2. its instant times are in the zone LOCAL of their writers, not in UTC"
     )
-    assert caught.value.hint == f"{NEW}; {READ}"
+    assert caught.value.hint == f"{NEW}; or run `lakelock adopt` while no writer runs; {READ}"
     every = {key: value for changes, _, _ in (*REFUSED_TO_WRITE, *REFUSED_AT_ALL) for key, value in changes.items()}
     reasons = why_not_writable(table(**every))
     assert set(why_not_readable(table(**every))) < set(reasons) and len(reasons) >= 15

@@ -1,0 +1,196 @@
+"""Making a table of Java Hudi's defaults one that lakelock writes: without the metadata table, and in UTC.
+
+Only properties and the metadata table change, no row and no instant. Hudi removes its metadata table in the same order:
+first `hoodie.properties`, which tells every reader to list the table's own files, then the files under `.hoodie/metadata`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from lakelock.admin.audit import AuditRecord, audited
+from lakelock.admin.live_users import live_users
+from lakelock.errors import LockError, TableError
+from lakelock.json_object import JsonObject
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records.lock import ensure_recorded
+from lakelock.storage import Storage
+from lakelock.table import layout
+from lakelock.table.eligibility import check_writable
+from lakelock.table.instants import parse_file_name, parse_instant
+from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TIMEZONE, TableProperties
+from lakelock.table.timeline import read_timeline
+
+FORMAT = 1
+NEAREST_UTC_MS = 7 * 60_000
+"""Zones differ by quarters of an hour, so a time that is nearer than this to the storage's own is in UTC."""
+JAVA_OPTIONS = (
+    "hoodie.metadata.enable=false",
+    "hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.clean.failed.writes.policy=LAZY",
+    "hoodie.write.table.version=9",
+    "hoodie.write.auto.upgrade=false",
+    "hoodie.client.heartbeat.interval_in_ms=60000",
+    "hoodie.client.heartbeat.tolerable.misses=2",
+    "hoodie.rollback.avoid.duplicate.plan=true",
+)
+"""What every Java writer of a shared table needs, besides the lock."""
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What adopting a table does or would do. `changes` are properties with their new values, None for one that is taken out.
+
+    `has_metadata`: there are files of a metadata table. `proven`: how many instants were seen to be in UTC.
+    `archived`: there are older ones, which cannot be looked at.
+    `live` names everybody who must end first.
+    """
+
+    table: str
+    changes: Mapping[str, str | None]
+    has_metadata: bool
+    proven: int
+    archived: bool
+    live: tuple[str, ...]
+    done: bool = False
+
+    @property
+    def needed(self) -> bool:
+        return bool(self.changes) or self.has_metadata
+
+
+def plan_adoption(coordinator: Coordinator, *, assume_utc: bool = False) -> Adoption:
+    """What adopting the table would do; changes nothing.
+
+    `TableError` for whatever else keeps lakelock from writing it, or if an instant is not proven to be in UTC, unless the
+    caller vouches for that by `assume_utc`.
+    """
+    return _planned(coordinator.table, live_users(coordinator, held_by_me=False), assume_utc)
+
+
+def adopt(coordinator: Coordinator, *, assume_utc: bool = False, reason: str = "") -> Adoption:
+    """Make the table writable, under its lock. `LockError` names every live writer; nothing was changed then."""
+    table = coordinator.table
+    plan = plan_adoption(coordinator, assume_utc=assume_utc)
+    if not plan.needed:
+        return plan
+    _refuse_live(table, plan.live)
+    if table.provider is not None:
+        ensure_recorded(table.storage, table.provider, table.runtime.uuid())
+    with _acting(table, "adopt", reason), table.locked(operation="adopt") as lease:
+        plan = _planned(table, live_users(coordinator, held_by_me=True), assume_utc)
+        _refuse_live(table, plan.live)
+        if lease is not None:
+            lease.ensure_active()
+        _record(table.storage)
+        _change(table, plan.changes)
+        table.storage.delete_folder(layout.METADATA_TABLE)
+    return replace(plan, done=True)
+
+
+def undo(coordinator: Coordinator, *, reason: str = "") -> Mapping[str, str | None]:
+    """Give the table the zone back that it had; the properties that changed.
+
+    The metadata table stays off until a Java writer builds it anew. `TableError` if it was not adopted, or a commit has come
+    since, whose instant is in UTC.
+    """
+    table = coordinator.table
+    _refuse_live(table, live_users(coordinator, held_by_me=False))
+    with _acting(table, "undo adopt", reason), table.locked(operation="undo adopt") as lease:
+        stored = table.storage.get(layout.ADOPTED)
+        if stored is None:
+            raise TableError(f"{table.storage.uri} was not adopted", hint="there is nothing to undo")
+        record = JsonObject.parse(stored.data)
+        if any(completion > record.text("newest", "") for completion in _completed(table.storage)):
+            raise TableError(
+                f"a commit has come since {table.storage.uri} was adopted, and its instant is in UTC: the table cannot go back",
+                hint="keep it in UTC; hoodie.metadata.enable=true in a Java writer brings its metadata table back",
+            )
+        if lease is not None:
+            lease.ensure_active()
+        zone = record.get("zone")
+        changes = {TIMEZONE: None if zone is None else str(zone)}
+        _change(table, changes)
+        table.storage.delete([layout.ADOPTED])
+    return changes
+
+
+def _planned(table: OpenTable, live: tuple[str, ...], assume_utc: bool) -> Adoption:
+    properties = _current(table.storage)[0]
+    changes: dict[str, str | None] = {}
+    if properties.metadata_partitions:
+        changes |= {METADATA_PARTITIONS: "", METADATA_INFLIGHT: ""}
+    proven = 0
+    if properties.timezone != "UTC":
+        proven = 0 if assume_utc else _proven_utc(table.storage)
+        changes[TIMEZONE] = "UTC"
+    check_writable(properties.changed(changes))
+    archived = TIMEZONE in changes and read_timeline(table.storage).has_archive
+    has_metadata = next(iter(table.storage.list(layout.METADATA_TABLE)), None) is not None
+    return Adoption(table.storage.uri, changes, has_metadata, proven, archived, live)
+
+
+def _proven_utc(storage: Storage) -> int:
+    """How many completed instants there are, all of which are in UTC: the storage stamped each file at its completion time."""
+    proven = 0
+    for item in storage.list(layout.TIMELINE):
+        if item.key.startswith(f"{layout.HISTORY}/"):
+            continue
+        instant = parse_file_name(item.key.rpartition("/")[2])
+        if instant is None or not instant.is_completed or instant.completion is None:
+            continue
+        apart_ms = parse_instant(instant.completion) - item.modified_ms
+        if abs(apart_ms) > NEAREST_UTC_MS:
+            apart = f"{abs(apart_ms) / 60_000:.0f} minutes {'older' if apart_ms > 0 else 'younger'}"
+            raise TableError(
+                f"the instants of {storage.uri} are not proven to be in UTC: {instant} was completed at {instant.completion}, "
+                f"and its file is {apart} than that",
+                hint="if its files were copied and all its writers had their clocks in UTC, add --assume-utc; if they had not, "
+                "copy its rows into a new table that Java makes with hoodie.table.timeline.timezone=UTC",
+            )
+        proven += 1
+    return proven
+
+
+def _current(storage: Storage) -> tuple[TableProperties, str]:
+    stored = storage.get(layout.PROPERTIES)
+    if stored is None:
+        raise TableError(f"{storage.uri} has no {layout.PROPERTIES} now: a writer is replacing it", hint="run it again")
+    return TableProperties.parse(stored.data), stored.etag
+
+
+def _change(table: OpenTable, changes: Mapping[str, str | None]) -> None:
+    properties, etag = _current(table.storage)
+    data = properties.changed(changes).serialize(table.runtime.now_ms())
+    if table.storage.put_if_match(layout.PROPERTIES, data, etag) is None:
+        raise LockError(f"the properties of {table.storage.uri} were changed by somebody else meanwhile", hint="run it again")
+
+
+def _record(storage: Storage) -> None:
+    """What `undo` needs. It is written before anything changes, and again by a second attempt."""
+    zone = _current(storage)[0].values.get(TIMEZONE)
+    newest = max(_completed(storage), default="")
+    storage.put(layout.ADOPTED, json.dumps({"format": FORMAT, "zone": zone, "newest": newest}).encode())
+
+
+def _completed(storage: Storage) -> list[str]:
+    """Completion times on the timeline."""
+    return [instant.completion for instant in read_timeline(storage).instants if instant.completion]
+
+
+def _refuse_live(table: OpenTable, live: tuple[str, ...]) -> None:
+    if live:
+        raise LockError(
+            f"{table.storage.uri} is being used, so it is not changed: {'; '.join(live[:5])}",
+            hint="stop these writers, or wait until they have ended, and run it again",
+            live=list(live[:20]),
+        )
+
+
+def _acting(table: OpenTable, action: str, reason: str) -> AbstractContextManager[AuditRecord]:
+    lock = table.provider.identity if table.provider else ""
+    return audited(table.storage, table.runtime, table.writer, action, lock, reason=reason)

@@ -1,0 +1,159 @@
+"""`lakelock adopt` changes properties and the metadata table of a table that Java Hudi made, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakelock.admin.adopt import JAVA_OPTIONS, adopt, plan_adoption
+from lakelock.admin.audit import read_audit
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import LockError, TableError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.location import StorageLocation
+from lakelock.table.properties import read_properties
+from tests.behaviour.cli.command_line import run
+from tests.golden_tables import unpack
+
+ZONE, METADATA = "hoodie.table.timeline.timezone", "hoodie.table.metadata.partitions"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table of Java Hudi as its defaults leave it: its files are as old as their names say, and a metadata table is on."""
+    root = unpack("java12_ops", tmp_path)
+    properties = root / ".hoodie" / "hoodie.properties"
+    lines = [line for line in properties.read_text().splitlines() if not line.startswith((ZONE, METADATA))]
+    properties.write_text("\n".join([*lines, f"{METADATA}=files,column_stats", f"{METADATA}.inflight="]) + "\n")
+    metadata = root / ".hoodie" / "metadata" / "files"
+    metadata.mkdir(parents=True)
+    for name in ("files-0000-0_0-0-0_00000000000000000.hfile", ".files-0000-0_20261101000000000.log.1_0-0-0", ".x.crc"):
+        (metadata / name).write_bytes(b"x")
+    stamp(root)
+    return root
+
+
+def stamp(root: Path, *, ahead_s: float = 0) -> None:
+    """Give each file of a completed instant the time in its name."""
+    for file in (root / ".hoodie" / "timeline").glob("*_*.*"):
+        digits = file.name.partition("_")[2][:17]
+        when = datetime.strptime(digits + "000", "%Y%m%d%H%M%S%f").replace(tzinfo=timezone.utc).timestamp() - ahead_s
+        os.utime(file, (when, when))
+
+
+def coordinator(table: Path) -> Coordinator:
+    return Coordinator.open(StorageLocation.of(table))
+
+
+def files(table: Path) -> dict[str, bytes]:
+    """Everything but properties, the metadata table and what lakelock keeps for itself."""
+    left_out = (".hoodie/hoodie.properties", ".hoodie/metadata", ".hoodie/.lakelock", ".hoodie/.locks", ".hoodie/.hoodie.prop")
+    found = {str(file.relative_to(table)): file.read_bytes() for file in table.rglob("*") if file.is_file()}
+    return {name: data for name, data in found.items() if not name.startswith(left_out)}
+
+
+def test_a_dry_run_says_what_would_change_and_changes_nothing(table: Path) -> None:
+    before, properties = files(table), (table / ".hoodie/hoodie.properties").read_bytes()
+    told = run("adopt", str(table), "--dry-run")
+    assert told.code == 0
+    for text in (f"would set {METADATA}=", f"would set {ZONE}=UTC", "would delete the metadata table", "instants are in UTC"):
+        assert text in told.out
+    assert all(option in told.out for option in JAVA_OPTIONS)
+    assert files(table) == before and (table / ".hoodie/hoodie.properties").read_bytes() == properties
+    assert (table / ".hoodie/metadata").exists()
+
+
+def test_an_adopted_table_is_written_and_only_its_properties_and_metadata_changed(table: Path) -> None:
+    with coordinator(table) as found, pytest.raises(TableError, match="metadata table is on"):
+        ArrowEngine(found).insert(ArrowEngine(found).read())
+    before, values = files(table), dict(read_properties(LocalStorage(str(table))).values)
+    assert run("adopt", str(table), "--yes", "--reason", "shared from today").code == 0
+    assert files(table) == before and not (table / ".hoodie/metadata").exists()
+    after = read_properties(LocalStorage(str(table))).values
+    assert {key for key in {*values, *after} if values.get(key) != after.get(key)} == {ZONE, METADATA}
+    assert (after[ZONE], after[METADATA]) == ("UTC", "")
+    with coordinator(table) as found:
+        rows = ArrowEngine(found).read()
+        ArrowEngine(found).upsert(rows.slice(0, 1))
+        assert ArrowEngine(found).read().num_rows == rows.num_rows
+    again = run("adopt", str(table))
+    assert "nothing to do" in again.out and again.code == 0
+    assert [(act.action, act.reason, act.outcome) for act in read_audit(LocalStorage(str(table)))] == [
+        ("adopt", "shared from today", "done")
+    ]
+
+
+def test_it_can_be_undone_until_the_first_commit(table: Path) -> None:
+    assert run("adopt", str(table), "--yes").code == 0
+    assert run("adopt", str(table), "--undo").code == 0
+    values = read_properties(LocalStorage(str(table))).values
+    assert ZONE not in values and values[METADATA] == ""
+    assert "was not adopted" in run("adopt", str(table), "--undo").err
+    assert run("adopt", str(table), "--yes").code == 0
+    with coordinator(table) as found:
+        ArrowEngine(found).upsert(ArrowEngine(found).read().slice(0, 1))
+    refused = run("adopt", str(table), "--undo")
+    assert refused.code == 1 and "a commit has come since" in " ".join(refused.err.split())
+    assert read_properties(LocalStorage(str(table))).timezone == "UTC"
+
+
+@pytest.mark.parametrize("hours", [-9, -1, 1, 5.5, 12])
+def test_instants_of_another_zone_are_not_taken_for_utc(table: Path, hours: float) -> None:
+    stamp(table, ahead_s=hours * 3600)
+    with coordinator(table) as found:
+        with pytest.raises(TableError, match=f"not proven to be in UTC.*{abs(hours) * 60:.0f} minutes") as caught:
+            plan_adoption(found)
+        assert "--assume-utc" in caught.value.hint
+        assert plan_adoption(found, assume_utc=True).changes[ZONE] == "UTC"
+
+
+def test_a_live_writer_keeps_the_table_from_being_changed(table: Path) -> None:
+    other = table.parent / "beside"
+    shutil.copytree(table, other)
+    assert run("adopt", str(other), "--yes").code == 0
+    shutil.copytree(other / ".hoodie/.lakelock", table / ".hoodie/.lakelock")
+    (table / ".hoodie/timeline/20991231235959999.commit.requested").touch()
+    (table / ".hoodie/.heartbeat").mkdir(exist_ok=True)
+    (table / ".hoodie/.heartbeat/20991231235959999").touch()
+    before = (table / ".hoodie/hoodie.properties").read_bytes()
+    with coordinator(table) as found, pytest.raises(LockError, match="is being used, so it is not changed") as caught:
+        adopt(found)
+    assert "20991231235959999" in caught.value.message
+    told = run("adopt", str(table), "--dry-run")
+    assert told.code != 0 and "in the way" in told.out
+    assert (table / ".hoodie/hoodie.properties").read_bytes() == before
+
+
+def test_what_else_keeps_lakelock_from_writing_is_said_and_nothing_is_changed(table: Path) -> None:
+    properties = table / ".hoodie" / "hoodie.properties"
+    properties.write_text(properties.read_text() + "hoodie.table.cdc.enabled=true\n")
+    told = run("adopt", str(table), "--yes")
+    assert told.code == 1 and "change logs" in " ".join(told.err.split())
+    assert (table / ".hoodie/metadata").exists()
+
+
+def test_a_run_that_died_between_its_steps_is_finished_by_the_next(table: Path) -> None:
+    metadata = {file.name: file.read_bytes() for file in (table / ".hoodie/metadata/files").iterdir()}
+    assert run("adopt", str(table), "--yes").code == 0
+    (table / ".hoodie/metadata/files").mkdir(parents=True)
+    for name, data in metadata.items():
+        (table / ".hoodie/metadata/files" / name).write_bytes(data)
+    with coordinator(table) as found:
+        assert adopt(found).done
+    assert not (table / ".hoodie/metadata").exists()
+
+
+def test_the_rows_are_the_same_before_and_after(table: Path) -> None:
+    def rows() -> pa.Table:
+        with coordinator(table) as found:
+            return ArrowEngine(found).read()
+
+    before = rows()
+    assert run("adopt", str(table), "--yes").code == 0
+    assert rows().equals(before)
