@@ -22,7 +22,7 @@ WATCH_INTERVAL_S = 0.5
 _TYPED = re.compile(r"\[lakelock-error ([A-Za-z0-9+/=]+)\]")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 _SHIPPED = {"lakelock", "pyarrow", "numpy", "obstore", "fastavro"}
-_CAUSE = re.compile(r"^(?:: )?(?:[\w.]+\.)?(\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
+_CAUSE = re.compile(r"^(?:: |Caused by: )?(?:[\w.]+\.)?(\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
 _DESCRIPTION, _INTERRUPT = "spark.job.description", "spark.job.interruptOnCancel"
 
 
