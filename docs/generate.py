@@ -258,6 +258,8 @@ def peers_page() -> str:
         columns = (f"option of {peer}", "here", "what to type otherwise")
         parts += [f"### {peer}'s", table(columns, peer_names.options(peer))]
         parts += [peer_names.TABLE] if peer == "Hudi" else []
+    columns = ("call", "after `register(spark)`", "without it")
+    parts += [peer_names.WRITE_CALLS, table(columns, peer_names.CALLS_OF_WRITERS)]
     parts += [peer_names.METHODS, table(("name in Delta", "what to type"), peer_names.methods())]
     return "\n\n".join([*parts, peer_names.SQL, table(("statement", "what to type"), peer_names.STATEMENTS)])
 

@@ -27,7 +27,37 @@ is `LakeTable.for_path(spark, path).upsert(df)`."""
 
 TABLE = """What the table is like (`key`, `partition_by`, `order_by`, `name`, `hive_style`, `index`) is used when a write finds
 no table and makes it. Where there is one, it must be true: otherwise the write is a `TableError` that names both
-sides. `.partitionBy(...)` is refused by Spark itself, for every data source in Python."""
+sides. Without `key` it is [a table without a key](concepts.md#tables-without-a-key)."""
+
+WRITE_CALLS = """## Calls of `df.write`
+
+Spark decides some calls before it asks a data source in Python. After `lakelock.spark_plugin.register(spark)`, which the
+driver calls once, they are answered here:"""
+
+CALLS_OF_WRITERS = (
+    (
+        '`.mode("error")`, the default, and `"ignore"`',
+        "look for the table before the write",
+        "Spark's error, which names the other two modes",
+    ),
+    ('`.partitionBy("month")`', "is the option `partition_by`", "Spark's error about the partitioning"),
+    ("`.bucketBy`, `.clusterBy`", "an error that says what to type", "Spark's error"),
+    (
+        '`.saveAsTable("t")`, `df.writeTo("t").using("lakelock")`',
+        "an error that says what to type",
+        "with an option `path` they write, and leave a name that cannot be read: Spark's catalog keeps no path",
+    ),
+    (
+        "a temporary view `USING lakelock OPTIONS (path …)`: SELECT, `INSERT INTO`, `INSERT OVERWRITE`",
+        "work",
+        "work",
+    ),
+    (
+        "`CREATE TABLE … USING lakelock`, with LOCATION or AS SELECT",
+        "an error when the table is used; [`sql`](howto-sql.md) refuses it before any work",
+        "an error when the table is used",
+    ),
+)
 
 METHODS = """## Methods
 
@@ -38,7 +68,8 @@ METHODS = """## Methods
 SQL = """## Statements
 
 Python data sources of Spark have no SQL of their own beyond SELECT and INSERT, so `spark.sql` answers with Spark's
-own errors. Type instead:"""
+own errors. [`lakelock.spark_plugin.sql(spark, "…")`](howto-sql.md) runs most of these statements as they are, by path or by the
+name of a view, and hands all others to Spark. Or type:"""
 
 STATEMENTS = (
     ("`UPDATE`, `DELETE FROM`, `MERGE INTO`, `INSERT`", '`table.sql("…")`, with the same text'),

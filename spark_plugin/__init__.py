@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from lakelock.spark_plugin.locking import locked_together
     from lakelock.spark_plugin.registration import register
     from lakelock.spark_plugin.results import RunResult, WriteResult
+    from lakelock.spark_plugin.session_sql.running import sql
     from lakelock.spark_plugin.tables.lake_table import LakeTable
 
-__all__ = ["LakeTable", "LakelockDataSource", "RunResult", "WriteResult", "locked_together", "register"]
+__all__ = ["LakeTable", "LakelockDataSource", "RunResult", "WriteResult", "locked_together", "register", "sql"]
 
 _HOMES = {
     "LakeTable": "tables.lake_table",
@@ -25,6 +26,7 @@ _HOMES = {
     "WriteResult": "results",
     "locked_together": "locking",
     "register": "registration",
+    "sql": "session_sql.running",
 }
 
 

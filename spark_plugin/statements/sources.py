@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import InputError, SettingsError
+from lakelock.spark_plugin.statements.operations import Name, quoted
 from lakelock.storage.location import canonical_uri
 
 IN_A_TRANSACTION = (
@@ -72,3 +74,16 @@ def spelling(name: str, names: Sequence[str], *, exactly: bool) -> str:
 def is_case_sensitive(spark: SparkSession) -> bool:
     """Whether the session tells upper case from lower case in names."""
     return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+
+
+def path_of_view(spark: SparkSession, name: Name) -> str | None:
+    """The path of a temporary view `USING lakelock OPTIONS (path ...)`; None for any other relation, and for no relation."""
+    try:
+        plan: Any = spark.table(quoted(name))._jdf.queryExecution().analyzed()
+        while plan.getClass().getSimpleName() in ("SubqueryAlias", "View"):
+            plan = plan.children().apply(0)
+        if plan.getClass().getSimpleName() == "DataSourceV2Relation" and plan.table().name() == "lakelock":
+            return None if plan.options().containsKey("as_of") else str(plan.options().get("path"))
+    except (Py4JError, PySparkException):
+        pass
+    return None

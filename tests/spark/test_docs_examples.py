@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakelock.spark_plugin import LakeTable
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {
     "README.md": "/tmp",
@@ -20,15 +22,19 @@ EXAMPLES = {
     "docs/howto-coming-from-delta.md": "/tmp/moved",
     "docs/howto-coming-from-hudi.md": "/tmp/moved",
     "docs/howto-small-files-and-mistakes.md": "/tmp/upkeep",
+    "docs/howto-sql.md": "/tmp/sql",
 }
+ABOUT_A_TABLE = ["docs/concepts.md", "docs/reference-errors.md"]
+"""Pages whose examples are about a `table` of the reader's, and `corrections` for it."""
+IN_THE_GUIDE = "docs/howto-write-a-lock-provider.md"
+"""Its programs are files of tests/integration/third_party, which run there."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 @pytest.mark.parametrize("page", EXAMPLES)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, spark: SparkSession, tmp_path: Path) -> None:
-    text = (ROOT / page).read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    blocks = _python(page)
     assert blocks and any(EXAMPLES[page] in block for block in blocks)
     names: dict[str, object] = {}
     try:
@@ -37,3 +43,23 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, spark: SparkSes
     finally:
         for query in spark.streams.active:
             query.stop()
+
+
+@pytest.mark.parametrize("page", ABOUT_A_TABLE)
+def test_the_python_about_a_table_of_the_readers_runs(page: str, spark: SparkSession, path: str) -> None:
+    corrections = spark.createDataFrame([(1, "a", 1)], "id long, p string, v long")
+    table = LakeTable.create(spark, path, schema=corrections, key="id", partition_by="p")
+    table.insert(corrections)
+    for block in _python(page):
+        exec(compile(block, page, "exec"), {"spark": spark, "table": table, "corrections": corrections})
+    assert table.read().count() == 1
+
+
+def test_every_page_with_python_is_run() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    shown = {str(page.relative_to(ROOT)) for page in pages if _python(str(page.relative_to(ROOT)))}
+    assert shown == {*EXAMPLES, *ABOUT_A_TABLE, IN_THE_GUIDE}
+
+
+def _python(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)

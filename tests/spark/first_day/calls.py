@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakeTable, sql
 
 COLUMNS = "id long, month string, v long"
 ROWS = [(1, "a", 1), (2, "b", 2), (3, "a", 3)]
@@ -75,13 +75,17 @@ class Works:
 
 @dataclass(frozen=True)
 class Told:
-    """The call does nothing, and its error has the `answer`, a pattern of one line. `sparks`: the error is Spark's own."""
+    """The call does nothing, and its error has the `answer`, a pattern of one line. `sparks`: the error is Spark's own.
+
+    `registers`: after `register(spark)`, which the README asks for.
+    """
 
     number: int
     call: str
     run: Run
     answer: str
     sparks: bool = False
+    registers: bool = True
 
 
 @dataclass(frozen=True)
@@ -185,9 +189,31 @@ def _detail(day: Day) -> object:
 
 
 def _made_by(day: Day, **options: str) -> object:
-    count = day.write(path=day.new, **options)
+    return _made(day, day.write(path=day.new, **options))
+
+
+def _made(day: Day, count: int) -> object:
     row = LakeTable.forPath(day.spark, day.new).detail().head()
     return count, row["key"], row["partition_by"], row["order_by"]
+
+
+def _saved(day: Day, writer: DataFrameWriter, path: str) -> int:
+    writer.format("lakelock").save(path)
+    return LakeTable.for_path(day.spark, path).read().count()
+
+
+def _made_by_arguments(day: Day) -> object:
+    day.one.write.save(day.new, "lakelock", "append", "month", key="id", order_by="v")
+    return _made(day, 1)
+
+
+def _inserted_by_view(day: Day) -> int:
+    day.spark.sql(f"create or replace temporary view first_day_i using lakelock options (path '{day.path}')")
+    try:
+        day.spark.sql("insert into first_day_i values (9, 'c', 9)")
+    finally:
+        day.spark.catalog.dropTempView("first_day_i")
+    return day.table.read().count()
 
 
 def _merged(day: Day) -> object:
@@ -209,6 +235,8 @@ def _restored(day: Day) -> int:
     return day.table.read().count()
 
 
+MERGE = """MERGE INTO lakelock.`{path}` t USING (SELECT 1L id, 'a' month, 10L v) s ON t.id = s.id AND t.month = s.month
+WHEN MATCHED THEN UPDATE SET *"""
 ZONED, OURS = "2099-01-01T00:00:00+01:00", r"LakeTable\.for_path\(spark, path\)"
 SQL = "does not support|INVALID_SYNTAX|PARSE_SYNTAX_ERROR|UNSUPPORTED|not supported|UNRESOLVED_ROUTINE|TABLE_OR_VIEW_NOT_FOUND"
 
@@ -256,6 +284,13 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         SQL,
         sparks=True,
     ),
+    Works(
+        9,
+        'sql(spark, "select * from lakelock.`p`")',
+        lambda d: sql(d.spark, f"select * from lakelock.`{d.path}`").count(),
+        3,
+        writes=False,
+    ),
     Told(
         10,
         'spark.table("t"), made USING lakelock LOCATION',
@@ -276,16 +311,33 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         SQL,
         sparks=True,
     ),
+    Works(
+        12,
+        'sql(spark, "SELECT ... TIMESTAMP AS OF")',
+        lambda d: sql(d.spark, f"select * from lakelock.`{d.path}` timestamp as of '2099-11-20'").count(),
+        3,
+        writes=False,
+    ),
     Works(13, 'table.read(as_of="2099-11-20")', lambda d: d.table.read(as_of="2099-11-20").count(), 3, writes=False),
     Works(14, "table.read().where(\"month = 'a'\")", lambda d: d.table.read().where("month = 'a'").count(), 2, writes=False),
     Elsewhere(14, "table.read().where(...) prunes", "tests/spark/reading/test_pruned_reads.py", "test_"),
     Told(
         15,
-        'df.write.format("lakelock").save(p)',
+        'df.write.format("lakelock").save(p), no register(spark)',
         lambda d: d.one.write.format("lakelock").save(d.path),
         '"Append" or "Overwrite"',
         sparks=True,
+        registers=False,
     ),
+    Told(
+        15,
+        'df.write.format("lakelock").save(existing)',
+        lambda d: d.one.write.format("lakelock").save(d.path),
+        r'\.mode\("append"\) adds the rows',
+    ),
+    Works(15, 'df.write.format("lakelock").save(new_path)', lambda d: _saved(d, d.one.write, d.new), 1),
+    Works(15, '.mode("ignore").save(existing)', lambda d: _saved(d, d.one.write.mode("ignore"), d.path), 3, writes=False),
+    Works(15, '.save(p, mode="append", key="id")', lambda d: _made_by_arguments(d), (1, ["id"], ["month"], "v")),
     Works(16, '.mode("append").save(new_path): a table without a key', _made_by, (1, [], [], None)),
     Works(
         16,
@@ -319,6 +371,25 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         lambda d: d.one.write.format("lakelock").mode("append").partitionBy("month").save(d.path),
         "partitioning",
         sparks=True,
+        registers=False,
+    ),
+    Works(
+        25,
+        '.partitionBy("month"), true of the table',
+        lambda d: _saved(d, d.one.write.mode("append").partitionBy("month"), d.path),
+        4,
+    ),
+    Told(
+        25,
+        '.partitionBy("v"), not true of the table',
+        lambda d: d.one.write.format("lakelock").mode("append").partitionBy("v").save(d.path),
+        "partition_by: v was given, the table has month",
+    ),
+    Told(
+        25,
+        '.bucketBy(4, "id")',
+        lambda d: d.one.write.format("lakelock").mode("append").bucketBy(4, "id").save(d.path),
+        r'option\("index", "bucket:16"\)',
     ),
     Works(
         26,
@@ -353,9 +424,35 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     ),
     Told(
         29,
-        'df.write.saveAsTable("t")',
+        'df.write.saveAsTable("t"), no register(spark)',
         lambda d: d.one.write.format("lakelock").mode("append").saveAsTable("first_day_s"),
         "needs a path",
+        registers=False,
+    ),
+    Told(
+        29,
+        'df.write.option("path", p).saveAsTable("t")',
+        lambda d: d.one.write.format("lakelock").mode("append").option("path", d.path).saveAsTable("first_day_s"),
+        r"\.save\(path\), and then",
+    ),
+    Told(
+        29,
+        "CREATE TABLE t USING lakelock AS SELECT",
+        lambda d: d.spark.sql(f"create table first_day_c using lakelock location '{d.path}' as select 1 id"),
+        "needs a path",
+    ),
+    Told(
+        29,
+        "INSERT INTO t, made USING lakelock LOCATION",
+        lambda d: _in_catalog(d, "insert into first_day_t values (9, 'c', 9)"),
+        "a temporary view USING lakelock",
+    ),
+    Works(29, "INSERT INTO a temporary view", _inserted_by_view, 4),
+    Told(
+        30,
+        'df.writeTo("t").using("lakelock").create()',
+        lambda d: d.one.writeTo("first_day_n").using("lakelock").option("path", d.path).create(),
+        r"\.save\(path\), and then",
     ),
     Works(30, 'df.writeTo("t").option("path", p).append()', _written_to, 4),
     Works(31, 'df.writeStream.format("lakelock").start(p)', _streamed, 4),
@@ -363,6 +460,25 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Told(33, 'spark.sql("UPDATE ...")', lambda d: _view(d, "update first_day set v = 1"), SQL, sparks=True),
     Told(33, 'spark.sql("DELETE ...")', lambda d: _view(d, "delete from first_day"), SQL, sparks=True),
     Works(33, 'table.sql("DELETE FROM table")', lambda d: _sum(d, lambda t: t.sql("DELETE FROM table WHERE v = 3")), 3),
+    Works(
+        33,
+        'sql(spark, "MERGE ...")',
+        lambda d: _sum(d, lambda t: sql(d.spark, MERGE.format(path=t.path))),
+        15,
+    ),
+    Works(
+        34,
+        'sql(spark, "DESCRIBE HISTORY ...")',
+        lambda d: sql(d.spark, f"DESCRIBE HISTORY lakelock.`{d.path}`").head()["operation"],
+        "INSERT",
+        writes=False,
+    ),
+    Elsewhere(
+        34,
+        'sql(spark, "VACUUM, OPTIMIZE, RESTORE ...")',
+        "tests/spark/session_sql/test_session_sql.py",
+        "test_a_moment_is_read_and_restored",
+    ),
     Told(34, 'spark.sql("VACUUM ...")', lambda d: d.spark.sql(f"VACUUM lakelock.`{d.path}`"), SQL, sparks=True),
     Told(
         34,

@@ -1,0 +1,184 @@
+"""Runs statements of a session: `sql(spark, "...")`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import count
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from lakelock.errors import InputError
+from lakelock.spark_plugin.frames import require_classic
+from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.session_sql.commands import (
+    By,
+    Change,
+    Command,
+    Describe,
+    Moment,
+    Optimize,
+    Query,
+    Relation,
+    Restore,
+    Unreadable,
+    Vacuum,
+    is_path,
+)
+from lakelock.spark_plugin.session_sql.refusals import no_version
+from lakelock.spark_plugin.statements.operations import quoted
+from lakelock.spark_plugin.statements.sources import path_of_view
+from lakelock.spark_plugin.tables.lake_table import LakeTable
+
+DONE = "operation string, instant string, rows_inserted long, rows_updated long, rows_deleted long, summary string"
+"""The columns of the one row that tells what a statement did."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_numbers = count(1)
+
+
+def sql(
+    spark: SparkSession,
+    statement: str,
+    args: Mapping[str, object] | None = None,
+    *,
+    config: str | Path | None = None,
+    options: Mapping[str, object] | None = None,
+) -> DataFrame:
+    """Run a statement that may name lake tables, by path or by the name of a temporary view; any other one is `spark.sql`'s.
+
+    >>> sql(spark, "UPDATE lakelock.`s3://lake/goods` SET price = price * 2 WHERE shop = 'berlin'")      # doctest: +SKIP
+    >>> sql(spark, "SELECT * FROM lakelock.`s3://lake/goods` TIMESTAMP AS OF '2026-11-20 12:00'")        # doctest: +SKIP
+    >>> sql(spark, "CREATE TEMPORARY VIEW goods USING lakelock OPTIONS (path 's3://lake/goods')")        # doctest: +SKIP
+    >>> sql(spark, "DESCRIBE HISTORY goods")                                                             # doctest: +SKIP
+
+    It takes `UPDATE`, `DELETE FROM`, `MERGE INTO` and `INSERT` as `LakeTable.sql` does; `SELECT` with `TIMESTAMP AS OF` (a time
+    in the session's zone) and `VERSION AS OF` (an instant); `DESCRIBE HISTORY` and `DESCRIBE DETAIL`; `VACUUM … RETAIN n HOURS
+    DRY RUN`; `OPTIMIZE … WHERE … ZORDER BY (…)`, which sorts; `RESTORE TABLE … TO …`. What changes the table returns
+    one row that tells what was done. `args` are values for markers such as `:shop`. `config` and `options` are those of
+    `LakeTable.for_path`.
+
+    `InputError` before any work for what cannot be run. Needs sqlglot: `pip install 'lakelock[sql]'`.
+    """
+    try:
+        from lakelock.spark_plugin.session_sql.grammar import command_of
+    except ModuleNotFoundError as error:
+        if error.name != "sqlglot":
+            raise
+        raise InputError("sql() needs sqlglot, which is not installed", hint="pip install 'lakelock[sql]'") from error
+    if not str(statement).strip():
+        raise InputError("sql() takes the text of one statement", hint='sql(spark, "DESCRIBE HISTORY lakelock.`/lake/goods`")')
+    require_classic(spark)
+    command = command_of(statement)
+    return _Session(spark, statement, args, lambda path: LakeTable.for_path(spark, path, config=config, options=options)).run(
+        command
+    )
+
+
+@dataclass(frozen=True)
+class _Session:
+    spark: SparkSession
+    text: str
+    args: Mapping[str, object] | None
+    open: Callable[[str], LakeTable]
+
+    def run(self, command: Command | None) -> DataFrame:
+        if command is None:
+            return self._sparks(self.text)
+        if isinstance(command, Query):
+            return self._query(command)
+        path = self._path(command.target)
+        if path is None:
+            return self._sparks(self.text)
+        with self.open(path) as table:
+            match command:
+                case Unreadable():
+                    raise command.error
+                case Describe():
+                    if not command.history:
+                        return table.detail()
+                    return table.history() if command.limit is None else table.history(command.limit)
+                case Vacuum():
+                    return self._done("VACUUM", table.vacuum(command.keep_hours, dry_run=command.dry_run))
+                case Optimize():
+                    return self._done("OPTIMIZE", table.optimize(command.where, sort_by=command.sort_by))
+                case Restore():
+                    return self._done("RESTORE", table.restore(self._moment(command.moment, restores=True)))
+                case Change():
+                    return self._change(table, command)
+
+    def _change(self, table: LakeTable, command: Change) -> DataFrame:
+        target = self.text[command.target.start : command.target.stop]
+        if command.target.path is None:
+            target = f"lakelock.{quoted((table.path,))}"
+            target += "" if command.alias_follows else f" AS {quoted((command.target.name[-1],))}"
+        with self._views(command.sources) as views:
+            text = _replaced(self.text, [(command.target, target), *views])
+            return self._done(text.split(maxsplit=1)[0].upper(), table.sql(text, self.args))
+
+    def _query(self, command: Query) -> DataFrame:
+        with self._views(command.relations) as views:
+            return self._sparks(_replaced(self.text, views))
+
+    @contextmanager
+    def _views(self, relations: tuple[Relation, ...]) -> Iterator[list[tuple[Relation, str]]]:
+        """Temporary views of these tables as of now, or of their moments, while a statement that names them is analysed."""
+        names: list[str] = []
+        found: list[tuple[Relation, str]] = []
+        try:
+            for relation in relations:
+                path = self._path(relation)
+                if path is None:
+                    continue
+                with self.open(path) as table:
+                    frame = table.read(as_of=None if relation.moment is None else self._moment(relation.moment))
+                names.append(f"_lakelock_{next(_numbers)}")
+                frame.createOrReplaceTempView(names[-1])
+                found.append((relation, names[-1]))
+            yield found
+        finally:
+            for name in names:
+                self.spark.catalog.dropTempView(name)
+
+    def _path(self, relation: Relation) -> str | None:
+        return relation.path if is_path(relation.name) else path_of_view(self.spark, relation.name)
+
+    def _moment(self, moment: Moment, *, restores: bool = False) -> str | datetime:
+        """A time as Spark understands it in the session's zone, or an instant."""
+        if moment.by is By.INSTANT:
+            text = moment.value.strip("()'\" ")
+            if (not restores and not re.fullmatch(r"\d{14}(\d{3})?", text)) or (text.isdigit() and len(text) < 14):
+                raise no_version(moment.value)
+            return text
+        try:
+            row = self._sparks(f"SELECT unix_micros(CAST({moment.value} AS TIMESTAMP))").head()
+        except (PySparkException, Py4JError) as error:
+            raise _no_time(moment.value) from error
+        if row is None or row[0] is None:
+            raise _no_time(moment.value)
+        return _EPOCH + timedelta(microseconds=row[0])
+
+    def _sparks(self, text: str) -> DataFrame:
+        return self.spark.sql(text) if self.args is None else self.spark.sql(text, dict(self.args))
+
+    def _done(self, operation: str, result: object) -> DataFrame:
+        counts: tuple[object, ...] = (None, None, None, None)
+        if isinstance(result, WriteResult):
+            operation = str(result.operation)
+            counts = (result.instant, result.rows_inserted, result.rows_updated, result.rows_deleted)
+        return self.spark.createDataFrame([(operation, *counts, repr(result))], DONE)
+
+
+def _replaced(text: str, pieces: list[tuple[Relation, str]]) -> str:
+    for relation, other in sorted(pieces, key=lambda piece: -piece[0].start):
+        text = text[: relation.start] + other + text[relation.stop :]
+    return text
+
+
+def _no_time(value: str) -> InputError:
+    return InputError(f"TIMESTAMP AS OF {value} is no time", hint="write TIMESTAMP AS OF '2026-11-20 12:00', or with a zone")

@@ -1,0 +1,132 @@
+"""`lakelock.spark_plugin.sql`: statements about lake tables by path or by the name of a view, and Spark's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from lakelock.errors import InputError
+from lakelock.spark_plugin import LakeTable, register, sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+ROWS = [(1, "berlin", 10.0), (2, "paris", 20.0), (3, "rome", 30.0)]
+COLUMNS = "id long, shop string, price double"
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> LakeTable:
+    register(spark)
+    frame = spark.createDataFrame(ROWS, COLUMNS).coalesce(1)
+    table = LakeTable.create(spark, tmp_path_factory.mktemp("sql") / "goods", schema=frame, key="id")
+    table.insert(frame)
+    return table
+
+
+@pytest.fixture
+def table(spark: SparkSession, made: LakeTable) -> Iterator[LakeTable]:
+    """The table with `ROWS`, also as the temporary view `goods`."""
+    made.overwrite(spark.createDataFrame(ROWS, COLUMNS).coalesce(1))
+    spark.sql(f"create or replace temporary view goods using lakelock options (path '{made.path}')")
+    yield made
+    assert [row for row in spark.catalog.listTables() if row.name.startswith("_lakelock")] == []
+
+
+def prices(table: LakeTable) -> list[float]:
+    return sorted(row["price"] for row in table.read().collect())
+
+
+def test_statements_change_a_table_by_its_path_and_by_the_name_of_a_view(spark: SparkSession, table: LakeTable) -> None:
+    path = f"lakelock.`{table.path}`"
+    done = sql(spark, f"UPDATE {path} SET price = price * 2 WHERE shop = :shop", {"shop": "berlin"}).head()
+    assert (done["operation"], done["rows_updated"]) == ("UPDATE", 1)
+    assert "1 updated" in done["summary"]
+    sql(spark, "DELETE FROM goods WHERE goods.id = 2")
+    sql(spark, f"INSERT INTO {path} VALUES (4, 'oslo', 40D)")
+    spark.createDataFrame([(3, 31.0), (5, 50.0)], "id long, price double").createOrReplaceTempView("news")
+    sql(
+        spark,
+        "MERGE INTO goods USING news ON goods.id = news.id WHEN MATCHED THEN UPDATE SET price = news.price "
+        "WHEN NOT MATCHED THEN INSERT (id, price) VALUES (news.id, news.price)",
+    )
+    assert prices(table) == [20.0, 31.0, 40.0, 50.0]
+    with pytest.raises(InputError, match="the source reads the table that the statement changes"):
+        sql(spark, f"INSERT INTO goods SELECT * FROM {path}")
+    assert prices(table) == [20.0, 31.0, 40.0, 50.0]
+
+
+def test_a_moment_is_read_and_restored_and_what_happened_is_described(spark: SparkSession, table: LakeTable) -> None:
+    path = f"lakelock.`{table.path}`"
+    before = table.history(1).head()["instant"]
+    sql(spark, f"DELETE FROM {path}")
+    assert sql(spark, f"SELECT count(*) FROM {path}").head()[0] == 0
+    assert (
+        sql(spark, f"SELECT sum(g.price) FROM {path} VERSION AS OF '{before}' g WHERE g.id > :id", {"id": 1}).head()[0] == 50.0
+    )
+    assert sql(spark, f"SELECT * FROM goods VERSION AS OF {before}").count() == 3
+    assert sql(spark, "SELECT * FROM goods TIMESTAMP AS OF '2099-01-01 12:00'").count() == 0
+    assert sql(spark, f"DESCRIBE HISTORY {path} LIMIT 1").head()["operation"] == "DELETE"
+    assert sql(spark, "DESCRIBE DETAIL goods").head()["key"] == ["id"]
+    assert sql(spark, f"RESTORE TABLE {path} TO VERSION AS OF '{before}'").head()["rows_inserted"] is not None
+    assert len(prices(table)) == 3
+    assert "OPTIMIZE" in sql(spark, f"OPTIMIZE {path} ZORDER BY (shop)").head()["summary"]
+    assert sql(spark, f"VACUUM {path} RETAIN 1000 HOURS DRY RUN").head()["operation"] == "VACUUM"
+
+
+def test_a_time_is_one_of_the_sessions_zone(spark: SparkSession, table: LakeTable) -> None:
+    then = table.history(1).head()["timestamp"]
+    shown = spark.sql(f"SELECT timestamp_micros({int(then.timestamp() * 1_000_000) + 1_000}) + interval 1 second AS t")
+    text = shown.selectExpr("date_format(t, 'yyyy-MM-dd HH:mm:ss.SSS')").head()[0]
+    sql(spark, "UPDATE goods SET price = 0D")
+    rows = sql(spark, f"SELECT price FROM goods TIMESTAMP AS OF '{text}'").collect()
+    assert sorted(row["price"] for row in rows) in ([10.0, 20.0, 30.0], [0.0] * 3)
+    assert sql(spark, "SELECT * FROM goods TIMESTAMP AS OF (current_timestamp() + interval 1 hour)").count() == 3
+
+
+def test_every_other_statement_is_sparks(spark: SparkSession, table: LakeTable) -> None:
+    assert sql(spark, "SELECT :a + 1", {"a": 1}).head()[0] == 2
+    assert sql(spark, "SELECT sum(price) FROM goods").head()[0] == 60.0
+    for text in ("DELETE FROM nobody WHERE a = 1", "DESCRIBE HISTORY nobody", "SELEC 1"):
+        with pytest.raises(AnalysisException):
+            sql(spark, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("SELECT * FROM goods VERSION AS OF 3", "DESCRIBE HISTORY lists them"),
+        ("SELECT * FROM goods TIMESTAMP AS OF 'soon'", "is no time"),
+        ("CREATE TABLE t USING lakelock AS SELECT 1 a", "catalog keeps no path"),
+        ("UPDATE goods SET id = 7", "record key"),
+        ("", "the text of one statement"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_any_work(spark: SparkSession, table: LakeTable, text: str, answer: str) -> None:
+    before = table.history().count()
+    with pytest.raises(InputError) as caught:
+        sql(spark, text)
+    assert answer in str(caught.value)
+    assert table.history().count() == before
+
+
+def test_a_cell_of_a_notebook_runs_a_statement(
+    spark: SparkSession, table: LakeTable, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    shell = InteractiveShell(user_ns={"spark": spark})
+    try:
+        shell.run_line_magic("load_ext", "lakelock.spark_plugin.jupyter")
+        assert shell.run_cell(f"%%lakelock rows\nSELECT shop FROM lakelock.`{table.path}` WHERE id = 3").success
+        assert "rome" in capsys.readouterr().out
+        assert shell.user_ns["rows"].count() == 1
+        assert shell.run_cell("%%lakelock\nDELETE FROM goods WHERE id = 3").success
+        assert "1 deleted" in capsys.readouterr().out
+        refused = shell.run_cell("%%lakelock two words\nSELECT 1")
+        assert isinstance(refused.error_in_exec, InputError)
+    finally:
+        InteractiveShell.clear_instance()

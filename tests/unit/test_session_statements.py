@@ -1,0 +1,150 @@
+"""Which statements of a session are about lake tables, and what they ask for; all others are left to Spark."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+
+import pytest
+
+from lakelock.errors import InputError
+from lakelock.spark_plugin.session_sql.commands import (
+    By,
+    Change,
+    Command,
+    Describe,
+    Moment,
+    Optimize,
+    Query,
+    Relation,
+    Restore,
+    Unreadable,
+    Vacuum,
+)
+from lakelock.spark_plugin.session_sql.grammar import command_of
+
+P = "lakelock.`/lake/goods`"
+NOON = Moment(By.TIME, "'2026-11-20 12:00'")
+
+
+def at(text: str, named: str = P, moment: Moment | None = None, whole: str = "") -> Relation:
+    """The relation where the text has it."""
+    name = tuple(part.strip("`") for part in named.split(".", 1)) if "`" in named else tuple(named.split("."))
+    start = text.index(named)
+    return Relation(name, start, start + len(whole or named), moment)
+
+
+KNOWN = [
+    (f"DESCRIBE HISTORY {P} LIMIT 3;", lambda t: Describe(at(t), True, 3)),
+    ("desc detail goods", lambda t: Describe(at(t, "goods"), False)),
+    (f"VACUUM {P}", lambda t: Vacuum(at(t))),
+    (f"/* nightly */ VACUUM {P} RETAIN 24 HOURS DRY RUN", lambda t: Vacuum(at(t), 24.0, True)),
+    (f"OPTIMIZE {P} WHERE month = '1' ZORDER BY (a, `b c`)", lambda t: Optimize(at(t), "month = '1'", ("a", "b c"))),
+    ("OPTIMIZE shop.goods", lambda t: Optimize(at(t, "shop.goods"))),
+    (f"RESTORE TABLE {P} TO TIMESTAMP AS OF '2026-11-20 12:00'", lambda t: Restore(at(t), NOON)),
+    ("RESTORE goods VERSION AS OF '2026'", lambda t: Restore(at(t, "goods"), Moment(By.INSTANT, "'2026'"))),
+    (f"UPDATE {P} SET v = 1", lambda t: Change(at(t), False)),
+    (f"DELETE FROM {P} AS g WHERE g.v = 1", lambda t: Change(at(t), True)),
+    (f"INSERT INTO {P} SELECT * FROM news", lambda t: Change(at(t), True)),
+    (f"INSERT OVERWRITE TABLE {P} VALUES (1)", lambda t: Change(at(t), True)),
+    (
+        f"MERGE INTO goods USING {P} s ON goods.id = s.id WHEN MATCHED THEN DELETE",
+        lambda t: Change(at(t, "goods"), False, (at(t),)),
+    ),
+    (f"SELECT * FROM {P}", lambda t: Query((at(t),))),
+    (
+        f"SELECT * FROM {P} TIMESTAMP AS OF '2026-11-20 12:00' a JOIN goods VERSION AS OF '20261120120000000' ON true",
+        lambda t: Query(
+            (
+                at(t, P, NOON, f"{P} TIMESTAMP AS OF '2026-11-20 12:00'"),
+                at(
+                    t,
+                    "goods VERSION",
+                    Moment(By.INSTANT, "'20261120120000000'"),
+                    "goods VERSION AS OF '20261120120000000'",
+                ),
+            )
+        ),
+    ),
+    (
+        f"EXPLAIN SELECT * FROM {P} TIMESTAMP AS OF (current_timestamp() - interval 1 day)",
+        lambda t: Query(
+            (at(t, P, Moment(By.TIME, "(current_timestamp() - interval 1 day)"), t[t.index(P) :]),),
+        ),
+    ),
+    (f"DESCRIBE {P}", lambda t: Query((at(t),))),
+]
+SPARKS = [
+    "SELECT lakelock.`v` FROM goods lakelock",
+    "SHOW TABLES",
+    "CREATE TEMPORARY VIEW g USING lakelock OPTIONS (path '/lake/goods')",
+    "SELECT 'lakelock.`/lake/goods`' AS text -- lakelock.`/lake/goods`",
+    "CREATE TABLE t (a int) USING parquet",
+    "SELECT timestamp FROM version",
+    "SELECT * FROM delta.`/lake/goods`",
+    "SET x.y = 1",
+]
+REFUSED = [
+    (f"CREATE VIEW v AS SELECT * FROM {P}", "createOrReplaceTempView"),
+    ("CREATE TABLE t (a int) USING lakelock LOCATION '/lake/goods'", "catalog keeps no path"),
+    ("CREATE OR REPLACE TABLE t USING lakelock AS SELECT 1", "catalog keeps no path"),
+    (f"DROP TABLE {P}", "a table ends with its folder"),
+    (f"ALTER TABLE {P} ADD COLUMNS (a int)", "merge_schema=True"),
+    (f"TRUNCATE TABLE {P}", "DELETE FROM"),
+    (f"WITH s AS (SELECT 1) INSERT INTO {P} SELECT * FROM s", "put WITH into the source"),
+    (f"VACUUM {P} FULL", "at FULL"),
+    (f"OPTIMIZE {P} CLUSTER", "at CLUSTER"),
+    (f"DESCRIBE HISTORY {P} WHERE true", "at WHERE"),
+    (f"RESTORE TABLE {P}", "VERSION AS OF 'instant'"),
+    (f"SELECT * FROM {P} TIMESTAMP AS OF current_timestamp() - interval 1 day", "parentheses"),
+    ("VACUUM", "the name of a table"),
+]
+
+
+@pytest.mark.parametrize(("text", "command"), KNOWN, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_statement_about_a_lake_table_is_told_by_its_words(text, command):
+    found: Command | None = command_of(text)
+    wanted = command(text)
+    if "JOIN goods VERSION" in text:  # the helper finds the name by the words around it
+        assert isinstance(found, Query)
+        assert [r.moment for r in found.relations] == [r.moment for r in wanted.relations]
+        assert [text[r.start : r.stop] for r in found.relations] == [text[r.start : r.stop] for r in wanted.relations]
+        assert found.relations[1].name == ("goods",)
+    else:
+        assert found == wanted
+
+
+@pytest.mark.parametrize("text", SPARKS)
+def test_any_other_statement_is_sparks(text):
+    assert command_of(text) is None
+
+
+@pytest.mark.parametrize(("text", "answer"), REFUSED, ids=lambda value: value[:40])
+def test_a_statement_about_a_lake_table_that_nobody_could_run_says_what_to_type(text, answer):
+    assert answer in str(error_of(text))
+
+
+def error_of(text: str) -> InputError:
+    try:
+        found = command_of(text)
+    except InputError as error:
+        return error
+    assert isinstance(found, Unreadable)
+    return found.error
+
+
+def test_a_statement_that_only_another_format_may_know_is_wrong_only_if_its_target_is_a_lake_table():
+    found = command_of("VACUUM sales LITE")
+    assert isinstance(found, Unreadable)
+    assert found.target.path is None
+    assert command_of("SELECT * FROM sales TIMESTAMP AS OF now() - interval 1 day") is None
+
+
+def test_without_sqlglot_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    for name in [name for name in sys.modules if name.startswith("lakelock.spark_plugin.s") and "s.session" not in name]:
+        monkeypatch.delitem(sys.modules, name)
+    sql = importlib.import_module("lakelock.spark_plugin.session_sql.running").sql
+    with pytest.raises(InputError, match=re.escape("pip install 'lakelock[sql]'")):
+        sql(None, "SELECT 1")
