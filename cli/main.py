@@ -17,6 +17,7 @@ from lakelock.cli.doctor.command import doctor
 from lakelock.cli.optimize import optimize_table, restore_table
 from lakelock.cli.profile import profile
 from lakelock.cli.simulate import simulate
+from lakelock.cli.timeline import timeline
 from lakelock.cli.upkeep import archive, clean, upkeep
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command("optimize")(optimize_table)
 app.command("restore")(restore_table)
 app.command("profile")(profile)
 app.command("simulate")(simulate)
+app.command("timeline")(timeline)
 app.command("upkeep")(upkeep)
 app.command("clean")(clean)
 app.command("archive")(archive)

@@ -212,7 +212,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.PREPARED: "a transaction over several tables has its prepare in the table's log; its outcome decides about it",
     EventKind.DECIDED: "the decision is made: the transaction is committed, and will be visible",
     EventKind.PUBLISHED: "the transaction is visible to every reader",
-    EventKind.COMMITTED: "done; says rows, files, decision, and how long and for how many requests the lock was held",
+    EventKind.COMMITTED: "done; says decision, rows, files, bytes, how long it took, and what it cost under the lock",
     EventKind.REJECTED: "the transaction is withdrawn; says why",
     EventKind.OUTCOME_UNKNOWN: "storage does not say whether the transaction is committed",
     EventKind.RETRY: "a rejected operation is run again",

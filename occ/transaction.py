@@ -273,8 +273,7 @@ class Transaction:
         tidy_up(self._table, self.instant, self.operation, markers, self._touched.announced.claimed)
         self.reserved.end_own()
         result = Committed.of(decision, stats, kept=self.redo.kept, lock=commit.lock, took_s=self._took_s())
-        under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
-        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
+        self._emit(EventKind.COMMITTED, **result.facts)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         after_commit(self._table, decision.number)
         return result

@@ -57,3 +57,14 @@ class Committed:
             lock_requests=lock.requests,
             took_s=round(took_s, 3),
         )
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What the event of the commit tells."""
+        return {"decision": self.decision, "rows": self.rows_written, **{name: getattr(self, name) for name in _TOLD}}
+
+
+_TOLD = (
+    "files", "rows_inserted", "rows_updated", "rows_deleted", "size_bytes", "took_s", "lock_wait_s", "lock_held_s",
+    "lock_requests",
+)  # fmt: skip

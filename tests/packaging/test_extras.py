@@ -85,6 +85,14 @@ def test_statements_in_sql_need_their_extra_where_spark_comes_from_elsewhere(
     assert "not SELECT" in run(python, "-c", program, cwd=tmp_path, code=1, PYTHONPATH=str(spark))
 
 
+@pytest.mark.parametrize("listener", ["PrometheusMetrics", "OpenTelemetryMetrics"])
+def test_metrics_need_their_extra(wheel: Path, clean_python: Path, tmp_path: Path, listener: str) -> None:
+    program = f"from lakelock.metrics import {listener}\n{listener}()"
+    assert "pip install 'lakelock[metrics]'" in run(clean_python, "-c", program, cwd=tmp_path, code=1)
+    python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[metrics] @ {wheel.as_uri()}")
+    run(python, "-c", program, cwd=tmp_path)
+
+
 def test_the_suite_for_lock_providers_runs_with_its_extra(wheel: Path, clean_python: Path, tmp_path: Path) -> None:
     python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[testing] @ {wheel.as_uri()}")
     (tmp_path / "test_mine.py").write_text(_SUITE)

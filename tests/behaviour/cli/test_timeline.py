@@ -1,0 +1,70 @@
+"""`lakelock timeline`: a page of bars and arrows, from what a table has on record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from lakelock.admin.timeline_bars import Bar, lanes_of
+from lakelock.admin.timeline_page import timeline_page
+from lakelock.errors import ConflictError
+from lakelock.storage.local import LocalStorage
+from tests.behaviour.cli.command_line import run, writer
+from tests.behaviour.tables import insert, put_file
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(page: str) -> Xml.Element:
+    """The picture in a page, which is well-formed."""
+    begin, end = page.index("<svg"), page.index("</svg>") + len("</svg>")
+    return Xml.fromstring(page[begin:end])
+
+
+def kinds(picture: Xml.Element) -> list[str]:
+    return [str(each.get("class")) for each in picture.iter(f"{SVG}rect")]
+
+
+def test_the_page_shows_commits_and_who_was_rejected_because_of_whom(storage: LocalStorage, path: str, tmp_path: Path) -> None:
+    coordinator = writer(storage)
+    insert(coordinator, storage, "month=1", "f")
+    loser, winner = coordinator.begin("UPSERT"), writer(storage).begin("DELETE")
+    with winner:
+        won = winner.commit([put_file(winner, storage, "month=1", "f", token="1-1-0")])
+    with pytest.raises(ConflictError), loser:
+        loser.commit([put_file(loser, storage, "month=1", "f")])
+    open_one = coordinator.begin("INSERT")
+    html = tmp_path / "page.html"
+    ended = run("timeline", path, "--html", str(html), "--json")
+    open_one.abort()
+    bars = {bar["instant"]: bar for bar in ended.json["transactions"]}
+    assert sorted(bar["outcome"] for bar in bars.values()) == ["committed", "committed", "pending", "rejected"]
+    assert (bars[loser.instant]["blocked_by"], bars[loser.instant]["rule"]) == (won.instant, "file-group")
+    picture = drawn(html.read_text())
+    assert (kinds(picture).count("committed"), kinds(picture).count("rejected")) == (2, 1)
+    [arrow] = [each for each in picture.iter(f"{SVG}path") if each.get("class") == "arrow"]
+    told = arrow.find(f"{SVG}title")
+    assert told is not None and f"{loser.instant} met {won.instant}" in str(told.text)
+
+
+def test_a_table_without_commits_has_a_page_without_bars(path: str, tmp_path: Path) -> None:
+    html = tmp_path / "page.html"
+    assert "0 transactions" in run("timeline", path, "--html", str(html)).out
+    assert kinds(drawn(html.read_text())) == []
+
+
+def bar(instant: str, began_ms: int, ended_ms: int, writer: str = "w", operation: str = "INSERT") -> Bar:
+    return Bar(instant, began_ms, ended_ms, "committed", operation, writer, "1 inserted")
+
+
+def test_texts_of_a_table_that_an_attacker_made_are_shown_and_not_run() -> None:
+    hostile = '"><script>alert(1)</script>'
+    page = timeline_page(f"file:///{hostile}", [bar("1", 0, 5, hostile, hostile)])
+    assert "<script" not in page and drawn(page) is not None
+
+
+def test_bars_that_overlap_are_in_different_lanes_and_those_of_a_writer_together() -> None:
+    bars = [bar("1", 0, 10), bar("2", 5, 15, "other"), bar("3", 6, 12), bar("4", 11, 20)]
+    assert lanes_of(bars) == {"1": 0, "3": 1, "4": 0, "2": 2}

@@ -1,0 +1,107 @@
+"""Metrics and commit reports, with the real libraries: what writers did is what a scrape and an exporter see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import ConflictError
+from lakelock.events import Event, Listener
+from lakelock.metrics import CommitReports, OpenTelemetryMetrics, PrometheusMetrics
+from lakelock.metrics.measurements import METRICS
+from lakelock.occ.coordinator import Coordinator
+from lakelock.storage import Storage
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
+from tests.behaviour.tables import QUICK, SCHEMA, memory_table, put_file
+
+prometheus_client = pytest.importorskip("prometheus_client")
+metrics_sdk = pytest.importorskip("opentelemetry.sdk.metrics")
+
+
+def rows(*values: tuple[str, int, str]) -> pa.Table:
+    return pa.table([list(column) for column in zip(*values, strict=True)], schema=SCHEMA)
+
+
+def writer(storage: Storage, *listeners: Listener) -> Coordinator:
+    return Coordinator.open(StorageLocation(storage.uri), QUICK, listeners=listeners, storage=storage)
+
+
+def work(storage: Storage, *listeners: Listener) -> None:
+    """Two commits, and a conflict at commit."""
+    coordinator = writer(storage, *listeners)
+    engine = ArrowEngine(coordinator)
+    engine.insert(rows(("a", 1, "1"), ("b", 2, "2")))
+    engine.upsert(rows(("a", 5, "1"), ("c", 3, "1")))
+    group = coordinator.snapshot().files[0].group
+    loser, winner = coordinator.begin("UPSERT"), writer(storage).begin("UPSERT")
+    with winner:
+        winner.commit([put_file(winner, storage, *group, token="1-1-0")])
+    with pytest.raises(ConflictError), loser:
+        loser.commit([put_file(loser, storage, *group)])
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return memory_table()
+
+
+def test_a_scrape_of_prometheus_shows_what_the_writers_did(storage: MemoryStorage) -> None:
+    registry = prometheus_client.CollectorRegistry()
+    work(storage, PrometheusMetrics(registry))
+    table = {"table": storage.uri}
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"lakelock_{name}", {**table, **labels})
+
+    assert (value("commits_total", operation="INSERT"), value("commits_total", operation="UPSERT")) == (1, 1)
+    assert (value("rows_total", change="inserted"), value("rows_total", change="updated")) == (3, 1)
+    assert value("conflicts_total", rule="file-group", found="commit") == 1
+    assert value("rejected_total", operation="UPSERT") == 1
+    assert value("lock_hold_seconds_count") == 2
+    assert (value("lock_wait_seconds_count") or 0) >= 3
+    assert (value("written_bytes_total") or 0) > 1000
+    assert (value("lock_requests_total") or 0) > 2
+    shown = prometheus_client.generate_latest(registry).decode()
+    assert all(f"# HELP lakelock_{metric.name}" in shown for metric in METRICS)
+
+
+def test_an_opentelemetry_reader_gets_the_same(storage: MemoryStorage) -> None:
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    reader = InMemoryMetricReader()
+    work(storage, OpenTelemetryMetrics(metrics_sdk.MeterProvider([reader]).get_meter("test")))
+    data = json.loads(reader.get_metrics_data().to_json())
+    found = {m["name"]: m["data"]["data_points"] for m in data["resource_metrics"][0]["scope_metrics"][0]["metrics"]}
+    commits = {point["attributes"]["operation"]: point["value"] for point in found["lakelock.commits"]}
+    assert commits == {"INSERT": 1, "UPSERT": 1}
+    [conflict] = found["lakelock.conflicts"]
+    assert (conflict["value"], conflict["attributes"]["rule"]) == (1, "file-group")
+    assert sum(point["count"] for point in found["lakelock.lock_hold"]) == 2
+
+
+def test_each_commit_has_a_report_in_the_form_of_icebergs(storage: MemoryStorage) -> None:
+    lines: list[str] = []
+    work(storage, CommitReports(lines.append))
+    first, second = map(json.loads, lines)
+    instants = sorted(commit.requested for commit in writer(storage).table.timeline().commits)
+    assert [first["snapshot-id"], second["snapshot-id"]] == instants[:2]
+    assert (first["report-type"], first["operation"], first["sequence-number"]) == ("commit-report", "INSERT", 1)
+    assert second["metrics"]["added-records"] == second["metrics"]["updated-records"] == {"unit": "count", "value": 1}
+    assert second["metrics"]["total-duration"]["time-unit"] == "nanoseconds"
+
+
+def test_a_listener_that_fails_fails_no_write(storage: MemoryStorage) -> None:
+    def broken(event: Event) -> None:
+        raise RuntimeError(event)
+
+    assert ArrowEngine(writer(storage, broken)).insert(rows(("a", 1, "1"))).rows_inserted == 1
+
+
+def test_the_page_about_metrics_has_every_name() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto-metrics.md").read_text()
+    assert all(f"`{metric.name}`" in page for metric in METRICS)
