@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin import LakeTable
+from tests.spark.sparks import since_spark_4
 
 PLACE = "struct<street: string, floor: int>"
 OLD = (
@@ -39,6 +40,7 @@ def shown(frame: DataFrame) -> dict[int, Row]:
     return {row["id"]: row for row in frame.collect()}
 
 
+@since_spark_4
 def test_every_read_shows_old_files_in_wider_types(spark: SparkSession, table: LakeTable) -> None:
     first = table.history(1).collect()[0]["instant"]
     result = table.widen_columns(WIDER)
@@ -74,6 +76,7 @@ def test_every_write_joins_old_files_and_wider_rows(spark: SparkSession, table: 
     assert found[2]["price"] == Decimal("12345678.1234")
 
 
+@since_spark_4
 def test_rows_bring_new_columns_and_wider_types_with_them(spark: SparkSession, table: LakeTable) -> None:
     wider = old(spark, 3, 4).selectExpr(
         "ID", "n * 3000000000 as N", "p as P", "struct(1 as FLOOR, 'z' as zip) as PLACE", "'x' as note"
@@ -92,6 +95,7 @@ def test_rows_bring_new_columns_and_wider_types_with_them(spark: SparkSession, t
     assert shown(table.read())[9]["n"] == 9
 
 
+@since_spark_4
 def test_an_overwrite_of_the_table_may_replace_its_columns(spark: SparkSession, table: LakeTable) -> None:
     first, location = table.history(1).head()["instant"], table.detail().head()["location"]
     before = shown(table.read())
