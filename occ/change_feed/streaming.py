@@ -7,7 +7,7 @@ a later batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -44,6 +44,8 @@ class TableStream:
     table: OpenTable
     feed: bool = False
     skip_change_commits: bool = False
+    ensure_fits: Callable[[Timeline, Sequence[Commit]], None] | None = None
+    """Refuses commits whose rows do not fit the columns that the stream has."""
 
     def __post_init__(self) -> None:
         self._archived: dict[str, frozenset[str]] = {}
@@ -113,7 +115,10 @@ class TableStream:
         timeline = self._timeline(end)
         unread = self._open(timeline, start.covered)
         mine = [instant for instant in unread if end.covered.covers(instant.requested)]
-        return timeline, unread, self._read(mine)
+        commits = self._read(mine)
+        if self.ensure_fits is not None:
+            self.ensure_fits(timeline, commits)
+        return timeline, unread, commits
 
     def _timeline(self, offset: StreamOffset) -> Timeline:
         """The timeline as it is now. `InputError` if it does not contain what was read: then nobody can tell what is new."""

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakelock.errors import SchemaError
-from lakelock.occ.change_feed.planning import ensure_comparable
+from lakelock.occ.change_feed.planning import ensure_columns_fit, ensure_comparable
 from lakelock.occ.change_feed.streaming import TableStream
 from lakelock.occ.locking.targets import resources_of, within
 from lakelock.spark_plugin.data_source.change_options import LATEST, position_of_text
@@ -24,6 +24,8 @@ from lakelock.spark_plugin.data_source.reader import check_asked, shown_columns
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.session_conf import OF_READS
 from lakelock.table.change_feed.offsets import StreamOffset
+from lakelock.table.change_feed.units import Commit
+from lakelock.table.timeline import Timeline
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
@@ -115,7 +117,8 @@ class _Opened:
         except BaseException:
             self.coordinator.close()
             raise
-        self.stream = TableStream(self.coordinator.table, parsed.changes.feed, parsed.changes.skip_change_commits)
+        options = parsed.changes
+        self.stream = TableStream(self.coordinator.table, options.feed, options.skip_change_commits, self._ensure_fits)
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         """What to read between two offsets. `SchemaError` if the table has other columns than the query."""
@@ -125,6 +128,10 @@ class _Opened:
             return unit_partitions(units, self.coordinator.schema(), self._columns, self.coordinator.properties.timezone)
         found = self.stream.appended(start, end)
         return [FilePartition(each.file, each.commit_time) for each in found if self._is_wanted(each.file.partition)]
+
+    def _ensure_fits(self, timeline: Timeline, commits: Sequence[Commit]) -> None:
+        opened = self.coordinator
+        ensure_columns_fit(opened.table, opened.properties, opened.schema(), timeline, commits)
 
     def _is_wanted(self, partition: str) -> bool:
         return not self._targets or within(partition, self._targets)

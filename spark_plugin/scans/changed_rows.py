@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -19,6 +20,7 @@ from lakelock.table.change_feed.units import FeedMode, Unit, in_need_of_pairs
 from lakelock.table.schema import PARTITION_PATH, RECORD_KEY, TableSchema
 
 MOST_TASKS = 1_000
+_PIECE = "_lakelock_piece"
 PAIRED_BYTES = 16 * 1024 * 1024
 """How many bytes of Parquet files are behind the rows that are paired in one piece."""
 
@@ -80,10 +82,42 @@ def _paired(rows: DataFrame, units: Sequence[Unit], shown: pa.Schema) -> DataFra
     for unit in units:
         size_bytes[unit.partition] = size_bytes.get(unit.partition, 0) + unit.size_bytes
     pieces = max(1, -(-max(size_bytes.values()) // PAIRED_BYTES))
-    piece = F.pmod(F.xxhash64(RECORD_KEY), F.lit(pieces))
+    keyed = rows.withColumn(_PIECE, F.pmod(F.xxhash64(RECORD_KEY), F.lit(pieces)).cast("int"))
+    tasks = min(MOST_TASKS, pieces * len(size_bytes))
+    gathered = keyed.repartition(tasks, PARTITION_PATH, _PIECE).sortWithinPartitions(PARTITION_PATH, _PIECE)
+    return gathered.mapInArrow(partial(pair_stage, shown), spark_schema(shown))
 
-    # Spark looks at the type hints of what it is given, and knows no partial functions here.
-    def pair_stage(changed: pa.Table) -> pa.Table:
-        return paired(changed.drop_columns([PARTITION_PATH])).drop_columns(list(STAMPS)).cast(shown)
 
-    return rows.groupBy(F.col(PARTITION_PATH), piece).applyInArrow(pair_stage, spark_schema(shown))
+def pair_stage(shown: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """On an executor: pair the rows, which come in order of partition and piece, one piece after the other."""
+    piece: list[pa.Table] = []
+    for batch in batches:
+        for rows in _runs(pa.Table.from_batches([batch])):
+            if piece and _place(piece[0]) != _place(rows):
+                yield from _told(shown, piece)
+                piece = []
+            piece.append(rows)
+    if piece:
+        yield from _told(shown, piece)
+
+
+def _runs(rows: pa.Table) -> Iterator[pa.Table]:
+    """The rows, cut where the next piece begins."""
+    begin = 0
+    while begin < rows.num_rows:
+        rest = rows.slice(begin)
+        path, piece = _place(rest)
+        same = pc.and_(pc.equal(rest.column(PARTITION_PATH), path), pc.equal(rest.column(_PIECE), piece))
+        other = pc.index(same, False).as_py()
+        count = rest.num_rows if other < 0 else other
+        yield rest.slice(0, count)
+        begin += count
+
+
+def _place(rows: pa.Table) -> tuple[object, object]:
+    return rows.column(PARTITION_PATH)[0].as_py(), rows.column(_PIECE)[0].as_py()
+
+
+def _told(shown: pa.Schema, piece: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+    rows = pa.concat_tables(piece).drop_columns([PARTITION_PATH, _PIECE])
+    yield from paired(rows).drop_columns(list(STAMPS)).cast(shown).to_batches()

@@ -19,6 +19,7 @@ EXAMPLES = {
     "docs/howto-change-columns.md": "/tmp/columns",
     "docs/howto-choose-isolation.md": "/tmp/isolation",
     "docs/howto-change-feed.md": "/tmp/cdc",
+    "docs/howto-metrics.md": "/tmp/measured",
     "docs/howto-coming-from-delta.md": "/tmp/moved",
     "docs/howto-coming-from-hudi.md": "/tmp/moved",
     "docs/howto-small-files-and-mistakes.md": "/tmp/upkeep",
