@@ -260,7 +260,9 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         3,
         writes=False,
     ),
-    Told(5, '.option("readChangeFeed", "true")', lambda d: d.read(readChangeFeed="true"), r'option\("since", instant\)'),
+    Told(
+        5, '.option("readChangeFeed", "true")', lambda d: d.read(readChangeFeed="true").count(), r'option\("since", instant\)'
+    ),
     Told(5, '.option("startingVersion", 1)', lambda d: d.read(startingVersion="1"), r'option\("since", instant\)'),
     Told(
         6,
