@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from lakelock.markers.claims import Claim
 from lakelock.occ.records.commit_keys import RESTORED
 from lakelock.occ.records.decisions import Decision, Resolution, resolve
+from lakelock.occ.records.outcomes import OutcomeRecord, Verdict
 from lakelock.settings import CleanSettings
 from lakelock.simulator.deletions import Deletions
 from lakelock.simulator.operations import Operation, State
@@ -29,6 +30,7 @@ from lakelock.table.snapshot import DataFile
 TAG = "lakelock.tag"
 FOREIGN_TAG = "simulator.operation"
 _DECISION = layout.DECISIONS + "/"
+_OUTCOME = layout.OUTCOMES + "/"
 _TIMELINE = layout.TIMELINE + "/"
 _CLAIM = layout.CLAIMS + "/"
 
@@ -85,6 +87,8 @@ class Checker:
         self._arrived_late: set[str] = set()
         self._deletions = Deletions(hub, server, clean)
         self._began_s: dict[str, float] = {}
+        self.verdicts: dict[str, Verdict] = {}
+        """The first outcome of each transaction over several tables: what comes later under its name means nothing."""
 
     def fail(self, promise: str, detail: str) -> None:
         self.violations.append(Violation(promise, detail, self._hub.now_s))
@@ -99,7 +103,19 @@ class Checker:
     def awaits_publication(self) -> bool:
         """Whether a commit is decided but not visible yet."""
         newest = self.decisions.get(self.head)
-        return newest is not None and resolve(newest) is Resolution.COMMITTED and not self._is_over(newest.instant)
+        return newest is not None and self.resolution(newest) is Resolution.COMMITTED and not self._is_over(newest.instant)
+
+    def resolution(self, decision: Decision | None) -> Resolution:
+        """What a decision means, as an observer knows it who sees every outcome."""
+        if decision is None or decision.transaction is None:
+            return resolve(decision)
+        verdict = self.verdicts.get(decision.transaction.id)
+        if verdict is None:
+            return Resolution.UNDECIDED
+        return Resolution.COMMITTED if verdict is Verdict.COMMITTED else Resolution.ROLLED_BACK
+
+    def _outcome(self, outcome: OutcomeRecord) -> None:
+        self.verdicts.setdefault(outcome.name.id, outcome.verdict)
 
     def writes(self, key: str, data: bytes, process: Process) -> None:
         if key.endswith(".parquet") and process.straggles:
@@ -112,6 +128,8 @@ class Checker:
             self._timeline_file(key, data, process)
         elif key.startswith(_DECISION):
             self._decision(key, data)
+        elif key.startswith(_OUTCOME):
+            self._outcome(OutcomeRecord.from_bytes(data, key))
         elif key == layout.DECISIONS_BOUNDARY:
             self._boundary(data)
 
@@ -142,7 +160,7 @@ class Checker:
     def is_decided(self, instant: str) -> bool:
         """Whether the instant is committed, visible or not."""
         decision = self._decided.get(instant)
-        return resolve(decision) is Resolution.COMMITTED
+        return self.resolution(decision) is Resolution.COMMITTED
 
     def may_see_double(self, since_s: float) -> bool:
         """Whether a reader that began then may see rows of stragglers."""
@@ -198,12 +216,12 @@ class Checker:
         if number != max(self.head, self.boundary) + 1:
             self.fail("decisions are dense", f"number {number} is created while {self.head} is the head")
         before = self._decided.get(decision.instant)
-        if before is not None and Resolution.COMMITTED in (resolve(decision), resolve(before)):
+        if before is not None and Resolution.COMMITTED in (self.resolution(decision), self.resolution(before)):
             kinds = f"{before.kind.value} in {before.number} and {decision.kind.value} in {number}"
             self.fail("commit or rollback, exactly one wins", f"{decision.instant} has {kinds}")
         self.decisions[number] = decision
         self._decided.setdefault(decision.instant, decision)
-        if resolve(decision) is Resolution.ROLLED_BACK and decision.instant in self._completed:
+        if self.resolution(decision) is Resolution.ROLLED_BACK and decision.instant in self._completed:
             self.fail("a commit is there for ever", f"{decision.instant} is visible and decision {number} rolls it back")
 
     def _boundary(self, data: bytes) -> None:
@@ -214,7 +232,7 @@ class Checker:
             decision = self.decisions.get(number)
             if decision is None:
                 self.fail("decisions are dense", f"the boundary covers {number}, which never was")
-            elif resolve(decision) is Resolution.COMMITTED and not self._is_over(decision.instant):
+            elif self.resolution(decision) is Resolution.COMMITTED and not self._is_over(decision.instant):
                 self.fail("only finished decisions are collected", f"{number} commits {decision.instant}, which is not visible")
         self.boundary = to
 
@@ -251,14 +269,14 @@ class Checker:
         self.foreign_rollbacks.add(target)
 
     def _published_by_decision(self, requested: str, key: str, data: bytes, decision: Decision | None) -> None:
-        if decision is None or resolve(decision) is not Resolution.COMMITTED:
+        if decision is None or self.resolution(decision) is not Resolution.COMMITTED:
             self.fail("only what is decided becomes visible", f"{key} has no decision for it")
             return
         if decision.payload != data:
             self.fail("only what is decided becomes visible", f"{key} differs from decision {decision.number}")
         for number in range(1, decision.number):
             lower = self.decisions.get(number)
-            if lower is not None and resolve(lower) is Resolution.COMMITTED and not self._is_over(lower.instant):
+            if lower is not None and self.resolution(lower) is Resolution.COMMITTED and not self._is_over(lower.instant):
                 self.fail("commits become visible in decision order", f"{decision.number} before {number}")
         if requested in self.foreign_rollbacks:
             self.fail("what was rolled back stays so", f"{key} becomes visible after a foreign rollback")
@@ -309,7 +327,7 @@ class Checker:
         if file is None:
             return
         decision = self._decided.get(file.instant)
-        decided = resolve(decision) is Resolution.ROLLED_BACK
+        decided = self.resolution(decision) is Resolution.ROLLED_BACK
         if decided or file.instant in self.foreign_rollbacks:
             self._arrived_late.add(key)
         twins = self._twins.setdefault((file.group, file.instant), set())
@@ -331,7 +349,7 @@ class Checker:
         decision = self._decided.get(file.instant)
         named = self.table.slice_of(file.group) == file or (
             decision is not None
-            and resolve(decision) is Resolution.COMMITTED
+            and self.resolution(decision) is Resolution.COMMITTED
             and file.instant not in self.foreign_rollbacks
             and key in {stat.path for stat in CommitMetadata.from_bytes(decision.payload, "").stats}
         )

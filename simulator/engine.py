@@ -31,6 +31,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.rewriting.kernels import ARROW, Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+from lakelock.table.timeline import Timeline
 
 _LATE = TaskToken(0, 9, 9)
 
@@ -99,6 +100,11 @@ class Engine:
 
     def read(self, as_of: str | None = None) -> list[Row]:
         return self._format.rows(self._engine.read(as_of))
+
+    def read_at(self, timeline: Timeline) -> list[Row]:
+        """The rows that a timeline shows."""
+        snapshot, schema = self.coordinator.state_at(timeline)
+        return self._format.rows(self._engine.read_files(snapshot.files, schema))
 
     def read_in(self, tx: Transaction, part: str | None, keys: frozenset[str] | None) -> list[Row]:
         """Rows of one partition, or with one of these keys, read as part of the transaction."""

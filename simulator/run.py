@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
 from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.records.decisions import DecisionLog
+from lakelock.occ.records.decisions import DecisionLog, Resolution
 from lakelock.simulator.checks import Published, Violation
 from lakelock.simulator.cycles import Seen, anomalies
 from lakelock.simulator.faults import Fault
@@ -26,7 +26,7 @@ QUIET_S = 700.0
 LAST = 1_000_000
 """The number of the operation that the last writer runs once everything is quiet."""
 
-_CONTROL = (layout.TEMP, layout.HEARTBEATS, layout.CLAIMS, layout.PROBES, layout.RESERVATIONS)
+_CONTROL = (layout.TEMP, layout.HEARTBEATS, layout.CLAIMS, layout.PROBES, layout.RESERVATIONS, layout.OUTCOMES)
 """Folders that are empty when nobody writes."""
 
 MOST_UPKEEPS = 20
@@ -116,6 +116,13 @@ def _close(world: World, actors: list[Actor], process: Process) -> None:
     world.faults.calm = world.room.calm = True
     hub.wait(QUIET_S)
     hub.current.relabel("last")
+    finish(world, process)
+    hub.stop()
+
+
+def finish(world: World, process: Process) -> None:
+    """Write once more into a table that everybody else has left, and check what was told and what remains."""
+    hub, checker = world.hub, world.checker
     engine = world.engine(process)
     try:
         engine.insert((Row("2", "last", 50, (LAST,)),), "")
@@ -132,7 +139,6 @@ def _close(world: World, actors: list[Actor], process: Process) -> None:
     if seen != checker.published[-1].state:
         checker.fail("readers see one committed prefix", f"at the end: {difference(checker.published[-1].state, seen)}")
     _check_tidy(world)
-    hub.stop()
 
 
 def _check_answers(world: World, outcome_of: object) -> None:
@@ -176,6 +182,7 @@ def _check_tidy(world: World) -> None:
     lost = checker.lost()
     if lost:
         checker.fail("a commit is there for ever", f"neither the timeline nor the history has {lost}")
-    unfinished = [d.instant for d in checker.decisions.values() if d.payload and d.instant not in committed]
+    decided = [d for d in checker.decisions.values() if checker.resolution(d) is Resolution.COMMITTED]
+    unfinished = [d.instant for d in decided if d.instant not in committed]
     if set(unfinished) - checker.foreign_rollbacks:
         checker.fail("a decided commit becomes visible", str(unfinished))

@@ -37,10 +37,8 @@ class Observer(Protocol):
 class SimServer:
     """The objects and their observer. Times are those of the storage's own clock, which is exact."""
 
-    uri = "memory://simulated"
-
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
+    def __init__(self, hub: Hub, name: str = "simulated") -> None:
+        self.hub, self.uri = hub, f"memory://{name}"
         self.objects: dict[str, Stored] = {}
         self.keys: list[str] = []
         self._listed: dict[str, Listed] = {}

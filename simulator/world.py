@@ -95,12 +95,22 @@ class World:
     """Everything of one run."""
 
     def __init__(
-        self, scenario: Scenario, *, only: frozenset[tuple[str, int]] | None = None, keep_events: bool = False
+        self,
+        scenario: Scenario,
+        *,
+        only: frozenset[tuple[str, int]] | None = None,
+        keep_events: bool = False,
+        name: str = "simulated",
+        beside: World | None = None,
     ) -> None:
+        """The table `name`; `beside` another one it shares time, weather and processes with it."""
         self.scenario, self._keep_events = scenario, keep_events
-        self.hub = Hub(scenario.seed, most_steps=MOST_STEPS)
-        self.server = SimServer(self.hub)
-        self.faults = Faults(scenario.weather, only)
+        self.hub: Hub = beside.hub if beside is not None else Hub(scenario.seed, most_steps=MOST_STEPS)
+        self.server = SimServer(self.hub, name)
+        self.faults: Faults = beside.faults if beside is not None else Faults(scenario.weather, only)
+        self.tables: dict[str, World] = beside.tables if beside is not None else {}
+        """All tables of the run, by their URIs."""
+        self.tables[self.server.uri] = self
         serial, clean = scenario.is_serializable, scenario.tending.clean
         self.checker = Checker(self.hub, self.server, scenario.operations, serial=serial, clean=clean)
         if scenario.foreign != "none":
@@ -134,7 +144,10 @@ class World:
         self._keeps_claims = keeps_every_claim(scenario)
         self._processes = 0
         self._births: dict[int, Callable[[], None]] = {}
-        self.hub.on_death = self._died
+        if beside is None:
+            self.hub.on_death = self._died
+        else:
+            self.checker.verdicts = beside.checker.verdicts
         self.server.write(layout.PROPERTIES, self.properties.serialize(0), self.network)
         self.server.observer = self.checker
 
@@ -153,7 +166,11 @@ class World:
         opening = Opening("simulated:", self.settings, storage, runtime, writer, events)
         provider = open_lock(self.scenario.lock, self.room, opening, process, self._overran)
         log = DecisionLog(storage, runtime)
-        table = OpenTable(self.location, storage, runtime, self.settings, provider, writer, events, log)
+
+        def neighbours(uri: str) -> SimStorage:
+            return self.tables[uri].storage(process)
+
+        table = OpenTable(self.location, storage, runtime, self.settings, provider, writer, events, log, neighbours)
         return Coordinator(table, self.properties)
 
     def engine(self, process: Process) -> Engine:

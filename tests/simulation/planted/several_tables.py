@@ -1,0 +1,93 @@
+"""Rules of transactions over several tables that are knocked out one at a time (`docs/adr/0021`)."""
+
+from __future__ import annotations
+
+from lakelock.simulator.several_tables.run import run_several
+from lakelock.simulator.several_tables.scenario import several_of
+from tests.simulation.planted.planting import Planted
+
+
+def first_seed_of_several(planted: Planted, within: int | None = None) -> int | None:
+    """A seed that finds the bug: the one that is known to, else the first of those within which it must be found."""
+    known = () if planted.seed is None else (planted.seed,)
+    with planted.planted():
+        for seed in (*known, *range(planted.within if within is None else within)):
+            if run_several(several_of(seed)).violations:
+                return seed
+    return None
+
+
+BUGS_OF_SEVERAL_TABLES = (
+    Planted(
+        "a prepare below the window",
+        "whoever begins takes a prepare at the head for finished",
+        "occ.baseline:_noted_head",
+        "return view.head - 1 if prepared else view.head",
+        "return view.head",
+        seed=36,
+    ),
+    Planted(
+        "next number beside an undecided prepare",
+        "the next number is taken while the prepare before it may still commit",
+        "occ.settling:finish_head",
+        "settled = settle(table, head, timeline)",
+        "return timeline",
+        seed=0,
+    ),
+    Planted(
+        "an abort that nobody puts",
+        "an undecided prepare counts as void without an outcome that says so",
+        "occ.settling:abort",
+        "made = create(home, layout.outcome(transaction.id), record.to_bytes())",
+        "made = Created.OURS",
+        seed=29,
+    ),
+    Planted(
+        "a rollback that asks no outcome",
+        "whoever finds a dead writer removes what it had prepared",
+        "occ.recovery.rollback:_decide",
+        "if decided is not None and decided.kind is DecisionKind.PREPARE:",
+        "if False:",
+        seed=43,
+    ),
+    Planted(
+        "tables that are only read",
+        "what was read in a table that is not written is not validated",
+        "occ.multi_table.transaction:MultiTableTransaction._commit_all",
+        "for part in reading:\n            part.prepare(leases[part.uri])",
+        "for part in ():\n            part.prepare(leases[part.uri])",
+        seed=13,
+    ),
+    Planted(
+        "an outcome without a reply",
+        "an outcome that got no reply is taken for not put",
+        "occ.multi_table.outcome:decide",
+        "own.learn(News.HEARS_NOTHING)\n",
+        "own.learn(News.LOSES)\n        if made is Created.UNKNOWN:\n            raise StorageUnavailable('no reply')\n",
+        seed=8,
+    ),
+    Planted(
+        "an outcome that goes too early",
+        "the outcome is deleted before every table shows the commit",
+        "occ.multi_table.transaction:MultiTableTransaction._decide_and_publish",
+        "void = [part.uri",
+        "home.table.storage.delete([layout.outcome(name.id)])\n    void = [part.uri",
+        seed=2,
+    ),
+    Planted(
+        "a cut without outcomes",
+        "a reader of several tables sees of a committed transaction what is published",
+        "occ.multi_table.cut:_look",
+        "if settled.resolution is Resolution.COMMITTED:",
+        "if False:",
+        seed=17,
+    ),
+    Planted(
+        "a cut in one look",
+        "a reader of several tables does not look whether a log has grown meanwhile",
+        "occ.multi_table.cut:_look",
+        "return tuple(timelines) if heads == [view.head for view in views] else None",
+        "return tuple(timelines)",
+        seed=10,
+    ),
+)

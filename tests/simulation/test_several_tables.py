@@ -1,0 +1,32 @@
+"""Simulated histories of transactions over several tables, and rules that cannot be left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakelock.simulator.several_tables.run import run_several
+from lakelock.simulator.several_tables.scenario import several_of
+from tests.simulation.planted.planting import Planted
+from tests.simulation.planted.several_tables import BUGS_OF_SEVERAL_TABLES, first_seed_of_several
+
+SEEDS, PARTS = 200, 10
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_promise_is_kept_over_several_tables(part: int) -> None:
+    size, moved = SEEDS // PARTS, 0
+    for seed in range(part * size, (part + 1) * size):
+        result = run_several(several_of(seed))
+        assert result.violations == (), f"seed {seed}"
+        moved += result.moved
+    assert moved > size
+
+
+def test_one_seed_is_one_history_of_several_tables() -> None:
+    first, second = (run_several(several_of(7)) for _ in range(2))
+    assert first.digest == second.digest
+
+
+@pytest.mark.parametrize("planted", BUGS_OF_SEVERAL_TABLES, ids=lambda planted: planted.name)
+def test_a_rule_of_several_tables_that_is_left_out_is_found(planted: Planted) -> None:
+    assert first_seed_of_several(planted) is not None
