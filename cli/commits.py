@@ -9,13 +9,16 @@ import typer
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, moment, reporting, size
-from lakelock.errors import InputError
+from lakelock.errors import InputError, LakelockError
 from lakelock.markers.liveness import judge_all
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.outcomes.history import HistoryEntry, Outcome, entry_of
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
+from lakelock.occ.records.outcomes import TableInstant, TransactionName
 from lakelock.table.instants import Instant, is_instant_time
+from lakelock.table.timeline import read_timeline
 
 app = typer.Typer(no_args_is_help=True, help="What was committed, and what became of one instant.")
 
@@ -125,7 +128,28 @@ def _commit_facts(coordinator: Coordinator, found: Instant) -> dict[str, object]
         "overwritten_partitions": sorted(other.overwritten_partitions),
         "read": other.reads,
         "write_id": other.write_id,
+        **_other_tables(coordinator, other.transaction),
     }
+
+
+def _other_tables(coordinator: Coordinator, transaction: TransactionName | None) -> dict[str, object]:
+    """The other tables of a transaction over several, and what they show of it."""
+    if transaction is None:
+        return {}
+    mine = coordinator.table.storage.uri
+    others = [each for each in transaction.tables if each.uri != mine]
+    return {"other_tables": [f"{each.uri} {each.instant}: {_shown_there(coordinator, each)}" for each in others]}
+
+
+def _shown_there(coordinator: Coordinator, where: TableInstant) -> str:
+    try:
+        timeline = read_timeline(coordinator.table.storage_of(where.uri))
+    except LakelockError as error:
+        return f"cannot be read: {error.message}"
+    fate = shown_fate(timeline, where.instant)
+    if fate is not InstantFate.PENDING:
+        return "committed" if fate is InstantFate.COMMITTED else "not there"
+    return f"committed, and not visible yet: lakelock commits show {where.uri} {where.instant}"
 
 
 def _text(name: str, value: object) -> object:

@@ -16,8 +16,20 @@ if TYPE_CHECKING:
     from lakelock.spark_plugin.results import RunResult, WriteResult
     from lakelock.spark_plugin.session_sql.running import sql
     from lakelock.spark_plugin.tables.lake_table import LakeTable
+    from lakelock.spark_plugin.tables.together import snapshot, tables_batch, transaction
 
-__all__ = ["LakeTable", "LakelockDataSource", "RunResult", "WriteResult", "locked_together", "register", "sql"]
+__all__ = [
+    "LakeTable",
+    "LakelockDataSource",
+    "RunResult",
+    "WriteResult",
+    "locked_together",
+    "register",
+    "snapshot",
+    "sql",
+    "tables_batch",
+    "transaction",
+]
 
 _HOMES = {
     "LakeTable": "tables.lake_table",
@@ -26,7 +38,10 @@ _HOMES = {
     "WriteResult": "results",
     "locked_together": "locking",
     "register": "registration",
+    "snapshot": "tables.together",
     "sql": "session_sql.running",
+    "tables_batch": "tables.together",
+    "transaction": "tables.together",
 }
 
 

@@ -115,6 +115,11 @@ class LakeTransaction:
             return applied
 
     @property
+    def attempt(self) -> Attempt:
+        """What it works with, and what it has written so far."""
+        return self._open()
+
+    @property
     def instant(self) -> str:
         return self._open().tx.instant
 

@@ -18,7 +18,7 @@ from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
 from lakelock.occ.recorded_index import recorded_index
-from lakelock.occ.records.decisions import DecisionLog, Resolution, resolve
+from lakelock.occ.records.decisions import DecisionKind, DecisionLog, Resolution, resolve
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.occ.records.rejections import outdated_rejections, rejected_instants
 from lakelock.providers import open_provider
@@ -26,7 +26,7 @@ from lakelock.storage import probe
 from lakelock.table import layout
 from lakelock.table.buckets import BucketIndex
 from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable
-from lakelock.table.instants import parse_instant
+from lakelock.table.instants import State, parse_instant
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
@@ -171,6 +171,9 @@ def check_writers(context: DoctorContext) -> Iterator[Check]:
         yield Check("writers", "warning", f"table services are planned but not executed: {plans}", hint)
 
 
+_PENDING = (State.REQUESTED, State.INFLIGHT)
+
+
 def check_decisions(context: DoctorContext) -> Iterator[Check]:
     """Every record is readable, and each decided commit is visible."""
     log = DecisionLog(context.storage)
@@ -189,6 +192,15 @@ def check_decisions(context: DoctorContext) -> Iterator[Check]:
     if last is not None and resolve(last) is Resolution.COMMITTED and last.instant not in timeline.completed_instants:
         found = f"decision {last.number} commits {last.instant}, which is not visible yet"
         hint = f"its writer or the next one publishes it; to look: lakelock commits show {context.path} {last.instant}"
+        yield Check("decisions", "warning", found, hint)
+    elif last is not None and last.kind is DecisionKind.PREPARE and timeline.state_of(last.instant) in _PENDING:
+        assert last.transaction is not None
+        found = (
+            f"decision {last.number} prepares {last.instant} for the transaction {last.transaction.id}, which has not ended "
+            f"here; its outcome is in {last.transaction.home}"
+        )
+        show = f"lakelock commits show {context.path} {last.instant}"
+        hint = f"its writer or the next one ends it; if it is committed, this publishes it: {show}"
         yield Check("decisions", "warning", found, hint)
     else:
         yield Check("decisions", "ok", f"{len(view.numbers)} decisions, the latest is {view.head}")

@@ -18,6 +18,7 @@ from lakelock.json_object import JsonObject
 from lakelock.occ.conflicts.footprint import CLUSTER, OVERWRITES
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.records.outcomes import TransactionName
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.file_index.recorded import STATISTICS, by_path, column_ranges_in
 from lakelock.table.layout import FileGroupId
@@ -112,6 +113,8 @@ class CommitSummary:
     cost: CommitCost = CommitCost()
     recorded: str = ""
     """What its writer recorded about the files, as text."""
+    transaction: TransactionName | None = None
+    """The transaction over several tables that it is part of."""
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
@@ -177,6 +180,7 @@ class CommitSummary:
             write_id=extra.get(keys.WRITE_ID, ""),
             cost=CommitCost.from_extra(extra),
             recorded=extra.get(STATISTICS, ""),
+            transaction=TransactionName.parse(extra[keys.TRANSACTION]) if keys.TRANSACTION in extra else None,
         )
 
 

@@ -95,8 +95,13 @@ class MultiTableTransaction:
         Raises `ConflictError` or `RolledBackError` (rejected, nothing remains in any table; the message names the table) or
         `CommitOutcomeUnknown`; and `TransactionTorn` if another engine has voided a part of it.
         """
-        if self.state is not TransactionState.OPEN:
-            raise TransactionStateError(f"this transaction is {self.state.value}", hint="begin a new transaction")
+        ended = [part for part in self.parts if part.state not in (TransactionState.OPEN, TransactionState.WRITTEN)]
+        if ended:
+            self.abort("a part of it had ended before")
+            raise TransactionStateError(
+                f"this transaction has ended in {ended[0].uri}, where it is {ended[0].state.value}",
+                hint="begin a new transaction",
+            )
         in_order = sorted(self.parts, key=lambda part: part.uri)
         writing = [part for part in in_order if part.writes]
         reading = [part for part in in_order if not part.writes and part.has_read]

@@ -31,6 +31,8 @@ class HistoryEntry:
 
     `files_kept` of its files were taken over from an attempt that a conflict rejected; the others were made again.
 
+    `transaction`: the id of the transaction over several tables that it is part of, which is the same in each; else empty.
+
     What it cost is told as of its decision: seconds in all, seconds until it had the lock, and, of the time under the lock,
     seconds and requests. The publication, some two requests, came after that.
     """
@@ -54,6 +56,7 @@ class HistoryEntry:
     lock_s: float | None
     lock_requests: int | None
     files_kept: int = 0
+    transaction: str = ""
 
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
@@ -98,6 +101,7 @@ def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
         rows_deleted=rows.deleted,
         size_bytes=rows.size_bytes,
         files_kept=rows.files_kept,
+        transaction=other.transaction.id if other.transaction is not None else "",
         **asdict(other.cost),
     )
 

@@ -22,6 +22,7 @@ EXAMPLES = {
     "docs/howto-metrics.md": "/tmp/measured",
     "docs/howto-coming-from-delta.md": "/tmp/moved",
     "docs/howto-coming-from-hudi.md": "/tmp/moved",
+    "docs/howto-several-tables.md": "/tmp/several",
     "docs/howto-small-files-and-mistakes.md": "/tmp/upkeep",
     "docs/howto-sql.md": "/tmp/sql",
 }

@@ -1,0 +1,199 @@
+"""Several tables at once in Spark: one transaction over them, one moment to read them at, and micro-batches for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from types import TracebackType
+
+from pyspark.sql import Column, DataFrame
+
+from lakelock.errors import InputError, SnapshotTooOld
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.locking.data_locking import holding_together
+from lakelock.occ.multi_table.cut import timelines_of_one_moment
+from lakelock.occ.multi_table.participant import Participant
+from lakelock.occ.multi_table.retrying import run_over
+from lakelock.occ.multi_table.transaction import MultiTableTransaction
+from lakelock.spark_plugin import streaming
+from lakelock.spark_plugin.lost_spark import outcome_told, require_running
+from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.tables.lake_table import LakeTable
+from lakelock.spark_plugin.transactions import LakeTransaction
+from lakelock.table.snapshot import Snapshot
+
+_LOOKS = 3
+"""How often a reader begins anew that a cleaner has overtaken."""
+
+
+class TablesTransaction:
+    """`with transaction(orders, stock) as tx:` reads and writes `tx[orders]` and `tx[stock]`, each as in `table.transaction()`.
+
+    When the block ends, everything becomes visible in all tables, or nothing in any. It is serializable with every other
+    transaction of each table: a `ConflictError` names the table in which somebody came between. An exception in the block rolls
+    everything back. The block is never run again automatically. After it, `results` says what was committed, table by table.
+    """
+
+    def __init__(self, tables: Sequence[LakeTable]) -> None:
+        self._tables = tuple(tables)
+        self._blocks: tuple[LakeTransaction, ...] = ()
+        self._tx: MultiTableTransaction | None = None
+        self._held = ExitStack()
+        self.results: tuple[WriteResult, ...] = ()
+        """One for each table that was written, in the order in which the tables were given."""
+
+    @property
+    def id(self) -> str:
+        """The name of the transaction in the histories of its tables; empty before the end, and if it wrote one table only."""
+        return self._tx.name.id if self._tx is not None and self._tx.name is not None else ""
+
+    def __enter__(self) -> TablesTransaction:
+        for table in self._tables:
+            require_running(table._spark)
+        coordinators = [table._coordinator for table in self._tables]
+        with ExitStack() as stack:
+            stack.enter_context(_locked(coordinators))
+            self._join(stack.enter_context(MultiTableTransaction.begin(coordinators)))
+            self._held = stack.pop_all()
+        return self
+
+    def _join(self, tx: MultiTableTransaction) -> TablesTransaction:
+        """Work in a transaction that somebody else has begun, and ends."""
+        self._tx = tx
+        pairs = zip(self._tables, tx.parts, strict=True)
+        self._blocks = tuple(LakeTransaction.of_function(part, table._attempt).__enter__() for table, part in pairs)
+        return self
+
+    def __getitem__(self, table: LakeTable) -> LakeTransaction:
+        """The transaction on one of the tables that this was begun with."""
+        for mine, block in zip(self._tables, self._blocks, strict=True):
+            if mine is table:
+                return block
+        raise InputError("this table is not part of the transaction", hint="name it in transaction(...)")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._tx is not None
+        with self._held, ExitStack() as told:
+            if error is None:
+                told.enter_context(self._told())
+                self._stage()
+                self.results = tuple(map(WriteResult.of, self._tx.commit()))
+            else:
+                self._close()
+                self._tx.abort(str(error) or type(error).__name__)
+
+    def _told(self) -> ExitStack:
+        stack = ExitStack()
+        for table, part in zip(self._tables, self._parts, strict=True):
+            stack.enter_context(outcome_told(table._spark, part, part.uri))
+        return stack
+
+    @property
+    def _parts(self) -> tuple[Participant, ...]:
+        assert self._tx is not None
+        return self._tx.parts
+
+    def _stage(self) -> None:
+        """Note for each table what its block wrote, to be committed with the others."""
+        for block, part in zip(self._blocks, self._parts, strict=True):
+            with closing(block.attempt) as attempt:
+                written = attempt.earlier
+            if written.stats or written.replaced or written.schema is not None:
+                part.commit(written.stats, schema=written.schema, replaced=written.replaced)
+
+    def _close(self) -> None:
+        for block in self._blocks:
+            block.attempt.close()
+
+
+def _locked(coordinators: Sequence[Coordinator]) -> AbstractContextManager[None]:
+    """In PESSIMISTIC mode the data locks of all tables, taken together; else none."""
+    for each in coordinators:
+        each.ensure_same_provider()
+    if not any(each.data.for_writes for each in coordinators):
+        return nullcontext()
+    return holding_together([(each.data, each.data.request_of_write("UPSERT", ())) for each in coordinators])
+
+
+def transaction(*tables: LakeTable) -> TablesTransaction:
+    """One transaction over several tables, see `TablesTransaction`.
+
+    In PESSIMISTIC mode all of them are locked from the beginning, together. `TableError` for a table that another engine
+    writes, too, unless `transaction.allow_foreign` is set.
+    """
+    return TablesTransaction(tables)
+
+
+class TablesSnapshot:
+    """Several tables as of one moment: `snapshot(orders, stock)[orders].read()`. Later commits do not show."""
+
+    def __init__(self, tables: Sequence[LakeTable], snapshots: Sequence[Snapshot]) -> None:
+        self._tables, self._snapshots = tuple(tables), tuple(snapshots)
+
+    def __getitem__(self, table: LakeTable) -> TableOfSnapshot:
+        for mine, snapshot in zip(self._tables, self._snapshots, strict=True):
+            if mine is table:
+                return TableOfSnapshot(table, snapshot)
+        raise InputError("this table is not part of the snapshot", hint="name it in snapshot(...)")
+
+
+class TableOfSnapshot:
+    """One table as of the moment of a snapshot."""
+
+    def __init__(self, table: LakeTable, snapshot: Snapshot) -> None:
+        self._table, self._snapshot = table, snapshot
+
+    def read(self, where: str | Column | None = None, *, include_meta: bool = False) -> DataFrame:
+        """The rows (that satisfy `where`), as `LakeTable.read` gives them."""
+        return self._table._rows(self._snapshot, where, None, include_meta=include_meta)
+
+
+def snapshot(*tables: LakeTable) -> TablesSnapshot:
+    """Several tables as of one moment: each transaction over several of them shows in all, or in none. Writes nothing."""
+    for look in range(_LOOKS):
+        timelines = timelines_of_one_moment([table._coordinator.table for table in tables])
+        try:
+            found = [table._coordinator.state_at(timeline)[0] for table, timeline in zip(tables, timelines, strict=True)]
+        except SnapshotTooOld:
+            if look + 1 == _LOOKS:
+                raise
+        else:
+            return TablesSnapshot(tables, found)
+    raise AssertionError("the last look returns or raises")
+
+
+def tables_batch(
+    *tables: LakeTable,
+) -> Callable[[Callable[[TablesTransaction, DataFrame], object]], Callable[[DataFrame, int], None]]:
+    """Make a function for `writeStream.foreachBatch` that writes each micro-batch to several tables, exactly once, as a whole.
+
+    ```python
+    @tables_batch(orders, stock)
+    def write(tx, df):
+        tx[orders].insert(df)
+        tx[stock].upsert(stock_after(df, tx[stock].read()))
+
+    stream.writeStream.foreachBatch(write).start()
+    ```
+    The function is called again, with a new transaction, after a conflict (`retry.*`), and not at all for a batch that the
+    tables have already: the query's id and the batch's number are part of the commit.
+    """
+
+    def with_function(function: Callable[[TablesTransaction, DataFrame], object]) -> Callable[[DataFrame, int], None]:
+        def write(df: DataFrame, batch_id: int) -> None:
+            def attempt(tx: MultiTableTransaction) -> None:
+                together = TablesTransaction(tables)._join(tx)
+                try:
+                    function(together, df)
+                except BaseException:
+                    together._close()
+                    raise
+                together._stage()
+
+            coordinators = [table._coordinator for table in tables]
+            with _locked(coordinators):
+                run_over(coordinators, attempt, application=streaming.micro_batch(df, batch_id))
+
+        return write
+
+    return with_function

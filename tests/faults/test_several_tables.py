@@ -1,0 +1,71 @@
+"""A process that writes two tables is killed at each step of its commit; others end it, in both tables alike."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakelock.cli.output import Exit
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.engine.multi_table import snapshot
+from lakelock.occ.records.decisions import DecisionKind
+from lakelock.storage.local import LocalStorage
+from tests.behaviour.cli.command_line import run
+from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("step", "committed"),
+    [
+        ("data-written:2", False),
+        ("locked:2", False),
+        ("prepared", False),
+        ("prepared:2", False),
+        ("outcome-put", True),
+        ("published", True),
+        ("published:2", True),
+        ("cleaned", True),
+    ],
+)
+def test_a_process_killed_at_a_step_leaves_all_or_nothing(tmp_path: Path, step: str, committed: bool) -> None:
+    storages = [LocalStorage(str(tmp_path / name)) for name in ("orders", "stock")]
+    for storage in storages:
+        new_table(storage)
+    orders, stock = (ArrowEngine(writer(storage)) for storage in storages)
+    stock.insert(pa.table({"id": ["chair", "table"], "v": [1, 2], "month": ["1", "1"]}, schema=SCHEMA))
+    command = [sys.executable, "-m", "tests.faults.killed_over_tables", *(storage.root for storage in storages)]
+    died = subprocess.run(command, cwd=ROOT, env={**os.environ, "LAKELOCK_CRASH_AT": step}, check=False, timeout=300)
+    assert died.returncode == -signal.SIGKILL
+
+    def ids(table: pa.Table) -> list[str]:
+        return sorted(table.column("id").to_pylist())
+
+    expected = (["chair"], ["table"]) if committed else ([], ["chair", "table"])
+    seen = snapshot(orders, stock)
+    assert (ids(seen[orders].read()), ids(seen[stock].read())) == expected
+    prepared = [d for d in stock.coordinator.table.log.peek(after=0) if d.kind is DecisionKind.PREPARE]
+    if committed:
+        shown = run("commits", "show", storages[1].root, prepared[0].instant)
+        assert shown.code == Exit.OK
+        assert f"file://{storages[0].root}" in shown.out
+    elif prepared:
+        assert "prepares" in run("doctor", storages[1].root).out
+
+    def ended() -> bool:
+        for engine in (stock, orders):
+            engine.coordinator.reap()
+            engine.coordinator.upkeep()
+        return not any(leftovers(storage) for storage in storages)
+
+    eventually(ended, saying="the dead writer is finished or removed")
+    assert (ids(orders.read()), ids(stock.read())) == expected
+    assert [entry.transaction != "" for entry in orders.coordinator.history()] == [True] * committed
