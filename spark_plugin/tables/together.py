@@ -15,12 +15,12 @@ from lakelock.occ.multi_table.cut import timelines_of_one_moment
 from lakelock.occ.multi_table.participant import Participant
 from lakelock.occ.multi_table.retrying import run_over
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
+from lakelock.occ.shown import Shown
 from lakelock.spark_plugin import streaming
 from lakelock.spark_plugin.lost_spark import outcome_told, require_running
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.tables.lake_table import LakeTable
 from lakelock.spark_plugin.transactions import LakeTransaction
-from lakelock.table.snapshot import Snapshot
 
 _LOOKS = 3
 """How often a reader begins anew that a cleaner has overtaken."""
@@ -127,25 +127,25 @@ def transaction(*tables: LakeTable) -> TablesTransaction:
 class TablesSnapshot:
     """Several tables as of one moment: `snapshot(orders, stock)[orders].read()`. Later commits do not show."""
 
-    def __init__(self, tables: Sequence[LakeTable], snapshots: Sequence[Snapshot]) -> None:
-        self._tables, self._snapshots = tuple(tables), tuple(snapshots)
+    def __init__(self, tables: Sequence[LakeTable], shown: Sequence[Shown]) -> None:
+        self._tables, self._shown = tuple(tables), tuple(shown)
 
     def __getitem__(self, table: LakeTable) -> TableOfSnapshot:
-        for mine, snapshot in zip(self._tables, self._snapshots, strict=True):
+        for mine, shown in zip(self._tables, self._shown, strict=True):
             if mine is table:
-                return TableOfSnapshot(table, snapshot)
+                return TableOfSnapshot(table, shown)
         raise InputError("this table is not part of the snapshot", hint="name it in snapshot(...)")
 
 
 class TableOfSnapshot:
     """One table as of the moment of a snapshot."""
 
-    def __init__(self, table: LakeTable, snapshot: Snapshot) -> None:
-        self._table, self._snapshot = table, snapshot
+    def __init__(self, table: LakeTable, shown: Shown) -> None:
+        self._table, self._shown = table, shown
 
     def read(self, where: str | Column | None = None, *, include_meta: bool = False) -> DataFrame:
         """The rows (that satisfy `where`), as `LakeTable.read` gives them."""
-        return self._table._rows(self._snapshot, where, None, include_meta=include_meta)
+        return self._table._rows(self._shown, where, None, include_meta=include_meta)
 
 
 def snapshot(*tables: LakeTable) -> TablesSnapshot:
@@ -153,7 +153,8 @@ def snapshot(*tables: LakeTable) -> TablesSnapshot:
     for look in range(_LOOKS):
         timelines = timelines_of_one_moment([table._coordinator.table for table in tables])
         try:
-            found = [table._coordinator.state_at(timeline)[0] for table, timeline in zip(tables, timelines, strict=True)]
+            pairs = zip(tables, timelines, strict=True)
+            found = [Shown(*table._coordinator.state_at(timeline)) for table, timeline in pairs]
         except SnapshotTooOld:
             if look + 1 == _LOOKS:
                 raise
