@@ -25,7 +25,7 @@ PYTHON = "LAKELOCK_TEST_SPARK35_PYTHON"
 
 PYSPARK = "pyspark==3.5.9"
 _EXTRAS = ("spark", "sql", "zookeeper")
-_TESTS = ("hypothesis", "pytest", "pytest-timeout")
+_TESTS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 FOLDER = Path(sys.prefix) / "lakelock-servers" / "spark35"
 _WITHIN_S = 600.0
 
