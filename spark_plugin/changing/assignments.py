@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+)
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import column_hint
@@ -89,6 +98,10 @@ def fitting_values(rows: DataFrame, values: Assignments, schema: TableSchema, *,
     chosen = rows.select("*", *[column.alias(f"_lakelock_new_{name}") for name, column in columns.items()])
     _require_row_by_row(rows, chosen)
     types = dict(zip(columns, list(chosen.schema)[-len(columns) :], strict=True))
+    target = spark_schema(schema.arrow)
+    for field in target:
+        if field.name in types and is_float_in_sql(types[field.name].dataType, field.dataType):
+            columns[field.name], types[field.name] = columns[field.name].cast(field.dataType), field
     given = arrow_schema(StructType([StructField(name, field.dataType) for name, field in types.items()]))
     wanted = schema if whole else TableSchema(pa.schema([field for field in schema.arrow if field.name in columns]))
     check_write(wanted, given)
@@ -98,8 +111,12 @@ def fitting_values(rows: DataFrame, values: Assignments, schema: TableSchema, *,
             f"the new value lacks fields of the column: {', '.join(lack.path for lack in lacks)}",
             hint="give every field a value; F.col(...).withField(...) sets one field and keeps the others",
         )
-    target = spark_schema(schema.arrow)
     return {name: _as(column, types[name].dataType, target[name].dataType) for name, column in columns.items()}
+
+
+def is_float_in_sql(given: DataType, wanted: DataType) -> bool:
+    """Whether a decimal is meant for a float or double column: Spark reads the literal 30.0 as a decimal, and so casts it."""
+    return isinstance(given, DecimalType) and isinstance(wanted, FloatType | DoubleType)
 
 
 def _require_row_by_row(rows: DataFrame, chosen: DataFrame) -> None:

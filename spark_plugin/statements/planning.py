@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.changing import updating
-from lakelock.spark_plugin.changing.assignments import checked_assignments
+from lakelock.spark_plugin.changing.assignments import checked_assignments, is_float_in_sql
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging import execution
@@ -107,7 +107,7 @@ class StatementPlanner:
         return PlannedWrite("MERGE", partial(execution.merge, spec=spec), anywhere="a merge")
 
     def _insert(self, statement: Insert) -> PlannedWrite:
-        df = self._rows(statement)
+        df = self._with_floats(self._rows(statement))
         if statement.replace_where is not None:
             where = statement.replace_where
             condition = self._condition(where, statement.target)
@@ -140,6 +140,12 @@ class StatementPlanner:
                 hint=f"name the columns, INSERT INTO {self.properties.name} (a, b) …, or write BY NAME before the query",
             )
         return df.toDF(*columns)
+
+    def _with_floats(self, df: DataFrame) -> DataFrame:
+        """The rows with literals such as 30.0, which Spark reads as decimals, in the types of the table's columns."""
+        types = {field.name: field.dataType for field in spark_schema(self.schema.arrow)}
+        meant = [f.name for f in df.schema if f.name in types and is_float_in_sql(f.dataType, types[f.name])]
+        return df.withColumns({name: df[name].cast(types[name]) for name in meant}) if meant else df
 
     def _with_nulls(self, df: DataFrame) -> DataFrame:
         """The rows with null in every column that they lack, so that a condition can be asked about them."""

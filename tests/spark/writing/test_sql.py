@@ -256,6 +256,13 @@ def test_a_statement_that_cannot_be_is_refused_before_any_work(
         settled.sql(statement)
 
 
+def test_a_literal_with_a_point_is_a_value_of_a_double_column(spark: SparkSession, path: str) -> None:
+    table = LakeTable.create(spark, path, schema=spark.createDataFrame([], "id long, price double"), key="id", name="goods")
+    table.sql("INSERT INTO goods VALUES (1, 1.5), (2, 2.25)")
+    table.sql("UPDATE goods SET price = 30.0 WHERE id = 1")
+    assert sorted((row.id, row.price) for row in table.read().collect()) == [(1, 30.0), (2, 2.25)]
+
+
 def test_a_source_is_read_only_by_the_write(spark: SparkSession, settled: LakeTable) -> None:
     broken = F.when(F.col("id") > 0, F.raise_error("somebody has computed the source")).otherwise(1).cast("long")
     rows(spark, *SOURCE).withColumn("v", broken).createOrReplaceTempView("broken")
