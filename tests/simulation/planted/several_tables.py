@@ -35,14 +35,6 @@ BUGS_OF_SEVERAL_TABLES = (
         seed=0,
     ),
     Planted(
-        "an abort that nobody puts",
-        "an undecided prepare counts as void without an outcome that says so",
-        "occ.settling:abort",
-        "made = create(home, layout.outcome(transaction.id), record.to_bytes())",
-        "made = Created.OURS",
-        seed=29,
-    ),
-    Planted(
         "a rollback that asks no outcome",
         "whoever finds a dead writer removes what it had prepared",
         "occ.recovery.rollback:_decide",
