@@ -7,13 +7,13 @@ read had all its prepares in place, so in each table it is the head, or below it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from lakelock.errors import InputError, SnapshotTooOld
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution
-from lakelock.occ.records.outcomes import MOST_TABLES, OutcomeRecord, read_outcome
+from lakelock.occ.records.outcomes import MOST_TABLES, read_outcome
 from lakelock.occ.settling import by_outcome, finish_head
 from lakelock.table.instants import Instant, State
 from lakelock.table.timeline import Timeline
@@ -52,11 +52,15 @@ def _look(tables: Sequence[OpenTable]) -> tuple[Timeline, ...] | None:
     open_heads = {
         at: head for at, head in enumerate(map(_prepared, views)) if head and not timelines[at].is_visible(head.instant)
     }
-    outcomes = _outcomes(tables, open_heads)
+    # Each transaction is judged once, and the same in all of its tables: between two looks it could be decided.
+    committed: dict[str, bool] = {}
     for at, head in open_heads.items():
-        assert head.transaction is not None
-        settled = by_outcome(tables[at], head, outcomes[head.transaction.id])
-        if settled.resolution is Resolution.COMMITTED:
+        transaction = head.transaction
+        assert transaction is not None
+        if transaction.id not in committed:
+            outcome = read_outcome(tables[at].storage_of(transaction.home), transaction.id)
+            committed[transaction.id] = by_outcome(tables[at], head, outcome).resolution is Resolution.COMMITTED
+        if committed[transaction.id]:
             done = Instant(head.instant, head.action, State.COMPLETED, head.completion)
             timelines[at] = timelines[at].with_completed(done)
     heads = [table.log.look(newest=0).head for table in tables]
@@ -66,13 +70,3 @@ def _look(tables: Sequence[OpenTable]) -> tuple[Timeline, ...] | None:
 def _prepared(view: LogView) -> Decision | None:
     head = view.decisions[-1] if view.decisions else None
     return head if head is not None and head.kind is DecisionKind.PREPARE else None
-
-
-def _outcomes(tables: Sequence[OpenTable], heads: Mapping[int, Decision]) -> dict[str, OutcomeRecord | None]:
-    """The outcome of each transaction, read once: between two reads it could be decided."""
-    found: dict[str, OutcomeRecord | None] = {}
-    for at, head in heads.items():
-        transaction = head.transaction
-        if transaction is not None and transaction.id not in found:
-            found[transaction.id] = read_outcome(tables[at].storage_of(transaction.home), transaction.id)
-    return found

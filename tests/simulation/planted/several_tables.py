@@ -70,7 +70,7 @@ BUGS_OF_SEVERAL_TABLES = (
         "a cut without outcomes",
         "a reader of several tables sees of a committed transaction what is published",
         "occ.multi_table.cut:_look",
-        "if settled.resolution is Resolution.COMMITTED:",
+        "if committed[transaction.id]:",
         "if False:",
         seed=17,
     ),
