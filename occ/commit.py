@@ -130,11 +130,14 @@ class Commit:
             if look.answer(self.footprint) is None:
                 self._answers[look.identity] = None
 
-    def decide_under(self, lease: Lease | None) -> Decision:
-        """Validate and decide under a lock that the caller holds, so it waits for nobody; raises as `run` does."""
+    def decide_under(self, lease: Lease | None, *, puts: bool) -> Decision:
+        """Validate and decide under a lock that the caller holds, so it waits for nobody; raises as `run` does.
+
+        Without `puts` nothing takes the next number, so the log is listed anew: it may have a prepare that no timeline shows.
+        """
         reached(Step.LOCKED)
         with counting(self.lock.tally):
-            result = self._under_lock(lease, self._ahead, may_look=True, may_wait=False)
+            result = self._under_lock(lease, self._ahead if puts else None, may_look=True, may_wait=False)
         assert isinstance(result, Decision), "whatever had to be looked at was looked at"
         return result
 
@@ -159,12 +162,12 @@ class Commit:
         return timeline.completed_instants <= known.union(self._others, self._baseline.timeline.completed_instants)
 
     def _under_lock(
-        self, lease: Lease | None, ahead: tuple[int, ...], *, may_look: bool, may_wait: bool = True
+        self, lease: Lease | None, ahead: tuple[int, ...] | None, *, may_look: bool, may_wait: bool = True
     ) -> Decision | Reservation | list[FileCheck | LateStarter]:
         table, baseline = self._table, self._baseline
         for attempt in range(table.settings.decisions.slot_attempts):
             timeline = table.timeline()
-            listed = ahead if attempt == 0 and self._nothing_since(ahead, timeline) else None
+            listed = ahead if ahead is not None and attempt == 0 and self._nothing_since(ahead, timeline) else None
             view = table.log.look(after=baseline.first, newest=None, listed=listed)
             table.ensure_same_lock(view)
             if view.boundary > baseline.first:

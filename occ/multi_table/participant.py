@@ -138,7 +138,7 @@ class Participant(Transaction):
         """Validate, and in a table that is written put the prepare. Hold the table's lock. Raises as a commit does."""
         assert self._commit is not None
         try:
-            self._decided = self._commit.decide_under(lease)
+            self._decided = self._commit.decide_under(lease, puts=self.writes)
         except ConflictError as error:
             lost = self._lost = _in_table(self._rejection(error.conflict, error.hint), self.uri)
             self._tell(EventKind.CONFLICT, lost.conflict)

@@ -11,8 +11,10 @@ from tests.simulation.planted.several_tables import BUGS_OF_SEVERAL_TABLES, firs
 
 SEEDS, PARTS = 200, 10
 
-FAILED_ONCE = (352,)
-"""Later seeds that showed a bug. 352: a reader judged a transaction in each of its tables anew, and saw it in one of them."""
+FAILED_ONCE = (352, 505)
+"""Later seeds that showed a bug. 352: a reader judged a transaction in each of its tables anew, and saw it in one of them.
+505: the log of a table that was only read was not listed again under the lock, so an undecided prepare there was missed.
+"""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
