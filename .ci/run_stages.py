@@ -260,7 +260,8 @@ def main(arguments: Sequence[str]) -> int:
         old.unlink()
     run = Run(more)
     by_name = {stage.name: stage for stage in stages(jobs, coverage)}
-    with run.beside(by_name.pop(COMPUTES), LOWEST_PRIORITY):
+    # A single process leaves the others enough, so none has to step back.
+    with run.beside(by_name.pop(COMPUTES), LOWEST_PRIORITY if jobs > 1 else 0):
         for target in targets:
             run.target(target)
         with run.beside(by_name.pop(WAITS_FOR_JAVA)):

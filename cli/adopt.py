@@ -12,6 +12,7 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArg
 from lakelock.cli.lock_changes import ReasonOption, YesOption, commit_lock
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import LockError, SettingsError
+from lakelock.table import layout
 
 
 def adopt_table(
@@ -70,7 +71,7 @@ def _print_plan(out: Output, plan: Adoption) -> None:
     for key, value in plan.changes.items():
         out.line(f"{would}set {key}={value}" if value is not None else f"{would}take out {key}")
     if plan.has_metadata:
-        out.line(f"{would}delete the metadata table, .hoodie/metadata")
+        out.line(f"{would}delete the metadata table, {layout.METADATA_TABLE}")
     if plan.proven:
         out.line(f"{plan.proven} instants are in UTC: the storage stamped their files at these times")
     if plan.archived:

@@ -9,6 +9,7 @@ import pytest
 from lakelock.occ.steps import Step
 from lakelock.storage.local import LocalStorage
 from lakelock.table.timeline import read_timeline
+from tests.faults import test_several_tables
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import (
     BEFORE,
@@ -52,6 +53,8 @@ REDO_STEPS = {
     "rollback-pending-deleted": True, "rollback-planned": True, "rollback-recorded": True,
 }  # fmt: skip
 
+RESERVING_STEPS = ["reserved"]
+
 # Of the versions of a row only the newest two stay.
 TIDY: dict[str, object] = {
     **PATIENT, "clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 1, "clean.readers_s": 0,
@@ -60,7 +63,10 @@ TIDY: dict[str, object] = {
 
 
 def test_every_named_step_has_a_process_that_is_killed_there():
-    steps = (*COMMIT_STEPS, *ROLLBACK_STEPS, *COLLECT_STEPS, *FINISH_STEPS, *UPKEEP_STEPS, *SAVEPOINT_STEPS, *REDO_STEPS)
+    steps = {
+        *COMMIT_STEPS, *ROLLBACK_STEPS, *COLLECT_STEPS, *FINISH_STEPS, *UPKEEP_STEPS, *SAVEPOINT_STEPS, *REDO_STEPS,
+        *RESERVING_STEPS, *test_several_tables.STEPS, *test_several_tables.FINISH_STEPS,
+    }  # fmt: skip
     assert {name.partition(":")[0] for name in steps} == {step.value for step in Step}
 
 
@@ -172,6 +178,26 @@ def test_a_savepoint_whose_writer_is_killed_is_whole_or_not_there_at_all(path, s
     for point in coordinator.savepoints():
         assert all(Path(path, file.key).exists() for file in coordinator.snapshot(point.instant).files)
     assert read_by_all(path) == after
+
+
+@pytest.mark.parametrize("step", RESERVING_STEPS)
+def test_the_reservation_of_a_killed_writer_ends_with_its_heartbeat(path, step):
+    late = {
+        **PATIENT, "retry.attempts": 2, "retry.reserve_after": 1, "retry.redo_attempts": 0,
+        "concurrency.early_conflict_detection": False,
+    }  # fmt: skip
+    with ArrowWriter(path, "upsert", [["a", 10, "1"]], options=late, stop_at="data-written", crash_at=step) as victim:
+        victim.wait_until_stopped()
+        other = open_engine(path, PERSISTENT, "other")
+        other.upsert(rows([["b", 20, "1"]]))
+        victim.go_on()
+        assert victim.died()
+    assert len(other.coordinator.table.log.reservations()) == 1
+    next_writer(path)
+    expected: list[Row] = [("a", 1, "1"), ("b", 20, "1"), ("c", 3, "2"), NEXT]
+    check_settled(path, expected)
+    other.coordinator.reap()
+    assert other.coordinator.table.log.reservations() == ()
 
 
 @pytest.mark.parametrize(("step", "decided"), REDO_STEPS.items())

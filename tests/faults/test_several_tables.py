@@ -18,33 +18,34 @@ from lakelock.occ.records.decisions import DecisionKind
 from lakelock.storage.local import LocalStorage
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
+from tests.faults.world import let_heartbeats_run_out
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("step", "committed"),
-    [
-        ("data-written:2", False),
-        ("locked:2", False),
-        ("prepared", False),
-        ("prepared:2", False),
-        ("outcome-put", True),
-        ("published", True),
-        ("published:2", True),
-        ("cleaned", True),
-    ],
-)
+def move_killed_at(step: str, storages: list[LocalStorage]) -> bool:
+    """Start a process that moves a row; whether it was killed at the step."""
+    command = [sys.executable, "-m", "tests.faults.killed_over_tables", *(storage.root for storage in storages)]
+    ended = subprocess.run(command, cwd=ROOT, env={**os.environ, "LAKELOCK_CRASH_AT": step}, check=False, timeout=300)
+    return ended.returncode == -signal.SIGKILL
+
+
+STEPS = {
+    "data-written:2": False, "locked:2": False, "prepared": False, "prepared:2": False,
+    "outcome-put": True, "published": True, "published:2": True, "cleaned": True,
+}  # fmt: skip
+FINISH_STEPS = ["aborted-for-another"]
+
+
+@pytest.mark.parametrize(("step", "committed"), STEPS.items())
 def test_a_process_killed_at_a_step_leaves_all_or_nothing(tmp_path: Path, step: str, committed: bool) -> None:
     storages = [LocalStorage(str(tmp_path / name)) for name in ("orders", "stock")]
     for storage in storages:
         new_table(storage)
     orders, stock = (ArrowEngine(writer(storage)) for storage in storages)
     stock.insert(pa.table({"id": ["chair", "table"], "v": [1, 2], "month": ["1", "1"]}, schema=SCHEMA))
-    command = [sys.executable, "-m", "tests.faults.killed_over_tables", *(storage.root for storage in storages)]
-    died = subprocess.run(command, cwd=ROOT, env={**os.environ, "LAKELOCK_CRASH_AT": step}, check=False, timeout=300)
-    assert died.returncode == -signal.SIGKILL
+    assert move_killed_at(step, storages)
 
     def ids(table: pa.Table) -> list[str]:
         return sorted(table.column("id").to_pylist())
@@ -69,3 +70,23 @@ def test_a_process_killed_at_a_step_leaves_all_or_nothing(tmp_path: Path, step: 
     eventually(ended, saying="the dead writer is finished or removed")
     assert (ids(orders.read()), ids(stock.read())) == expected
     assert [entry.transaction != "" for entry in orders.coordinator.history()] == [True] * committed
+
+
+@pytest.mark.parametrize("step", FINISH_STEPS)
+def test_whoever_is_killed_while_it_ends_the_transaction_of_another_is_followed_by_the_next(tmp_path: Path, step: str) -> None:
+    storages = [LocalStorage(str(tmp_path / name)) for name in ("orders", "stock")]
+    for storage in storages:
+        new_table(storage)
+    orders, stock = (ArrowEngine(writer(storage)) for storage in storages)
+    stock.insert(pa.table({"id": ["chair"], "v": [1], "month": ["1"]}, schema=SCHEMA))
+    assert move_killed_at("prepared", storages)
+    for storage in storages:
+        let_heartbeats_run_out(storage.root)
+    assert move_killed_at(step, storages)
+    for storage in storages:
+        let_heartbeats_run_out(storage.root)
+    for engine in (stock, orders):
+        engine.coordinator.reap()
+        engine.coordinator.upkeep()
+    assert not any(leftovers(storage) for storage in storages)
+    assert (orders.read().num_rows, stock.read().num_rows) == (0, 1)

@@ -80,7 +80,11 @@ def next_writer(path: str, **options: object) -> None:
 def let_heartbeats_run_out(path: str) -> None:
     """Make every heartbeat an hour old: nobody who left one is alive any more, and the test need not wait for that."""
     folder = Path(path) / ".hoodie"
-    for beat in [*(folder / ".heartbeat").glob("*"), *(folder / "timeline").glob("*.rollback.*")]:
+    for beat in [
+        *(folder / ".heartbeat").glob("*"),
+        *(folder / ".lakelock" / "reservations").glob("*"),
+        *(folder / "timeline").glob("*.rollback.*"),
+    ]:
         aged = beat.stat().st_mtime - AN_HOUR_S
         os.utime(beat, (aged, aged))
 

@@ -32,7 +32,7 @@ _OTHERS = (
         "occ.recovery.rollback:roll_back",
         "outcome = _decide(table, target, yields=yields)",
         "outcome = RollbackOutcome.ROLLED_BACK",
-        seed=0,
+        seed=1,
     ),
     Planted(
         "rollback ignores the commit",
@@ -40,7 +40,7 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if decided is not None and resolve(decided) is Resolution.COMMITTED:",
         "if False:",
-        seed=23,
+        seed=163,
     ),
     Planted(
         "rollback in doubt",
@@ -48,7 +48,7 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if made is Created.UNKNOWN:",
         "if made is Created.UNKNOWN:\n            return RollbackOutcome.ROLLED_BACK\n        if False:",
-        seed=196,
+        seed=0,
     ),
     Planted(
         "rollback of a collected number",
@@ -66,7 +66,7 @@ _OTHERS = (
         "if view.boundary != before:",
         "if False:",
         among=family("blind_reapers"),
-        seed=887,
+        seed=8183,
     ),
     Planted(
         "rollback out of order",
@@ -75,7 +75,7 @@ _OTHERS = (
         "finish_head(table, view, timeline)\n",
         "pass\n",
         among=family("dying_writers"),
-        seed=895,
+        seed=4351,
     ),
     Planted(
         "a head that is younger than the timeline",
@@ -84,7 +84,7 @@ _OTHERS = (
         "shown_fate(timeline, head.instant) is InstantFate.COMMITTED",
         "shown_fate(timeline, head.instant) is not InstantFate.PENDING",
         among=family("overtaken"),
-        seed=7391,
+        seed=3455,
     ),
     Planted(
         "abort of a decided commit",
@@ -102,7 +102,7 @@ _OTHERS = (
         "if self._decision.may_be_committed:",
         "if False:",
         among=family("doubtful"),
-        seed=1143,
+        seed=87,
     ),
     Planted(
         "no reconciliation",
@@ -143,7 +143,7 @@ _OTHERS = (
         "occ.recovery.reaper:_reap_one",
         "action = next((Action(i.action) for i in now.pending if i.requested == instant), None)",
         "action = None",
-        seed=111,
+        seed=196,
     ),
     Planted(
         "a silent lock for each of the dead",
@@ -178,7 +178,7 @@ _OTHERS = (
         "occ.recovery.reaper:sweep",
         "_sweep_probes(table)",
         "pass",
-        seed=6,
+        seed=0,
     ),
     Planted(
         "files written after a rollback",
@@ -290,7 +290,7 @@ _OTHERS = (
         "frozenset(item.key for item in markers.objects if item.modified_ms >= oldest_ms)",
         "frozenset()",
         among=STRAGGLERS,
-        seed=209,
+        seed=122,
     ),
     Planted(
         "files of the commit for strays",

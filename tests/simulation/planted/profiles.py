@@ -31,6 +31,6 @@ BUGS_OF_PROFILES = (
         "None if _is_passed_over(other, isolation) else any_write_into_overwritten(mine, other, isolation)",
         "None",
         among=DELTA,
-        seed=1639,
+        seed=1081,
     ),
 )
