@@ -24,7 +24,7 @@ Share = Callable[..., Shared]
 QUERY = """
     select id, id * 2 as v, concat('n', id) as name, if(id < 2, 'eu', 'us') as region, current_timestamp() as at,
            named_struct('x', id, 'tags', array('t')) as place, array(id) as list, map('k', id) as counts,
-           array(named_struct('only', id)) as singles, array(array(id)) as lists,
+           array(array(id)) as lists,
            map('k', named_struct('y', array(id))) as deep, cast(id as decimal(38, 10)) as exact, date'2026-01-01' as day,
            cast(id as float) as ratio, cast('b' as binary) as bytes, cast(id as decimal(7, 3)) as price
     from range(4)
