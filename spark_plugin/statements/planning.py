@@ -126,6 +126,7 @@ class StatementPlanner:
         """The rows of the query, under the names of the table's columns."""
         df, names = self._source(statement.query, statement.reads), self.schema.names
         if statement.by_name:
+            self._require_session_spelling(df.columns)
             return spelled(df, names, exactly=self._exactly)
         columns = list(names)
         if statement.columns is not None:
@@ -177,7 +178,15 @@ class StatementPlanner:
                 f"{quoted(name)} is not a column of {target.qualifier}",
                 hint="a field of a struct is set with its column: address = named_struct('city', 'x', 'zip', address.zip)",
             )
+        self._require_session_spelling([name[-1]])
         return spelling(name[-1], self.schema.names, exactly=self._exactly)
+
+    def _require_session_spelling(self, names: Iterable[str]) -> None:
+        """`SchemaError` for a column in another case than the table's, where the session tells cases apart."""
+        mine = self.schema.names
+        for name in names if self._exactly else ():
+            if name not in mine and name.lower() in map(str.lower, mine):
+                raise SchemaError(f"the table has no column {name!r}", hint=column_hint(name, mine), column=name)
 
     def _condition(self, text: str, target: Target) -> Condition:
         return Condition.of(self.spark, spark_schema(self.schema.arrow), text, alias=target.qualifier)
