@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lakelock.errors import SettingsError
 from lakelock.occ.change_feed.planning import position_at
 from lakelock.occ.open_table import OpenTable
+from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.table.instants import as_of_time
 from lakelock.table.timeline import Timeline
 
@@ -33,7 +34,7 @@ class ChangeOptions:
             given.get("since") or None,
             given.get("until") or None,
             _positive(given.get("max_files_per_trigger")),
-            _flag(given, "skip_change_commits"),
+            true_or_false("skip_change_commits", given.get("skip_change_commits", "false").strip()),
         )
 
     def check_batch(self, as_of: str | None) -> None:
@@ -72,13 +73,6 @@ def _feed(text: str) -> bool:
         hint = 'use true or false; LakeTable.for_path(spark, path).changes(since, feed="net") compares first and last state'
         raise SettingsError(f"the option change_feed is {text!r}", hint=hint)
     return value != "false"
-
-
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    value = given.get(name, "false").strip().lower()
-    if value not in ("true", "false"):
-        raise SettingsError(f"the option {name} is {value!r}", hint="use true or false")
-    return value == "true"
 
 
 def _positive(text: str | None) -> int | None:

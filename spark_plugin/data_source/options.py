@@ -15,6 +15,7 @@ from lakelock.settings.resolver import Resolved
 from lakelock.spark_plugin.arguments import numbered
 from lakelock.spark_plugin.data_source.change_options import OPTIONS as CHANGE_OPTIONS
 from lakelock.spark_plugin.data_source.change_options import ChangeOptions
+from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.spark_plugin.data_source.stated_table import OPTIONS as TABLE_OPTIONS
 from lakelock.spark_plugin.data_source.stated_table import StatedTable
 from lakelock.spark_plugin.peers.options import spelled_as_here
@@ -90,10 +91,10 @@ class SourceOptions:
             conf=conf,
             chosen=chosen_by_options(resolved, given.get("config")),
             as_of=given.get("as_of") or None,
-            include_meta=_is_true(given, "include_meta"),
+            include_meta=true_or_false("include_meta", given.get("include_meta", "false")),
             overwrite=overwrite,
             overwrite_chosen=chosen,
-            overwrite_schema=_is_true(given, "overwrite_schema"),
+            overwrite_schema=true_or_false("overwrite_schema", given.get("overwrite_schema", "false")),
             application=given.get("application", ""),
             txn_app_id=given.get("txn_app_id"),
             txn_version=_whole(given.get("txn_version")),
@@ -167,17 +168,11 @@ class ReadOptions:
                     hint=f"it has {', '.join(_OF_READ)}; settings belong into LakeTable.for_path(spark, path, options=...)",
                     key=key,
                 )
-        return cls(given.get("as_of") or None, _is_true(given, "include_meta"), given.get("partition") or None)
+        include_meta = true_or_false("include_meta", given.get("include_meta", "false"))
+        return cls(given.get("as_of") or None, include_meta, given.get("partition") or None)
 
 
 _OF_READ = ("as_of", "include_meta", "partition")
-
-
-def _is_true(given: Mapping[str, str], name: str) -> bool:
-    value = given.get(name, "false").lower()
-    if value not in ("true", "false"):
-        raise SettingsError(f"the option {name} is {value!r}", hint="use true or false")
-    return value == "true"
 
 
 def _overwrite(given: Mapping[str, str], *, sparks: bool) -> tuple[Literal["table", "partitions"], bool]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
-from lakelock.errors import SettingsError, TableError
+from lakelock.errors import TableError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin.creating import Definition
+from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.storage.location import StorageLocation
 from lakelock.table.buckets import BucketIndex
 
@@ -30,15 +31,13 @@ class StatedTable:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> StatedTable:
         """From options with lower-case names; `SettingsError` for a value that means nothing."""
-        hive_style = given.get("hive_style", "").strip().lower()
-        if hive_style not in ("", "true", "false"):
-            raise SettingsError(f"the option hive_style is {hive_style!r}", hint="use true or false")
+        hive_style = given.get("hive_style", "").strip()
         return cls(
             key=_columns(given.get("key")),
             partition_by=_columns(given.get("partition_by")),
             order_by=given.get("order_by"),
             name=given.get("name"),
-            hive_style=hive_style == "true" if hive_style else None,
+            hive_style=true_or_false("hive_style", hive_style) if hive_style else None,
             index=given.get("index"),
         )
 
