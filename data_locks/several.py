@@ -35,9 +35,10 @@ class Wanted:
 def holding_several(wanted: Sequence[Wanted], settings: DataLockSettings, runtime: Runtime) -> Iterator[tuple[DataLease, ...]]:
     """Hold all these locks while the block runs, renewed; the leases are in the order of the tables' URIs.
 
-    `LockTimeout` names whoever was in the way when `data_locks.attempts` are used up. Requests for one table become one.
+    `LockTimeout` names whoever was in the way when `data_locks.attempts` are used up. Requests for one table become one, and
+    so do those for tables that share one lock.
     """
-    ordered = one_per_table(wanted)
+    ordered = one_per_lock(wanted)
     leases = _acquired(ordered, settings, runtime)
     with ExitStack() as stack:
         for each, lease in zip(ordered, leases, strict=True):
@@ -47,14 +48,14 @@ def holding_several(wanted: Sequence[Wanted], settings: DataLockSettings, runtim
         yield leases
 
 
-def one_per_table(wanted: Sequence[Wanted]) -> list[Wanted]:
-    """One request per table, in the order of the tables: two requests of one statement would be in each other's way."""
+def one_per_lock(wanted: Sequence[Wanted]) -> list[Wanted]:
+    """One request per lock, in the order of the tables: two requests of one statement would be in each other's way."""
     if not wanted:
         raise ValueError("there is no table to lock")
-    by_table: dict[str, list[Wanted]] = {}
-    for each in wanted:
-        by_table.setdefault(each.locks.table, []).append(each)
-    return [_united(found) for _, found in sorted(by_table.items())]
+    by_lock: dict[str, list[Wanted]] = {}
+    for each in sorted(wanted, key=lambda each: each.locks.table):
+        by_lock.setdefault(each.locks.lock_name, []).append(each)
+    return [_united(found) for found in by_lock.values()]
 
 
 def _united(found: Sequence[Wanted]) -> Wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -12,6 +13,7 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.memory import Memory
 from lakelock.errors import InputError, SnapshotTooOld
 from lakelock.occ.multi_table.cut import timelines_of_one_moment
+from lakelock.occ.multi_table.locks import locked_for_writes
 from lakelock.occ.multi_table.participant import Participant
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
 from lakelock.occ.outcomes.committed import Committed
@@ -55,22 +57,27 @@ class ArrowTransaction:
     """`with transaction(orders, stock) as tx:` reads and writes `tx[orders]` and `tx[stock]`, and commits at its end.
 
     Everything becomes visible in all tables, or nothing in any. What the commit raises is in `MultiTableTransaction.commit`. An
-    exception in the block rolls everything back. `committed`: what each table's write did, once the block has ended.
+    exception in the block rolls everything back. In PESSIMISTIC mode all tables are locked from the beginning, together.
+    `committed`: what each table's write did, once the block has ended.
     """
 
     def __init__(self, engines: tuple[ArrowEngine, ...], application: AppTransaction | None, tag: str) -> None:
         self._engines, self._application, self._tag = engines, application, tag
         self._tx: MultiTableTransaction | None = None
+        self._held = ExitStack()
         self.committed: tuple[Committed, ...] = ()
 
     def __enter__(self) -> ArrowTransaction:
         coordinators = [engine.coordinator for engine in self._engines]
-        self._tx = MultiTableTransaction.begin(coordinators, application=self._application, tag=self._tag)
+        with ExitStack() as stack:
+            stack.enter_context(locked_for_writes(coordinators))
+            self._tx = MultiTableTransaction.begin(coordinators, application=self._application, tag=self._tag)
+            self._held = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._tx is not None
-        with self._tx as tx:
+        with self._held, self._tx as tx:
             if error is None:
                 self.committed = tx.commit()
 

@@ -193,6 +193,13 @@ class LeaseService(ABC):
 
     table: str
     """The URI of the guarded table, for events and messages."""
+    lies_in_table: bool = False
+    """Whether it lies in the table's own folder: then tables whose locks have the same `identity` have different locks."""
+
+    @property
+    def lock_name(self) -> str:
+        """Names the lock among those of all tables. Tables whose locks have the same name share one lock."""
+        return f"{self.identity} of {self.table}" if self.lies_in_table else self.identity
 
     @property
     @abstractmethod

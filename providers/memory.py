@@ -49,6 +49,7 @@ class MemoryLockProvider(PollingProvider):
     """The table lock as a variable that all providers of one table in this process share."""
 
     strength = STRENGTH
+    lies_in_table = True
 
     def __init__(self, opening: Opening) -> None:
         if not opening.storage.uri.startswith(_LOCAL):

@@ -44,7 +44,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
 
     def __init__(self, opening: Opening, register: Register) -> None:
         super().__init__(opening)
-        self._register = register
+        self._register, self.lies_in_table = register, register.lies_in_table
         # Kept across requests: a writer that only asks now and then, without waiting, must get past the dead, too.
         self._watch = Watch(opening.runtime)
 

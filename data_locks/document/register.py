@@ -34,6 +34,9 @@ class Subscription(Protocol):
 class Register(Protocol):
     """Raises `StorageUnavailable` or `ProviderUnavailable` when a request got no definite answer."""
 
+    lies_in_table: bool = False
+    """Whether each table has a document of its own, whatever its `identity`."""
+
     @property
     def identity(self) -> str:
         """Where the document is; holds no secret."""
@@ -62,6 +65,8 @@ class Register(Protocol):
 
 class StorageRegister(Register):
     """An object next to the table."""
+
+    lies_in_table = True
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -93,6 +98,8 @@ _documents_mutex = SystemRuntime().mutex()
 
 class MemoryRegister(Register):
     """A variable that all writers of one table in this process share."""
+
+    lies_in_table = True
 
     def __init__(self, table: str) -> None:
         self._table = table

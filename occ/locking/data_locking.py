@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from lakelock.data_locks import DataLease, DataLocks, LockRequest, Resource, open_data_locks
 from lakelock.data_locks.operations import Operation, covers, locks_of, operation_named
-from lakelock.data_locks.several import Wanted, holding_several, one_per_table
+from lakelock.data_locks.several import Wanted, holding_several, one_per_lock
 from lakelock.errors import InputError, LockTimeout
 from lakelock.events import Event, EventKind, Events
 from lakelock.occ.locking.nesting import refuse_nested
@@ -147,7 +147,8 @@ def holding_together(asked: Sequence[tuple[DataLocking, LockRequest]]) -> Iterat
     """Hold the locks of one statement over several tables while the block runs: all of them or none.
 
     Nothing is held while it waits, so statements over the same tables do not hold each other up, in whatever order they name
-    them. The settings of the first table bound the wait. Nested blocks are treated as in `holding`.
+    them. Tables that share one lock are locked as one. The settings of the first table bound the wait. Nested blocks are
+    treated as in `holding`.
     """
     if not asked:
         raise InputError("there is no table to lock", hint="name each table with what is done to it")
@@ -156,11 +157,16 @@ def holding_together(asked: Sequence[tuple[DataLocking, LockRequest]]) -> Iterat
     lacking = [(data, request) for data, request in asked if data.lacks(request)]
     for data, _ in lacking:
         data.ensure_same_service()
-    wanted = one_per_table([data.wanted(request) for data, request in lacking]) if lacking else []
+    wanted = one_per_lock([data.wanted(request) for data, request in lacking]) if lacking else []
+    sharing: dict[str, list[str]] = {}
+    for data, _ in lacking:
+        sharing.setdefault(data.locks.lock_name, []).append(data.table.storage.uri)
     if len(wanted) < 2:
         with ExitStack() as stack:
             for each in wanted:
-                stack.enter_context(tables[each.locks.table].holding(each.request))
+                lease = stack.enter_context(tables[each.locks.table].holding(each.request))
+                if lease is not None:
+                    stack.enter_context(_noted(_of_all(sharing[each.locks.lock_name], lease)))
             yield
         return
     settings, began_s = first.settings.data_locks, first.runtime.monotonic_s()
@@ -168,11 +174,15 @@ def holding_together(asked: Sequence[tuple[DataLocking, LockRequest]]) -> Iterat
         with _refusals_told(outer):
             bound = replace(settings, attempts=1) if outer else settings
             leases = stack.enter_context(holding_several(wanted, bound, first.runtime))
-        found = [_Held(each.locks.table, lease.request, lease) for each, lease in zip(wanted, leases, strict=True)]
-        for mine in found:
-            tables[mine.uri].tell_locked(mine.lease, began_s)
-        stack.enter_context(_noted(found))
+        for each, lease in zip(wanted, leases, strict=True):
+            tables[each.locks.table].tell_locked(lease, began_s)
+            stack.enter_context(_noted(_of_all(sharing[each.locks.lock_name], lease)))
         yield
+
+
+def _of_all(uris: Sequence[str], lease: DataLease) -> list[_Held]:
+    """What one lease holds of each of the tables that share its lock."""
+    return [_Held(uri, lease.request, lease) for uri in dict.fromkeys(uris)]
 
 
 def _alive() -> tuple[_Held, ...]:

@@ -8,9 +8,10 @@ read had all its prepares in place, so in each table it is the head, or below it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from functools import partial
 
 from lakelock.errors import InputError, SnapshotTooOld
+from lakelock.occ.multi_table.locks import all_locked
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution
 from lakelock.occ.records.outcomes import MOST_TABLES, read_outcome
@@ -35,9 +36,8 @@ def timelines_of_one_moment(tables: Sequence[OpenTable]) -> tuple[Timeline, ...]
         found = _look(tables)
         if found is not None:
             return found
-    with ExitStack() as held:
-        for table in sorted(tables, key=lambda table: table.storage.uri):
-            held.enter_context(table.locked(operation="SNAPSHOT"))
+    with all_locked([(table, partial(table.locked, operation="SNAPSHOT")) for table in tables]):
+        for table in tables:
             finish_head(table, table.log.look(), table.timeline())
         found = _look(tables)
     if found is None:

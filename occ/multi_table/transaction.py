@@ -27,6 +27,7 @@ from lakelock.events import EventKind
 from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.fate import InstantFate
+from lakelock.occ.multi_table.locks import all_locked
 from lakelock.occ.multi_table.outcome import Told, decide, judge
 from lakelock.occ.multi_table.participant import Participant
 from lakelock.occ.outcomes.committed import Committed
@@ -140,9 +141,7 @@ class MultiTableTransaction:
             part.refuse_foreign()
         for part in (*writing, *reading):
             part.get_ready(name)
-        with ExitStack() as held:
-            in_order = sorted((*writing, *reading), key=lambda part: part.uri)
-            leases = {part.uri: held.enter_context(part.locked()) for part in in_order}
+        with all_locked([(part.table, part.locked) for part in (*writing, *reading)]) as leases:
             for part in writing:
                 part.prepare(leases[part.uri])
                 part.refuse_foreign()

@@ -55,6 +55,7 @@ class StorageLockProvider(PollingProvider):
     """The table lock as one object in the table's own storage."""
 
     strength = STRENGTH
+    lies_in_table = True
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
 
 from lakelock.errors import InputError, SnapshotTooOld
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.data_locking import holding_together
 from lakelock.occ.multi_table.cut import timelines_of_one_moment
+from lakelock.occ.multi_table.locks import locked_for_writes
 from lakelock.occ.multi_table.participant import Participant
 from lakelock.occ.multi_table.retrying import run_over
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
@@ -52,7 +51,7 @@ class TablesTransaction:
             require_running(table._spark)
         coordinators = [table._coordinator for table in self._tables]
         with ExitStack() as stack:
-            stack.enter_context(_locked(coordinators))
+            stack.enter_context(locked_for_writes(coordinators))
             self._join(stack.enter_context(MultiTableTransaction.begin(coordinators)))
             self._held = stack.pop_all()
         return self
@@ -104,15 +103,6 @@ class TablesTransaction:
     def _close(self) -> None:
         for block in self._blocks:
             block.attempt.close()
-
-
-def _locked(coordinators: Sequence[Coordinator]) -> AbstractContextManager[None]:
-    """In PESSIMISTIC mode the data locks of all tables, taken together; else none."""
-    for each in coordinators:
-        each.ensure_same_provider()
-    if not any(each.data.for_writes for each in coordinators):
-        return nullcontext()
-    return holding_together([(each.data, each.data.request_of_write("UPSERT", ())) for each in coordinators])
 
 
 def transaction(*tables: LakeTable) -> TablesTransaction:
@@ -192,7 +182,7 @@ def tables_batch(
                 together._stage()
 
             coordinators = [table._coordinator for table in tables]
-            with _locked(coordinators):
+            with locked_for_writes(coordinators):
                 run_over(coordinators, attempt, application=streaming.micro_batch(df, batch_id))
 
         return write

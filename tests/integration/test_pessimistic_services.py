@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakelock.engine.arrow import ArrowEngine
+from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import LockTimeout
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
@@ -69,3 +70,30 @@ def test_a_read_with_locks_keeps_writers_of_its_partition_out_and_lets_others_co
             pool.submit(other.insert, rows("b", 1, "2"), partition="month=2").result(timeout=60)
         other.insert(rows("b", 1, "1"), partition="month=1")
         assert other.read().num_rows == 3
+
+
+@pytest.mark.parametrize("mode", ["OPTIMISTIC", "PESSIMISTIC"])
+def test_a_transaction_over_two_tables_that_share_one_lock_does_not_wait_for_itself(
+    service: Service, tmp_path: Path, mode: str
+) -> None:
+    storages = [LocalStorage(tmp_path / name) for name in ("orders", "stock")]
+    options = {
+        "lock.provider": service.url(f"shared{next(tables)}"), "concurrency.mode": mode, "lock.wait_s": 10,
+        "data_locks.attempts": 3, **service.options,
+    }  # fmt: skip
+    settings = Settings.resolve(options).settings
+    recorder = Recorder()
+    for storage in storages:
+        new_table(storage)
+    with writer(storages[0], settings, "one", recorder) as first, writer(storages[1], settings, "one", recorder) as second:
+        orders, stock = ArrowEngine(first), ArrowEngine(second)
+        for turn in range(2):
+            with transaction(orders, stock) as tx:
+                tx[orders].upsert(rows("a", turn, "1"))
+                tx[stock].upsert(rows("b", turn, "2"))
+        seen = snapshot(orders, stock)
+        assert [seen[each].read().column("v").to_pylist() for each in (orders, stock)] == [[1], [1]]
+        assert recorder.kinds().count("committed") == 4
+        assert not {"lease-lost", "alert", "waiting-for-lock"} & set(recorder.kinds())
+        assert [first.data.locks.inspect(), second.data.locks.inspect()] == [(), ()]
+    assert [leftovers(storage) for storage in storages] == [[], []]
