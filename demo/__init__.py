@@ -1,1 +1,1 @@
-"""The demonstration: several Spark writers on one real table, two of them killed, compared with a serial replay."""
+"""The demonstration: Spark writers on one real table, agents on two, some of them killed, compared with a serial replay."""

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from lakelock.clock import Runtime
 from lakelock.demo.flights import DemoError
-from lakelock.demo.plan import KILLED_AT
+from lakelock.demo.plan import AGENCY, KILLED_AT
 
 LOG_TAIL = 15
 END_S = 5.0
@@ -34,7 +34,8 @@ class Crew:
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
         if writer in KILLED_AT:
             environment["LAKELOCK_CRASH_AT"] = KILLED_AT[writer]
-        command = [sys.executable, "-m", "lakelock.demo.writers", writer, str(self.work)]
+        module = "lakelock.demo.bookings.agents" if writer in AGENCY else "lakelock.demo.writers"
+        command = [sys.executable, "-m", module, writer, str(self.work)]
         with (self.work / "logs" / f"{writer}.log").open("wb") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True

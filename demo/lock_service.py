@@ -30,6 +30,8 @@ class LockService:
     shown: str
     """The name shown to people; unlike the URI, it never holds a password."""
     options: Mapping[str, str] = field(default_factory=dict)
+    bookings: str = ""
+    """The provider of the bookings and their seats, which share a lock where it has a name; empty if it is the same."""
 
 
 def given(uri: str, runtime: Runtime) -> LockService:
@@ -69,7 +71,7 @@ def started(lock: LockService | str, folder: Path, table: str, runtime: Runtime)
     with ExitStack() as stack:
         try:
             service = stack.enter_context(SERVICES[NAMES[lock]](folder))
-            running = LockService(service.url(table), service.name, service.options)
+            running = LockService(service.url(table), service.name, service.options, service.url(f"{table}-bookings"))
             _probe(running, runtime)
         except (ServerError, LakelockError) as error:
             raise DemoError(f"--lock {lock}: {error}") from error

@@ -28,8 +28,19 @@ LATE_FEED = "late-feed"
 RECOUNT = "recount"
 WRITERS = (LOADER, STREAM, CORRECTION_A, CORRECTION_B, LATE_FEED, RECOUNT, ERASURE)
 
-KILLED_AT: Mapping[str, str] = {LATE_FEED: "decided", RECOUNT: "reconciled"}
-"""The step of a transaction at which each of these dies: between decision and publication, and between data and decision."""
+AGENT_A, AGENT_B, AGENT_C = "agent-a", "agent-b", "agent-c"
+AUDITOR = "auditor"
+AGENCY: Mapping[str, str] = {
+    AGENT_A: "moves bookings; killed before an outcome",
+    AGENT_B: "moves bookings; killed when half of a move is visible",
+    AGENT_C: "moves bookings between flights, and their seats",
+    AUDITOR: "reads bookings and seats as of one moment",
+}
+"""Who works on the bookings and their seats, two tables of their own, and what for."""
+
+KILLED_AT: Mapping[str, str] = {LATE_FEED: "decided", RECOUNT: "reconciled", AGENT_A: "prepared:5", AGENT_B: "published:5"}
+"""The step of a transaction at which each of these dies: between decision and publication, between data and decision, between
+a prepare and the outcome of all tables, and between the publication in one table and in the other."""
 
 CHUNKS = 10
 LOADED_DAYS = 15

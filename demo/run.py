@@ -1,4 +1,4 @@
-"""One run of the demo: the plan, the writers, and the three readers against the serial replay."""
+"""One run of the demo: the plan, the writers, the agents beside them, and the three readers against the serial replay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakelock.demo.feed import Feed, FeedReader, Line
 from lakelock.demo.flights import DemoError, load
 from lakelock.demo.lanes import View, open_view
 from lakelock.demo.lock_service import LockService
-from lakelock.demo.plan import KILLED_AT, LOADER, STREAM, WRITERS, Plan, make_plan
+from lakelock.demo.plan import AGENCY, AUDITOR, KILLED_AT, LOADER, STREAM, WRITERS, Plan, make_plan
 from lakelock.demo.signals import Signals
 from lakelock.demo.story import Cast
 from lakelock.demo.verdict import Verdict, judge, note_snapshot
@@ -74,8 +74,9 @@ def run_demo(request: Request, lock: LockService, console: Console, runtime: Run
     began_s, began_ms = runtime.monotonic_s(), runtime.now_ms()
     plan = make_plan(load(request.size), request.seed, request.work)
     options = {**lock.options, **OPTIONS, "lock.provider": lock.provider}
-    (request.work / "run.json").write_text(json.dumps({"table": str(request.table), "options": options}))
-    abouts = {name: plan.operations[name].about for name in WRITERS}
+    run_json = {"table": str(request.table), "options": options, "bookings_lock": lock.bookings or lock.provider}
+    (request.work / "run.json").write_text(json.dumps(run_json))
+    abouts = {**{name: plan.operations[name].about for name in WRITERS}, **AGENCY}
     with Crew(request.work, runtime) as crew, open_view(console, abouts, plain=request.plain) as view:
         run = Run(
             request,
@@ -87,13 +88,13 @@ def run_demo(request: Request, lock: LockService, console: Console, runtime: Run
             runtime,
             began_s,
         )
-        starts = list(WRITERS)
+        starts = [*WRITERS, *AGENCY]
         while not _all_written(run, starts):
             _tick(run, view, "start" if not run.signals.given("loaded") else "all write at once")
             _direct(run)
         note_snapshot(request.table, request.work)
         run.signals.give("all-written")
-        while crew.is_running([LOADER]):
+        while crew.is_running([LOADER, AUDITOR]):
             _tick(run, view, "read the result")
         _tick(run, view, "compare")
         crew.check()
@@ -101,11 +102,12 @@ def run_demo(request: Request, lock: LockService, console: Console, runtime: Run
 
 
 def _all_written(run: Run, starts: list[str]) -> bool:
-    """Start the next writer, if any is left; True when all but the loader have ended."""
-    if starts and run.elapsed_s >= STAGGER_S * (len(WRITERS) - len(starts)):
+    """Start the next process, if any is left; True when all but the loader and the auditor have ended."""
+    everybody = [*WRITERS, *AGENCY]
+    if starts and run.elapsed_s >= STAGGER_S * (len(everybody) - len(starts)):
         writer = starts.pop(0)
         run.cast.pids[run.crew.start(writer)] = writer
-    return not starts and not run.crew.is_running([w for w in WRITERS if w != LOADER])
+    return not starts and not run.crew.is_running([w for w in everybody if w not in (LOADER, AUDITOR)])
 
 
 def _tick(run: Run, view: View, phase: str) -> None:

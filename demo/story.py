@@ -36,6 +36,8 @@ class Cast:
         """The sentence for a line; None if it is not worth telling, or repeats the writer's last sentence."""
         if line.kind == "began":
             self.instants[line.instant] = line.writer
+        elif line.kind == "move-begun":
+            self.instants[str(line.facts.get("part"))] = line.writer
         caption = _caption(line, self)
         if caption is None or self.last.get(line.writer) == caption:
             return None
@@ -58,6 +60,8 @@ _PLAIN: Mapping[str, Caption] = {
     "done": ("done", "good", False),
     "stopped": ("stopped by the demo", "odd", True),
     "restarted": ("restarted from its checkpoint", "odd", True),
+    "moves": ("move bookings from flight to flight", "plain", True),
+    "audits": ("look at bookings and seats, again and again", "plain", True),
     "outcome-unknown": ("outcome unknown", "bad", True),
 }
 
@@ -140,8 +144,37 @@ def _replayed(line: Line, cast: Cast) -> Caption:
 
 
 def _killed(line: Line, cast: Cast) -> Caption:
-    when = {"decided": "between deciding and publishing", "reconciled": "between writing data and deciding"}
-    return f"killed by SIGKILL {when.get(str(line.facts.get('step')), '')}", "bad", True
+    when = {
+        "decided": "between deciding and publishing",
+        "reconciled": "between writing data and deciding",
+        "prepared": "between its prepares and their outcome",
+        "published": "between publishing in one table and in the other",
+    }
+    return f"killed by SIGKILL {when.get(str(line.facts.get('step')).partition(':')[0], '')}", "bad", True
+
+
+def _moved(line: Line, cast: Cast) -> Caption:
+    return f"move {line.facts.get('booking')} to {line.facts.get('there')}", "good", False
+
+
+def _move_ended(line: Line, cast: Cast) -> Caption | None:
+    owner, table = cast.of_instant(str(line.facts.get("part"))), line.facts.get("table")
+    if owner == line.writer:
+        return None
+    did = "publish in" if line.facts.get("published") else "withdraw from"
+    return f"{did} {table} the move of {owner}, which was killed", "odd", True
+
+
+def _all_moved(line: Line, cast: Cast) -> Caption:
+    return _count(line, "moves", "move"), "good", True
+
+
+def _half_seen(line: Line, cast: Cast) -> Caption:
+    return f"HALF A MOVE: {line.facts.get('what')}", "bad", True
+
+
+def _audited(line: Line, cast: Cast) -> Caption:
+    return f"{_count(line, 'looks', 'look')} at both tables, halves seen: {line.facts.get('wrong')}", "good", True
 
 
 def _failed(line: Line, cast: Cast) -> Caption:
@@ -174,6 +207,11 @@ _TELLERS = {
     "replayed": _replayed,
     "killed": _killed,
     "failed": _failed,
+    "moved": _moved,
+    "move-ended": _move_ended,
+    "all-moved": _all_moved,
+    "half-seen": _half_seen,
+    "audited": _audited,
     "upkept": _upkept,
     "reading": _reading,
 }

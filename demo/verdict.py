@@ -11,20 +11,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakelock.demo.bookings.verdict import promises_of_bookings
 from lakelock.demo.commits import foreign_files, pending_instants, read_commits, snapshot_files
 from lakelock.demo.compare import Comparison, compare
 from lakelock.demo.feed import Line
 from lakelock.demo.plan import CHUNKS, CORRECTION_A, CORRECTION_B, KILLED_AT, LATE_FEED, RECOUNT, STREAM, WRITERS, Plan
+from lakelock.demo.promise import Promise
 from lakelock.demo.replay import Applied, committed_operations, replay, stream_batches
 from lakelock.demo.story import Cast
-
-
-@dataclass(frozen=True)
-class Promise:
-    """Something that the run had to show, and what it showed."""
-
-    kept: bool
-    text: str
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,8 @@ def judge(table: Path, work: Path, plan: Plan, cast: Cast, lines: Sequence[Line]
         rows = replay(connection, applied, work)
         comparisons = tuple(compare(connection, name, read(table, work)) for name, read in READERS.items())
     left = [*pending_instants(table), *foreign_files(table, commits)]
-    promises = (*promises_of_the_table(applied), *promises_of_the_feed(lines, cast), _clean(left))
+    bookings = promises_of_bookings(lines, cast, table.parent)
+    promises = (*promises_of_the_table(applied), *promises_of_the_feed(lines, cast), _clean(left), *bookings)
     return Verdict(
         order=tuple(f"#{a.commit.decision} {a.name}" for a in applied),
         promises=promises,

@@ -84,16 +84,17 @@ def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> Timeline
         return timeline
     if head.kind is DecisionKind.COMMIT:
         # The listing may be older than the decision: its writer may have begun, published, or lost it to a rollback since.
-        _publish(table, head, table.timeline())
+        publish_for_another(table, head, table.timeline())
         return timeline
     settled = settle(table, head, timeline)
     if settled.resolution is not Resolution.COMMITTED:
         return settled.timeline
-    _publish(table, head, settled.timeline)
+    publish_for_another(table, head, settled.timeline)
     return table.timeline()
 
 
-def _publish(table: OpenTable, head: Decision, timeline: Timeline) -> None:
+def publish_for_another(table: OpenTable, head: Decision, timeline: Timeline) -> None:
+    """Make a commit visible that is decided and is not published, and tell if it is that of another writer."""
     if publish(table, head, timeline) is Publication.PUBLISHED and head.writer != table.writer:
         reached(Step.FINISHED_FOR_ANOTHER)
         table.emit(EventKind.FINISHED_FOR_ANOTHER, head.instant, head.operation, writer=str(head.writer), decision=head.number)

@@ -22,9 +22,8 @@ from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target, shown_fate
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import publish
 from lakelock.occ.records.decisions import Decision, DecisionKind, Resolution, decided_for, resolve
-from lakelock.occ.settling import finish_head, settle
+from lakelock.occ.settling import finish_head, publish_for_another, settle
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created
 from lakelock.table import layout
@@ -90,7 +89,7 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> Rollba
             continue
         decided = decided_for(target.instant, view.decisions)
         if decided is not None and resolve(decided) is Resolution.COMMITTED:
-            publish(table, decided, timeline)
+            publish_for_another(table, decided, timeline)
             return RollbackOutcome.COMMITTED
         if decided is not None and decided.kind is DecisionKind.PREPARE:
             return _settled(table, decided, timeline)
@@ -128,7 +127,7 @@ def _settled(table: OpenTable, prepare: Decision, timeline: Timeline) -> Rollbac
     """The outcome of the whole transaction decides what becomes of its instant here, with or without a rollback of its own."""
     settled = settle(table, prepare, timeline)
     if settled.resolution is Resolution.COMMITTED:
-        publish(table, prepare, settled.timeline)
+        publish_for_another(table, prepare, settled.timeline)
         return RollbackOutcome.COMMITTED
     is_pending = shown_fate(settled.timeline, prepare.instant) is InstantFate.PENDING
     return RollbackOutcome.ROLLED_BACK if is_pending else RollbackOutcome.GONE

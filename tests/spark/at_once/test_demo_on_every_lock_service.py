@@ -1,4 +1,4 @@
-"""The demo as users run it, on each lock service, which it starts: seven Spark writers, two killed, against a serial replay."""
+"""The demo as users run it, on each lock service, which it starts: seven Spark writers and three agents, four killed."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ def lock(request):
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 3 * END_S)
-def test_all_readers_agree_after_the_demo_whose_writers_share_a_jvm_and_two_of_them_are_killed(lock, tmp_path):
+def test_all_readers_agree_after_the_demo_whose_writers_share_a_jvm_and_four_processes_are_killed(lock, tmp_path):
     folder = tmp_path / "demo"
     code, told, errors = demo("--lock", lock, "--size", str(SMALLEST), "--seed", "7", "--plain", "--path", str(folder))
     if code == FAILED and f"--lock {lock}: needs " in errors:
         raise ServerMissing(errors)
     assert code == OK, f"{told}\n{errors}"
-    assert told.count(" killed by SIGKILL between ") == 2
+    assert told.count(" killed by SIGKILL between ") == 4
     assert "correction-b  early conflict with correction-a" in told
     assert [reader for reader in READERS if f"OK    {reader}: " not in told] == []
     assert "all readers agree with the serial replay: " in told and f"lock service {NAMES[lock]}" in told
     table = LocalStorage(str(folder / "flights"))
     assert leftovers(table) == []
+    assert "auditor" in told and ", halves seen: 0" in told
+    assert [leftovers(LocalStorage(str(folder / name))) for name in ("bookings", "seats")] == [[], []]
     assert NAMES[lock] in str(recorded_provider(table)).replace("hive:", "hive_metastore:")
 
 

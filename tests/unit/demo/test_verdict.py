@@ -2,13 +2,29 @@
 
 import pytest
 
+from lakelock.demo.bookings.verdict import promises_of_moves
 from lakelock.demo.commits import TableCommit
 from lakelock.demo.compare import Comparison
 from lakelock.demo.feed import Line
-from lakelock.demo.plan import CHUNKS, CORRECTION_A, CORRECTION_B, ERASURE, LATE_FEED, LOADER, RECOUNT, STREAM, Operation
+from lakelock.demo.plan import (
+    AGENT_A,
+    AGENT_B,
+    AGENT_C,
+    AUDITOR,
+    CHUNKS,
+    CORRECTION_A,
+    CORRECTION_B,
+    ERASURE,
+    LATE_FEED,
+    LOADER,
+    RECOUNT,
+    STREAM,
+    Operation,
+)
+from lakelock.demo.promise import Promise
 from lakelock.demo.replay import Applied
 from lakelock.demo.story import Cast
-from lakelock.demo.verdict import Promise, Verdict, promises_of_the_feed, promises_of_the_table
+from lakelock.demo.verdict import Verdict, promises_of_the_feed, promises_of_the_table
 
 CAST = Cast(0, pids={7: CORRECTION_A, 8: RECOUNT}, instants={"1": LATE_FEED, "2": RECOUNT})
 TOLD = [
@@ -19,6 +35,23 @@ TOLD = [
     Line(5, STREAM, "finished-for-another", "1"),
     Line(6, ERASURE, "rolled-back", "2", facts={"files": 2}),
     Line(7, LOADER, "upkept", facts={"files": 9, "problems": []}),
+    Line(8, AGENT_A, "killed"),
+    Line(9, AGENT_B, "killed"),
+]
+MOVES = Cast(0, instants={"bookings/1": AGENT_A, "seats/1": AGENT_A, "bookings/2": AGENT_B, "seats/3": AGENT_B})
+
+
+def ended(part: str, *, published: bool) -> Line:
+    facts = {"part": part, "table": part.partition("/")[0], "published": published}
+    return Line(2, AGENT_C, "move-ended", facts=facts)
+
+
+MOVED = [
+    Line(1, AGENT_C, "moved", facts={"booking": "B01", "there": "UA 15, seat 1A"}),
+    ended("bookings/1", published=False),
+    ended("seats/1", published=False),
+    ended("seats/3", published=True),
+    Line(3, AUDITOR, "audited", facts={"looks": 9, "wrong": 0, "torn": 3}),
 ]
 
 
@@ -38,6 +71,21 @@ def test_a_run_that_showed_everything_kept_its_promises():
 def test_each_thing_that_was_not_shown_breaks_one_promise(missing: int):
     told = [line for number, line in enumerate(TOLD) if number != missing]
     assert [promise.kept for promise in promises_of_the_feed(told, CAST)].count(False) == 1
+
+
+def test_moves_that_were_ended_in_both_tables_and_never_seen_by_halves_kept_their_promises():
+    assert [promise.kept for promise in promises_of_moves(MOVED, MOVES)] == [True] * 3
+
+
+@pytest.mark.parametrize("missing", range(len(MOVED)))
+def test_a_move_that_was_not_ended_or_not_looked_at_breaks_one_promise(missing: int):
+    told = [line for number, line in enumerate(MOVED) if number != missing]
+    assert [promise.kept for promise in promises_of_moves(told, MOVES)].count(False) == 1
+
+
+def test_half_a_move_that_was_seen_once_breaks_a_promise():
+    seen = Line(3, AUDITOR, "audited", facts={"looks": 9, "wrong": 1, "torn": 3})
+    assert not promises_of_moves([*MOVED[:-1], seen], MOVES)[0].kept
 
 
 def test_a_collision_with_somebody_else_is_not_the_promised_one():

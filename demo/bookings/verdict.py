@@ -1,0 +1,62 @@
+"""What bookings and seats have shown: no half of a move was seen, and the moves of the killed agents ended in both tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lakelock.demo.bookings.tables import BOOKED, KEYS, halves, read_by_hudi
+from lakelock.demo.commits import foreign_files, pending_instants, read_commits
+from lakelock.demo.feed import Line
+from lakelock.demo.plan import AGENT_A, AGENT_B
+from lakelock.demo.promise import Promise
+from lakelock.demo.story import Cast
+
+
+def promises_of_bookings(lines: Sequence[Line], cast: Cast, folder: Path) -> list[Promise]:
+    """The promises, by the feed and by what is in `folder` at the end."""
+    left = [f"{name}: {what}" for name in KEYS for what in _left(folder / name)]
+    wrong = halves(*read_by_hudi(folder))
+    return [
+        *promises_of_moves(lines, cast),
+        Promise(
+            not wrong, f"at the end each of {BOOKED} bookings has its seat, by hudi-rs" if not wrong else f"half: {wrong[0]}"
+        ),
+        Promise(not left, f"left of the moves: {', '.join(left[:5])}" if left else "nothing of the killed agents is left"),
+    ]
+
+
+def promises_of_moves(lines: Sequence[Line], cast: Cast) -> list[Promise]:
+    """What the feed shows: the looks of the auditor, and who ended what the killed agents had left."""
+    audited = next((line.facts for line in lines if line.kind == "audited"), {})
+    looks, wrong, torn = (audited.get(each, 0) for each in ("looks", "wrong", "torn"))
+    moves = sum(line.kind == "moved" for line in lines)
+    ended = [line for line in lines if line.kind == "move-ended"]
+
+    def whose(agent: str, *, published: bool) -> list[str]:
+        mine = [line for line in ended if cast.of_instant(str(line.facts.get("part"))) == agent and line.writer != agent]
+        return sorted(
+            {f"{line.facts.get('table')} by {line.writer}" for line in mine if line.facts.get("published") is published}
+        )
+
+    withdrawn, finished = whose(AGENT_A, published=False), whose(AGENT_B, published=True)
+    return [
+        Promise(
+            bool(looks) and not wrong and moves > 0,
+            f"{moves} moves: each booking had its seat in {looks} looks at both tables (plain reads: half a move {torn} times)"
+            if looks and not wrong
+            else f"half a move was seen in {wrong} of {looks} looks at both tables, {moves} moves",
+        ),
+        Promise(
+            len(withdrawn) == len(KEYS),
+            f"the move of {AGENT_A}, killed before its outcome, was withdrawn from {' and '.join(withdrawn) or 'no table'}",
+        ),
+        Promise(
+            bool(finished),
+            f"the move of {AGENT_B}, killed when one table showed it, was published in {' and '.join(finished) or 'no table'}",
+        ),
+    ]
+
+
+def _left(table: Path) -> list[str]:
+    return [*pending_instants(table), *foreign_files(table, read_commits(table))]
