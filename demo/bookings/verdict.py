@@ -33,13 +33,14 @@ def promises_of_moves(lines: Sequence[Line], cast: Cast) -> list[Promise]:
     moves = sum(line.kind == "moved" for line in lines)
     ended = [line for line in lines if line.kind == "move-ended"]
 
-    def whose(agent: str, *, published: bool) -> list[str]:
+    def whose(agent: str, *, published: bool) -> tuple[set[object], str]:
+        """In which tables others ended the agent's moves in this way, and that in words. Several may do the same at once."""
         mine = [line for line in ended if cast.of_instant(str(line.facts.get("part"))) == agent and line.writer != agent]
-        return sorted(
-            {f"{line.facts.get('table')} by {line.writer}" for line in mine if line.facts.get("published") is published}
-        )
+        found = [line for line in mine if line.facts.get("published") is published]
+        tables, who = sorted({str(line.facts.get("table")) for line in found}), sorted({line.writer for line in found})
+        return set(tables), f"{' and '.join(tables) or 'no table'} by {' and '.join(who) or 'nobody'}"
 
-    withdrawn, finished = whose(AGENT_A, published=False), whose(AGENT_B, published=True)
+    (withdrawn, by), (finished, finisher) = whose(AGENT_A, published=False), whose(AGENT_B, published=True)
     return [
         Promise(
             bool(looks) and not wrong and moves > 0,
@@ -48,12 +49,12 @@ def promises_of_moves(lines: Sequence[Line], cast: Cast) -> list[Promise]:
             else f"half a move was seen in {wrong} of {looks} looks at both tables, {moves} moves",
         ),
         Promise(
-            len(withdrawn) == len(KEYS),
-            f"the move of {AGENT_A}, killed before its outcome, was withdrawn from {' and '.join(withdrawn) or 'no table'}",
+            withdrawn == set(KEYS),
+            f"the move of {AGENT_A}, killed before its outcome, was withdrawn from {by}",
         ),
         Promise(
             bool(finished),
-            f"the move of {AGENT_B}, killed when one table showed it, was published in {' and '.join(finished) or 'no table'}",
+            f"the move of {AGENT_B}, killed when one table showed it, was published in {finisher}",
         ),
     ]
 

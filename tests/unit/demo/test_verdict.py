@@ -83,6 +83,11 @@ def test_a_move_that_was_not_ended_or_not_looked_at_breaks_one_promise(missing: 
     assert [promise.kept for promise in promises_of_moves(told, MOVES)].count(False) == 1
 
 
+def test_two_that_withdraw_the_same_move_at_once_break_no_promise():
+    twice = Line(2, AGENT_B, "move-ended", facts={"part": "seats/1", "table": "seats", "published": False})
+    assert all(promise.kept for promise in promises_of_moves([*MOVED, twice], MOVES))
+
+
 def test_half_a_move_that_was_seen_once_breaks_a_promise():
     seen = Line(3, AUDITOR, "audited", facts={"looks": 9, "wrong": 1, "torn": 3})
     assert not promises_of_moves([*MOVED[:-1], seen], MOVES)[0].kept
