@@ -59,6 +59,22 @@ BUGS_OF_SEVERAL_TABLES = (
         seed=8,
     ),
     Planted(
+        "a publication before the outcome",
+        "every table shows the commit before its outcome is put",
+        "occ.multi_table.transaction:MultiTableTransaction._decide_and_publish",
+        "verdict = decide(",
+        "for part in writing:\n        part.publish()\n    verdict = decide(",
+        seed=0,
+    ),
+    Planted(
+        "a committed head that is passed by",
+        "the next number is taken beside a committed prepare that is not published",
+        "occ.settling:finish_head",
+        "publish_for_another(table, head, settled.timeline)\n    return table.timeline()",
+        "return table.timeline()",
+        seed=56,
+    ),
+    Planted(
         "an outcome that goes too early",
         "the outcome is deleted before every table shows the commit",
         "occ.multi_table.transaction:MultiTableTransaction._decide_and_publish",
