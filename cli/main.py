@@ -19,6 +19,7 @@ from lakelock.cli.profile import profile
 from lakelock.cli.simulate import simulate
 from lakelock.cli.timeline import timeline
 from lakelock.cli.upkeep import archive, clean, upkeep
+from lakelock.cli.watch import watch
 
 app = typer.Typer(
     name="lakelock",
@@ -36,6 +37,7 @@ app.command("restore")(restore_table)
 app.command("profile")(profile)
 app.command("simulate")(simulate)
 app.command("timeline")(timeline)
+app.command("watch")(watch)
 app.command("upkeep")(upkeep)
 app.command("clean")(clean)
 app.command("archive")(archive)

@@ -84,19 +84,13 @@ class Output:
         console(sys.stderr).print(Text(text, style="dim"))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-        """Print rows in columns, or the sentence `empty` when there are none. Columns of numbers are aligned to the right."""
-        found = [["" if cell is None else str(cell) for cell in row] for row in rows]
-        if not found:
-            self.line(empty)
-            return
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for number, column in enumerate(columns):
-            cells = [row[number] for row in found]
-            is_amount = all(cell.replace(".", "", 1).isdigit() and not is_instant_time(cell) for cell in cells if cell)
-            table.add_column(column, justify="right" if is_amount else "left", overflow="fold")
-        for row in found:
-            table.add_row(*[Text(cell) for cell in row])
-        self._console.print(table)
+        """Print rows in columns, or the sentence `empty` when there are none."""
+        self._console.print(in_columns(columns, rows, empty=empty))
+
+    def json_line(self, values: Mapping[str, object]) -> None:
+        """Print `values` as one line of JSON now: one of a sequence that another program follows."""
+        sys.stdout.write(json.dumps(plain(values), ensure_ascii=False) + "\n")
+        sys.stdout.flush()
 
     def fields(self, values: Mapping[str, object]) -> None:
         """Print one value per line under its name; empty values are left out."""
@@ -107,6 +101,21 @@ class Output:
             if value not in (None, "", [], ()):
                 table.add_row(Text(name), Text(str(value)))
         self._console.print(table)
+
+
+def in_columns(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> Table | Text:
+    """Rows in columns, or the sentence `empty` when there are none. Columns of numbers are aligned to the right."""
+    found = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    if not found:
+        return Text(empty)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for number, column in enumerate(columns):
+        cells = [row[number] for row in found]
+        is_amount = all(cell.replace(".", "", 1).isdigit() and not is_instant_time(cell) for cell in cells if cell)
+        table.add_column(column, justify="right" if is_amount else "left", overflow="fold")
+    for row in found:
+        table.add_row(*[Text(cell) for cell in row])
+    return table
 
 
 def console(stream: IO[str]) -> Console:
