@@ -40,6 +40,7 @@ class EventKind(str, Enum):
     RESERVED = "reserved"
     WAITING_FOR_RESERVATION = "waiting-for-reservation"
     PREPARED = "prepared"
+    PHASE_DONE = "phase-done"
 
     def __str__(self) -> str:
         return self.value
@@ -64,6 +65,9 @@ Listener = Callable[[Event], None]
 
 _WARNINGS = {EventKind.LEASE_LOST, EventKind.RETRY, EventKind.EARLY_CONFLICT, EventKind.CONFLICT, EventKind.ALERT}
 _INFOS = {
+    EventKind.BEGAN,
+    EventKind.PHASE_DONE,
+    EventKind.LOCKED,
     EventKind.COMMITTED,
     EventKind.FINISHED_FOR_ANOTHER,
     EventKind.ROLLED_BACK,

@@ -226,6 +226,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.ARCHIVED: "old instants were moved from the timeline to its history; says how many",
     EventKind.RESERVED: "a write that has lost too often has reserved these `places`; `ahead` is what it waits for first",
     EventKind.WAITING_FOR_RESERVATION: "a transaction waits for `holder`, whose reservation is older",
+    EventKind.PHASE_DONE: "a long part of the work on Spark is over; says which phase, what it did, and how long it took",
     EventKind.SET_ASIDE: "a rejected attempt keeps its files for the next; counts file groups that are kept and that collided",
 }
 

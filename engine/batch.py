@@ -13,6 +13,7 @@ from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.engine.memory import Memory
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.phases import Phase
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
@@ -107,6 +108,10 @@ class Batch:
 
         A key is looked up in all files of its partition, or in that of its bucket.
         """
+        with self.tx.phases.during(Phase.LOOK_UP):
+            return self._tagged(keyed)
+
+    def _tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
         place = Place()
         for partition, rows in keyed.items():
             asked = [(rows, list(self.tx.snapshot().in_partition(partition)))]
@@ -138,9 +143,10 @@ class Batch:
         """The files of new rows: copies, if the attempt before made files of the same rows."""
         stats: list[WriteStat] = []
         for partition, bucket, keyed in place.new_targets:
-            mine = self._copied(self._before.made_of((partition, bucket), keyed.keys) or ())
-            if not mine:
-                mine = self.write_new(partition, bucket, keyed)
+            with self.tx.phases.during(Phase.WRITE):
+                mine = self._copied(self._before.made_of((partition, bucket), keyed.keys) or ())
+                if not mine:
+                    mine = self.write_new(partition, bucket, keyed)
             self._mine.new[partition, bucket] = keyed.keys, mine
             stats += mine
         return stats
@@ -158,8 +164,9 @@ class Batch:
         It brought the same rows for it, since these follow from the file and the rows of the call.
         """
         before = self._before.made_from(file)
-        copies = self._copied([before] if before is not None else [])
-        stat = copies[0] if copies else self.rewrite(file, upserts=upserts, delete_mask=delete_mask, added=added)
+        with self.tx.phases.during(Phase.WRITE):
+            copies = self._copied([before] if before is not None else [])
+            stat = copies[0] if copies else self.rewrite(file, upserts=upserts, delete_mask=delete_mask, added=added)
         self._mine.rewritten[file.key] = stat
         return stat
 

@@ -30,6 +30,7 @@ from lakelock.occ.foreign.single_writer import notice_second_writer
 from lakelock.occ.locking.lock_use import LockUse
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.pending_commit import PendingCommit
+from lakelock.occ.phases import Phase, Phases
 from lakelock.occ.recorded_index import current_properties
 from lakelock.occ.records.decisions import Decision, decided_for
 from lakelock.occ.records.reservations import Reservation
@@ -61,17 +62,19 @@ class Commit:
         isolation: Isolation,
         ensure_alive: Callable[[], None],
         took_s: Callable[[], float],
+        phases: Phases,
         reserved: OthersReservations,
     ) -> None:
         """`schema`: the table's at the baseline. `ensure_alive` raises
-        once the heartbeat is lost; `took_s` is the time since the beginning. `deciding` decides what was validated.
+        once the heartbeat is lost; `took_s` is the time since the beginning, `phases` is where it went.
+        `deciding` decides what was validated.
         """
         self._reserved = reserved
         self._table, self._baseline, self._draft, self._deciding, self._schema = table, baseline, draft, deciding, schema
-        self._isolation, self._ensure_alive, self._took_s = isolation, ensure_alive, took_s
+        self._isolation, self._ensure_alive, self._took_s, self._phases = isolation, ensure_alive, took_s, phases
         self._answers: dict[object, Conflict | None] = {}
         self._others: dict[str, CommitSummary] = {}
-        self.lock = LockUse(table)
+        self.lock = LockUse(table, phases)
         self._noticed = table.provider is not None
         self._ahead: tuple[int, ...] = ()
 
@@ -201,7 +204,8 @@ class Commit:
             reached(Step.VALIDATED)
             decided = self._deciding.decide(view, timeline, schema.to_avro_json(baseline.properties.name), self._cost_so_far())
             if decided is not None:
-                return self._deciding.conclude(decided, timeline, lease)
+                with self._phases.during(Phase.PUBLISH):
+                    return self._deciding.conclude(decided, timeline, lease)
         raise TransactionError(
             f"{baseline.instant}: others took the decision number in each of {table.settings.decisions.slot_attempts} attempts",
             hint="run again; if this persists, check that the lock provider really excludes: lakelock doctor",
@@ -243,5 +247,5 @@ class Commit:
             )
 
     def _cost_so_far(self) -> CommitCost:
-        lock = self.lock
-        return CommitCost(round(self._took_s(), 3), round(lock.wait_s, 3), round(lock.held_s, 3), lock.requests)
+        lock, phases = self.lock, self._phases.told()
+        return CommitCost(round(self._took_s(), 3), round(lock.wait_s, 3), round(lock.held_s, 3), lock.requests, phases)

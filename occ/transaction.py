@@ -11,7 +11,8 @@ A commit that conflicts may also be set aside: it never commits, and its files s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 
@@ -46,6 +47,7 @@ from lakelock.occ.foreign.overlaps import alarm
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.pending_commit import PendingCommit
+from lakelock.occ.phases import Phase, Phases
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
@@ -87,6 +89,8 @@ class Transaction:
         self._touched = Touched(baseline, self.party, application)
         self._snapshot: Snapshot | None = None
         self._began_s = table.runtime.monotonic_s()
+        self.phases = Phases(table.runtime)
+        """Where its time goes."""
         self._inflight = False
         self._decision = own or OwnDecision()
         self._lost: BaseException | None = None
@@ -243,9 +247,10 @@ class Transaction:
         try:
             # A job commits once, so nothing is decided before this, not even for an adopted transaction.
             self._decision.learn(News.COMMITS)
-            markers = self._reconcile(stats, replaced)
-            commit = self._prepare(stats, schema, replaced)
-            decision = commit.run()
+            with self.phases.during(Phase.VALIDATE):
+                markers = self._reconcile(stats, replaced)
+                commit = self._prepare(stats, schema, replaced)
+                decision = commit.run()
         except (CommitOutcomeUnknown, IllegalTransition):
             self.state = TransactionState.UNKNOWN
             self._heartbeat.stop(delete=False)
@@ -272,7 +277,9 @@ class Transaction:
         self._heartbeat.stop(delete=False)
         tidy_up(self._table, self.instant, self.operation, markers, self._touched.announced.claimed)
         self.reserved.end_own()
-        result = Committed.of(decision, stats, kept=self.redo.kept, lock=commit.lock, took_s=self._took_s())
+        result = Committed.of(
+            decision, stats, kept=self.redo.kept, lock=commit.lock, took_s=self._took_s(), phases=self.phases.told()
+        )
         self._emit(EventKind.COMMITTED, **result.facts)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         after_commit(self._table, decision.number)
@@ -315,6 +322,7 @@ class Transaction:
             ensure_alive=self.check_alive,
             reserved=self.reserved,
             took_s=self._took_s,
+            phases=self.phases,
         )
 
     def _deciding(self, draft: PendingCommit) -> Deciding:
@@ -371,6 +379,14 @@ class Transaction:
                 f"{self.operation} {self.instant} is {self.state.value}; it cannot be used any more",
                 hint="begin a new transaction",
             )
+
+    @contextmanager
+    def phase(self, phase: Phase, what: str) -> Iterator[None]:
+        """The block is a long part of the work, `what` in words: its time is counted, and an event tells when it is over."""
+        began_s = self._took_s()
+        with self.phases.during(phase):
+            yield
+        self._emit(EventKind.PHASE_DONE, phase=phase.value, what=what, took_s=round(self._took_s() - began_s, 3))
 
     def _took_s(self) -> float:
         return self._table.runtime.monotonic_s() - self._began_s

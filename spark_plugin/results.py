@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
@@ -17,7 +18,8 @@ class WriteResult:
 
     Counts are rows. `rows_inserted` are new rows, `rows_updated` replaced ones; rows that were merely copied into a new
     file are not counted. `redone` counts the attempts lost to conflicts, `conflicts` says with whom. `files_kept` of the files
-    were taken over from such an attempt.
+    were taken over from such an attempt. `phases` are the seconds of the last attempt by phase, as far as
+    they can be told apart: `look-up`, `shuffle`, `write` (merge and encode), `lock-wait`, `validate`, `publish`.
     """
 
     operation: str
@@ -35,6 +37,7 @@ class WriteResult:
     took_s: float
     attempts: int
     conflicts: tuple[Conflict, ...]
+    phases: Mapping[str, float]
     already_applied: bool
 
     @classmethod
@@ -48,7 +51,7 @@ class WriteResult:
     def as_dict(self) -> dict[str, object]:
         """Plain values, for logs and JSON."""
         values: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(WriteResult)}
-        return {**values, "conflicts": [conflict.as_dict() for conflict in self.conflicts]}
+        return {**values, "conflicts": [conflict.as_dict() for conflict in self.conflicts], "phases": {**self.phases}}
 
     def __repr__(self) -> str:
         if self.already_applied:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lakelock.events import Event, EventKind
@@ -44,7 +44,11 @@ def commit_report(event: Event) -> dict[str, Any]:
     for name, fact in _TIMES.items():
         seconds = facts.get(fact)
         if isinstance(seconds, int | float):
-            metrics[name] = {"count": 1, "time-unit": "nanoseconds", "total-duration": round(seconds * 1e9)}
+            metrics[name] = _timer(seconds)
+    phases = facts.get("phases")
+    for name, seconds in phases.items() if isinstance(phases, Mapping) else ():
+        if name != "lock-wait":
+            metrics[f"{name}-duration"] = _timer(seconds)
     return {
         "report-type": "commit-report",
         "table-name": event.table,
@@ -54,3 +58,7 @@ def commit_report(event: Event) -> dict[str, Any]:
         "metrics": metrics,
         "metadata": {"engine-name": "lakelock"},
     }
+
+
+def _timer(seconds: float) -> dict[str, object]:
+    return {"count": 1, "time-unit": "nanoseconds", "total-duration": round(seconds * 1e9)}

@@ -54,6 +54,8 @@ class CommitCost:
     lock_wait_s: float | None = None
     lock_s: float | None = None
     lock_requests: int | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by phase, up to the decision."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -69,6 +71,7 @@ class CommitCost:
             lock_wait_s=_told(told.number, "lock_wait_s"),
             lock_s=_told(told.number, "lock_s"),
             lock_requests=_told(told.integer, "lock_requests"),
+            phases=_told(lambda name: _seconds(told.child(name)), "phases") or {},
         )
 
 
@@ -197,6 +200,10 @@ def _number_of(extra: Mapping[str, str], key: str) -> int | None:
         return int(extra[key])
     except (KeyError, ValueError):
         return None
+
+
+def _seconds(told: JsonObject) -> dict[str, float]:
+    return {name: told.number(name) for name in told.fields}
 
 
 def _told(read: Callable[[str], T], name: str) -> T | None:

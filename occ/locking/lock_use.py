@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.phases import Phase, Phases
 from lakelock.providers.base import Lease
 from lakelock.storage.counted import Tally, counting
 
@@ -16,6 +17,7 @@ class LockUse:
     """Seconds and requests of one commit, over all times that it took the lock. The lock service's own are not counted."""
 
     table: OpenTable
+    phases: Phases
     wait_s: float = 0.0
     tally: Tally = field(default_factory=Tally)
     _held_s: float = 0.0
@@ -27,7 +29,9 @@ class LockUse:
         runtime = self.table.runtime
         asked_s = runtime.monotonic_s()
         try:
-            with self.table.locked(instant, operation) as lease:
+            with ExitStack() as held:
+                with self.phases.during(Phase.LOCK_WAIT):
+                    lease = held.enter_context(self.table.locked(instant, operation))
                 self._since_s = runtime.monotonic_s()
                 self.wait_s += self._since_s - asked_s
                 with counting(self.tally):

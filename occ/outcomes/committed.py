@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakelock.conflict import Conflict
@@ -34,11 +34,22 @@ class Committed:
     """How many of the `files` are copies of those of an attempt that a conflict rejected: the others were made again."""
     attempts: int = 1
     conflicts: tuple[Conflict, ...] = field(default_factory=tuple)
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by phase, as `lakelock.occ.phases` names them. What no phase covers is the difference to `took_s`."""
     already_applied: bool = False
     """True when the application transaction had been committed before: this call changed nothing."""
 
     @classmethod
-    def of(cls, decision: Decision, stats: Sequence[WriteStat], *, kept: int, lock: LockUse, took_s: float) -> Committed:
+    def of(
+        cls,
+        decision: Decision,
+        stats: Sequence[WriteStat],
+        *,
+        kept: int,
+        lock: LockUse,
+        took_s: float,
+        phases: Mapping[str, float],
+    ) -> Committed:
         """The result of a published decision and the files that it made visible."""
         return cls(
             instant=decision.instant,
@@ -56,6 +67,7 @@ class Committed:
             lock_held_s=round(lock.held_s, 3),
             lock_requests=lock.requests,
             took_s=round(took_s, 3),
+            phases=phases,
         )
 
     @property
@@ -66,5 +78,5 @@ class Committed:
 
 _TOLD = (
     "files", "rows_inserted", "rows_updated", "rows_deleted", "size_bytes", "took_s", "lock_wait_s", "lock_held_s",
-    "lock_requests",
+    "lock_requests", "phases",
 )  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import partial
 
@@ -34,7 +35,8 @@ class HistoryEntry:
     `transaction`: the id of the transaction over several tables that it is part of, which is the same in each; else empty.
 
     What it cost is told as of its decision: seconds in all, seconds until it had the lock, and, of the time under the lock,
-    seconds and requests. The publication, some two requests, came after that.
+    seconds and requests. `phases` has the seconds of each `lakelock.occ.phases.Phase`. The publication, some two requests, came
+    after that.
     """
 
     instant: str
@@ -57,6 +59,7 @@ class HistoryEntry:
     lock_requests: int | None
     files_kept: int = 0
     transaction: str = ""
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:

@@ -13,7 +13,7 @@ HISTORY = (
     "instant string, completion string, timestamp timestamp, decision bigint, operation string, action string, writer string, "
     "application string, tag string, files int, partitions int, rows_inserted bigint, rows_updated bigint, "
     "rows_deleted bigint, size_bytes bigint, took_s double, lock_wait_s double, lock_s double, lock_requests long, "
-    "files_kept int, transaction string"
+    "files_kept int, transaction string, phases map<string,double>"
 )
 DETAIL = (
     "name string, location string, table_version int, key array<string>, partition_by array<string>, order_by string, "

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakelock.clock import Runtime
 from lakelock.errors import WriteFailed
+from lakelock.occ.phases import Phase
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.settings import MissingColumns, WriteSettings
@@ -80,7 +81,7 @@ class Attempt:
         return replace(context, settings=replace(context.settings, write=self.settings))
 
     @contextmanager
-    def jobs(self, what: str, *, check: Callable[[], None] | None = None) -> Iterator[None]:
+    def jobs(self, what: str, phase: Phase = Phase.LOOK_UP, *, check: Callable[[], None] | None = None) -> Iterator[None]:
         """Spark jobs in the block fail with one readable error, and are cancelled as soon as the transaction is lost.
 
         `check` is called as well, and raises to cancel them.
@@ -92,7 +93,7 @@ class Attempt:
             if check is not None:
                 check()
 
-        with job_group(self.spark, description, self.runtime, ensure_wanted):
+        with self.tx.phase(phase, what), job_group(self.spark, description, self.runtime, ensure_wanted):
             yield
 
     def collected(self, frame: DataFrame) -> list[object]:
@@ -101,7 +102,7 @@ class Attempt:
 
     def written(self, frame: DataFrame, what: str, *, check: Callable[[], None] | None = None) -> tuple[WriteStat, ...]:
         """Run a stage that writes files, and return their stats; one file per file group."""
-        with self.jobs(what, check=check):
+        with self.jobs(what, Phase.WRITE, check=check):
             stats = [report for report in self.collected(frame) if isinstance(report, WriteStat)]
         in_buckets = self.properties.bucket_index is not None
         groups = Counter(bucket_of_group(stat.group) if in_buckets else stat.group for stat in stats)

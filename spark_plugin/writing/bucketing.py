@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from lakelock.engine.earlier_files import Target
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
+from lakelock.occ.phases import Phase
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing.attempt import Attempt
@@ -151,7 +152,7 @@ def _placed(attempt: Attempt, frame: DataFrame, plan: BucketPlan, *, stays: bool
         attempt.memory.keep(placed)
     else:
         attempt.keep(placed)
-    with attempt.jobs("placing rows in buckets"):
+    with attempt.jobs("placing rows in buckets", Phase.SHUFFLE):
         reports = [report for report in attempt.collected(placed) if isinstance(report, BucketReport)]
     if stays and staged is None:
         attempt.memory.staged = Staged(placed)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakelock.occ.phases import Phase
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
@@ -76,7 +77,7 @@ def _packed(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -
     """Compute the rows, once."""
     packed = frame.mapInArrow(reporting(PARCELS, partial(pack_stage, plan)), spark_schema(PARCELS))
     memory.keep(packed)
-    with attempt.jobs("packing the rows"):
+    with attempt.jobs("packing the rows", Phase.SHUFFLE):
         reports = [report for report in attempt.collected(packed) if isinstance(report, PackReport)]
     counts: Counter[str] = sum((report.counts for report in reports), Counter())
     told = [report.keys for report in reports if report.keys is not None]
