@@ -13,8 +13,8 @@ from lakelock.errors import InputError, LakelockError
 from lakelock.markers.liveness import judge_all
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.outcomes.history import HistoryEntry, Outcome, entry_of
+from lakelock.occ.publishing.fate import InstantFate, shown_fate
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.occ.records.outcomes import TableInstant, TransactionName
 from lakelock.table.instants import Instant, is_instant_time

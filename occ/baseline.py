@@ -15,13 +15,13 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, LakelockError, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
-from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import newest_commit
+from lakelock.occ.publishing.fate import InstantFate, shown_fate
+from lakelock.occ.publishing.publish import newest_commit
+from lakelock.occ.publishing.settling import finish_head
 from lakelock.occ.recorded_index import current_properties
 from lakelock.occ.records.decisions import DecisionKind, LogView
 from lakelock.occ.records.reservations import Reservation
-from lakelock.occ.settling import finish_head
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.commit_metadata import requested_replace_bytes

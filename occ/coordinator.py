@@ -19,6 +19,7 @@ from lakelock.occ import shown
 from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.baseline import Baseline, begin, give_up
 from lakelock.occ.certainty import OwnDecision
+from lakelock.occ.committing.schemas import SchemaHistory
 from lakelock.occ.conflicts.explaining import TableNow, explain_pair
 from lakelock.occ.conflicts.footprint import OVERWRITES
 from lakelock.occ.conflicts.profiles import ensure_not_weaker
@@ -37,7 +38,6 @@ from lakelock.occ.records.rejections import forget_rejections
 from lakelock.occ.recovery.outcomes import collect_outcomes
 from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
 from lakelock.occ.reserving.waiting import end_dead
-from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.shown import Shown
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.archive import Archived, archive

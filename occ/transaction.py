@@ -35,18 +35,18 @@ from lakelock.markers.heartbeat import Heartbeat
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
-from lakelock.occ.commit import Commit
+from lakelock.occ.committing.commit import Commit
+from lakelock.occ.committing.deciding import Deciding
+from lakelock.occ.committing.pending_commit import PendingCommit
 from lakelock.occ.conflicts.collision import worth_keeping
 from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.reads import Read
-from lakelock.occ.deciding import Deciding
 from lakelock.occ.detached import Detached
 from lakelock.occ.early.detection import early_conflict
 from lakelock.occ.foreign.overlaps import alarm
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.phases import Phase, Phases
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction

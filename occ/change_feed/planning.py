@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from lakelock.errors import InputError, TableError
+from lakelock.occ.committing.schemas import SchemaHistory
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records import commit_keys
-from lakelock.occ.schemas import SchemaHistory
 from lakelock.occ.upkeep.retained import newest_readable_from
 from lakelock.storage import Listed
 from lakelock.table.archive import archived_write

@@ -12,8 +12,8 @@ from functools import partial
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publishing.settling import counts
 from lakelock.occ.records.decisions import Decision
-from lakelock.occ.settling import counts
 from lakelock.storage import Storage
 from lakelock.table.archive import archived_write, covered_by_archive, read_commit
 from lakelock.table.commit_metadata import CommitMetadata

@@ -13,9 +13,9 @@ from functools import partial
 from lakelock.errors import InputError, SnapshotTooOld
 from lakelock.occ.multi_table.locks import all_locked
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publishing.settling import by_outcome, finish_head
 from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution
 from lakelock.occ.records.outcomes import MOST_TABLES, read_outcome
-from lakelock.occ.settling import by_outcome, finish_head
 from lakelock.table.instants import Instant, State
 from lakelock.table.timeline import Timeline
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.certainty import OwnDecision
+from lakelock.occ.committing.deciding import Deciding
+from lakelock.occ.committing.pending_commit import PendingCommit
 from lakelock.occ.conflicts.summary import CommitCost
-from lakelock.occ.deciding import Deciding
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.records.decisions import Decision, DecisionKind, LogView
 from lakelock.occ.records.outcomes import TransactionName
 from lakelock.occ.steps import Step, reached

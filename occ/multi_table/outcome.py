@@ -8,12 +8,12 @@ from enum import Enum
 from lakelock.errors import StorageUnavailable
 from lakelock.events import EventKind
 from lakelock.occ.certainty import News, OwnDecision
-from lakelock.occ.fate import InstantFate
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publishing.fate import InstantFate
+from lakelock.occ.publishing.settling import PUTS
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.outcomes import OutcomeRecord, TransactionName, Verdict
 from lakelock.occ.recovery.ending import outcome_unknown
-from lakelock.occ.settling import PUTS
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created, create
 from lakelock.table import layout

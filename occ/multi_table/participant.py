@@ -11,14 +11,14 @@ from lakelock.events import EventKind
 from lakelock.markers.direct import MarkerSet
 from lakelock.occ.baseline import give_up
 from lakelock.occ.certainty import News
-from lakelock.occ.commit import Commit
-from lakelock.occ.deciding import Deciding
-from lakelock.occ.fate import InstantFate, fate_of
+from lakelock.occ.committing.commit import Commit
+from lakelock.occ.committing.deciding import Deciding
+from lakelock.occ.committing.pending_commit import PendingCommit
 from lakelock.occ.foreign.overlaps import alarm
 from lakelock.occ.multi_table.deciding import Preparing, Validating
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.pending_commit import PendingCommit
+from lakelock.occ.publishing.fate import InstantFate, fate_of
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import Decision

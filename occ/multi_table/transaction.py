@@ -26,11 +26,11 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.fate import InstantFate
 from lakelock.occ.multi_table.locks import all_locked
 from lakelock.occ.multi_table.outcome import Told, decide, judge
 from lakelock.occ.multi_table.participant import Participant
 from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.publishing.fate import InstantFate
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.outcomes import MOST_TABLES, TransactionName, Verdict
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown

@@ -9,10 +9,10 @@ from functools import partial
 
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_summary
-from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publishing.fate import InstantFate, fate_of
+from lakelock.occ.publishing.settling import finish_head, standing
 from lakelock.occ.records.decisions import DecisionKind, Resolution, decided_for, resolve
-from lakelock.occ.settling import finish_head, standing
 from lakelock.table.archive import archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.publishing.fate import InstantFate, fate_of
+from lakelock.occ.publishing.settling import standing
 from lakelock.occ.records.decisions import DecisionKind, Resolution, decided_for, resolve
 from lakelock.occ.records.rejections import KEPT_DAYS, MOST_RECORDS, Rejection, read_rejection
-from lakelock.occ.settling import standing
 
 
 @dataclass(frozen=True)

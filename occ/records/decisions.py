@@ -9,8 +9,9 @@ Rules that all users of the log keep (`docs/adr/0003`):
   collected, or created anew by a request that was under way for long.
 * Number n+1 is created only once the commit decided by n, if n is one, is published. So at any time at most the newest
   decision awaits publication, and finding it takes one read, however long the log is.
-* A prepare binds nobody by itself: it commits its instant if the transaction's outcome does (`lakelock.occ.settling`). Number
-  n+1 is created only once that is known. So below the head a prepare counts if the timeline shows its instant, else it is void.
+* A prepare binds nobody by itself: it commits its instant if the transaction's outcome does
+  (`lakelock.occ.publishing.settling`). Number n+1 is created only once that is known. So below the head a prepare counts if
+  the timeline shows its instant, else it is void.
 
 A record is one line of JSON (the header), a newline, and the bytes of the completed instant, whose length and SHA-256 the
 header holds. Records of a newer format or an unknown kind are refused, not skipped.
@@ -118,7 +119,7 @@ class Decision:
 def resolve(decision: Decision | None) -> Resolution:
     """What a decision alone means for its instant; without one it is undecided. Whoever acts on a decision asks here.
 
-    A prepare is undecided by itself: `lakelock.occ.settling` tells what became of its transaction.
+    A prepare is undecided by itself: `lakelock.occ.publishing.settling` tells what became of its transaction.
     """
     if decision is None or decision.kind is DecisionKind.PREPARE:
         return Resolution.UNDECIDED

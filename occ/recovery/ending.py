@@ -12,8 +12,8 @@ from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import markers_of
 from lakelock.occ.certainty import OwnDecision
 from lakelock.occ.conflicts.footprint import SERVICES
-from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publishing.fate import is_withdrawn
 from lakelock.occ.records.decisions import Decision
 from lakelock.occ.records.rejections import Rejection, write_rejection
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, clean_up, roll_back

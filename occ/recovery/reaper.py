@@ -10,8 +10,8 @@ from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
 from lakelock.occ.baseline import inflight_key, requested_key
-from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publishing.fate import InstantFate, shown_fate
 from lakelock.occ.records.decisions import LogView
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, finish_rollbacks, record_gone, roll_back
 from lakelock.occ.recovery.strays import remove_strays

@@ -20,10 +20,10 @@ from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.conflicts.footprint import SERVICES
-from lakelock.occ.fate import InstantFate, fate_of, is_rolled_back, rollback_target, shown_fate
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publishing.fate import InstantFate, fate_of, is_rolled_back, rollback_target, shown_fate
+from lakelock.occ.publishing.settling import finish_head, publish_for_another, settle
 from lakelock.occ.records.decisions import Decision, DecisionKind, Resolution, decided_for, resolve
-from lakelock.occ.settling import finish_head, publish_for_another, settle
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created
 from lakelock.table import layout

@@ -1,6 +1,6 @@
 """Changing a table's columns and nothing else: a commit without files, as Hudi's ALTER TABLE writes it.
 
-It meets nobody but whoever changes the columns in a way that does not go together with it (`occ/schemas.py`).
+It meets nobody but whoever changes the columns in a way that does not go together with it (`occ/committing/schemas.py`).
 """
 
 from __future__ import annotations

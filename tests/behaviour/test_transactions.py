@@ -346,7 +346,7 @@ def test_a_writer_that_stopped_beating_is_rolled_back_by_the_next_and_cannot_com
 
 
 def test_a_decided_commit_whose_writer_died_is_published_by_the_next_writer(storage, monkeypatch):
-    from lakelock.occ import deciding
+    from lakelock.occ.committing import deciding
 
     def dies(*_args):
         raise KeyboardInterrupt

@@ -80,7 +80,7 @@ _OTHERS = (
     Planted(
         "a head that is younger than the timeline",
         "a decided commit that began after the timeline was listed counts as void, and the next number is taken before it",
-        "occ.settling:finish_head",
+        "occ.publishing.settling:finish_head",
         "shown_fate(timeline, head.instant) is InstantFate.COMMITTED",
         "shown_fate(timeline, head.instant) is not InstantFate.PENDING",
         among=family("overtaken"),

@@ -61,7 +61,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "no new look under the lock",
         "the commit judges itself against the log as it was at the baseline",
-        "occ.commit:Commit._under_lock",
+        "occ.committing.commit:Commit._under_lock",
         "decisions = view.decisions",
         "decisions = ()",
         seed=43,
@@ -69,7 +69,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "old timeline under the lock",
         "the commit judges itself against the timeline of the baseline",
-        "occ.commit:Commit._under_lock",
+        "occ.committing.commit:Commit._under_lock",
         "timeline = table.timeline()",
         "timeline = baseline.timeline",
         seed=7,
@@ -85,7 +85,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "no reply taken for a refusal",
         "a commit whose decision got no reply is called rejected at once",
-        "occ.deciding:Deciding.decide",
+        "occ.committing.deciding:Deciding.decide",
         "made = self._make_definite(decision)",
         "raise RolledBackError('no reply', hint='')",
         seed=32,
@@ -105,8 +105,16 @@ BUGS_OF_COMMITS = (
         "return Created.OURS if found.data == data else Created.THEIRS",
         "return Created.THEIRS",
         also=(
-            Edit("occ.deciding:Deciding.decide", "if found is None or found.write_id != decision.write_id:", "if True:"),
-            Edit("occ.commit:Commit._under_lock", "if mine is not None and self._deciding.stands(mine):", "if False:"),
+            Edit(
+                "occ.committing.deciding:Deciding.decide",
+                "if found is None or found.write_id != decision.write_id:",
+                "if True:",
+            ),
+            Edit(
+                "occ.committing.commit:Commit._under_lock",
+                "if mine is not None and self._deciding.stands(mine):",
+                "if False:",
+            ),
         ),
         seed=17,
     ),
@@ -133,7 +141,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "no boundary after the put",
         "a decision counts although its number had been used and collected",
-        "occ.deciding:Deciding.decide",
+        "occ.committing.deciding:Deciding.decide",
         "if table.log.boundary() >= decision.number:",
         "if False:",
         seed=32,
@@ -141,7 +149,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "window with a hole",
         "the commit does not notice that decisions of its window were collected",
-        "occ.commit:Commit._under_lock",
+        "occ.committing.commit:Commit._under_lock",
         "if view.boundary > baseline.first:",
         "if False:",
         seed=14,
@@ -149,7 +157,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "next number before publication",
         "a commit is decided while the one before it is not visible",
-        "occ.commit:Commit._under_lock",
+        "occ.committing.commit:Commit._under_lock",
         "timeline = finish_head(table, view, timeline)\n",
         "pass\n",
         seed=31,

@@ -9,7 +9,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "commits ignore reservations",
         "a commit does not wait for a reservation of the partitions that it writes to",
-        "occ.commit:Commit._under_lock",
+        "occ.committing.commit:Commit._under_lock",
         "if may_wait and reservation is not None:",
         "if False:",
         within=50,

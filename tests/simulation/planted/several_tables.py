@@ -29,7 +29,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "next number beside an undecided prepare",
         "the next number is taken while the prepare before it may still commit",
-        "occ.settling:finish_head",
+        "occ.publishing.settling:finish_head",
         "settled = settle(table, head, timeline)",
         "return timeline",
         seed=0,
@@ -69,7 +69,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "a committed head that is passed by",
         "the next number is taken beside a committed prepare that is not published",
-        "occ.settling:finish_head",
+        "occ.publishing.settling:finish_head",
         "publish_for_another(table, head, settled.timeline)\n    return table.timeline()",
         "return table.timeline()",
         seed=56,

@@ -18,7 +18,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a service that does not see its own rollback",
         "an optimize commits although a write that came later has made it yield",
-        "occ.commit:Commit._ensure_pending",
+        "occ.committing.commit:Commit._ensure_pending",
         "if mine is not None:",
         "if False:",
         among=OPTIMIZED,

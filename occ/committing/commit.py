@@ -16,28 +16,28 @@ from lakelock.errors import (
     TransactionError,
 )
 from lakelock.occ.baseline import Baseline, check_unchanged
+from lakelock.occ.committing.deciding import Deciding
+from lakelock.occ.committing.pending_commit import PendingCommit
+from lakelock.occ.committing.schemas import schema_after
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.isolation import Isolation
 from lakelock.occ.conflicts.profiles import PROFILES, judge
 from lakelock.occ.conflicts.rules import FileCheck
 from lakelock.occ.conflicts.summary import CommitCost, CommitSummary
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
-from lakelock.occ.deciding import Deciding
-from lakelock.occ.fate import is_withdrawn
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
 from lakelock.occ.locking.lock_use import LockUse
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.pending_commit import PendingCommit
 from lakelock.occ.phases import Phase, Phases
+from lakelock.occ.publishing.fate import is_withdrawn
+from lakelock.occ.publishing.settling import finish_head
 from lakelock.occ.recorded_index import current_properties
 from lakelock.occ.records.decisions import Decision, decided_for
 from lakelock.occ.records.reservations import Reservation
 from lakelock.occ.recovery.ending import rolled_back
 from lakelock.occ.reserving.waiting import OthersReservations
-from lakelock.occ.schemas import schema_after
-from lakelock.occ.settling import finish_head
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
 from lakelock.storage.counted import counting

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from lakelock.occ.fate import InstantFate, is_rolled_back, shown_fate
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publishing.fate import InstantFate, is_rolled_back, shown_fate
 from lakelock.occ.records.decisions import Decision, LogView, Resolution, resolve
 from lakelock.table import layout
 from lakelock.table.instants import Instant, State

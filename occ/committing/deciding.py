@@ -1,6 +1,6 @@
 """How a transaction decides: its record under the next number of the log, and the publication that follows.
 
-The record is the commit point, and its bytes are those of the completed instant. `lakelock.occ.commit` says when to decide.
+The record is the commit point, and its bytes are those of the completed instant. `Commit` says when to decide.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from lakelock.errors import CommitOutcomeUnknown, LakelockError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.certainty import News, OwnDecision
+from lakelock.occ.committing.pending_commit import PendingCommit
 from lakelock.occ.conflicts.summary import CommitCost
-from lakelock.occ.fate import InstantFate, fate_of
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.pending_commit import PendingCommit
-from lakelock.occ.publish import Publication, publish
+from lakelock.occ.publishing.fate import InstantFate, fate_of
+from lakelock.occ.publishing.publish import Publication, publish
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution, resolve, tombstone
 from lakelock.occ.recovery.ending import outcome_unknown

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from lakelock.errors import StorageUnavailable, TableError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import LivenessState, judge_all
-from lakelock.occ.fate import InstantFate, shown_fate
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import Publication, publish
+from lakelock.occ.publishing.fate import InstantFate, shown_fate
+from lakelock.occ.publishing.publish import Publication, publish
 from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution
 from lakelock.occ.records.outcomes import OutcomeRecord, TransactionName, Verdict, read_outcome
 from lakelock.occ.steps import Step, reached

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.errors import ConflictError, TableError
+from lakelock.occ.committing.pending_commit import PendingCommit
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.pending_commit import PendingCommit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import look_like_buckets
 from lakelock.table.evolution import changed, is_readable_as, merged
