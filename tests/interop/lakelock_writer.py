@@ -2,7 +2,8 @@
 
 ORDER is JSON: `table`, `file` (the Hudi properties file that the Java writers have, too), `rows` (lists in the order of the
 table's columns) to upsert; or `counts`, to count up so many times, `pause_s` apart: as `name` in the partition `home`, which
-is that of the shared counter, too, or one of its own. Steps at which it dies or stops come in by `LAKELOCK_CRASH_AT` and
+is that of the shared counter, too, or one of its own. `others`: more tables, each with its file, which get the rows as well, in
+one transaction. `options` are settings beside the file. Steps at which it dies or stops come in by `LAKELOCK_CRASH_AT` and
 `LAKELOCK_STOP_AT`.
 """
 
@@ -11,11 +12,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
+from lakelock.engine.multi_table import transaction
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind
 from lakelock.occ.attempts.retrying import with_retries
@@ -45,15 +50,29 @@ def count(coordinator: Coordinator, name: str, number: int) -> Committed:
     return with_retries(coordinator, "UPSERT", work)
 
 
-def run(order: dict[str, Any]) -> dict[str, Any]:
-    told: list[str] = []
+def write_together(engines: Sequence[ArrowEngine], new: pa.Table) -> None:
+    with transaction(*engines) as tx:
+        for engine in engines:
+            tx[engine].upsert(new)
+
+
+def run(order: dict[str, Any], told: list[str]) -> dict[str, Any]:
+    """Carry out the order; the alerts are added to `told`."""
 
     def listen(event: Event) -> None:
         if event.kind is EventKind.ALERT:
             told.append(f"{event.facts['problem']} {event.facts.get('hint', '')}")
 
-    settings = Settings.resolve(order.get("options", {}), file=order["file"]).settings
-    with Coordinator.open(StorageLocation.of(order["table"]), settings, listeners=[listen]) as coordinator:
+    def opened(table: str, file: str) -> Coordinator:
+        settings = Settings.resolve(order.get("options", {}), file=file).settings
+        return Coordinator.open(StorageLocation.of(table), settings, listeners=[listen])
+
+    with ExitStack() as stack:
+        coordinator = stack.enter_context(opened(order["table"], order["file"]))
+        if "others" in order:
+            others = [stack.enter_context(opened(**other)) for other in order["others"]]
+            write_together([ArrowEngine(each) for each in (coordinator, *others)], rows(*map(tuple, order["rows"])))
+            return {"alerts": told}
         if "rows" in order:
             done = ArrowEngine(coordinator).upsert(rows(*map(tuple, order["rows"])))
             return {"committed": done.instant, "alerts": told}
@@ -65,10 +84,12 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    told: list[str] = []
     try:
-        print(json.dumps(run(json.loads(sys.argv[1]))))
+        print(json.dumps(run(json.loads(sys.argv[1]), told)))
     except LakelockError as error:
-        print(json.dumps({"error": type(error).__name__, "message": str(error), "hint": error.hint}))
+        said = {"error": type(error).__name__, "message": str(error), "hint": error.hint, "details": error.details}
+        print(json.dumps({**said, "alerts": told}, default=str))
 
 
 if __name__ == "__main__":

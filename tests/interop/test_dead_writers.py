@@ -27,27 +27,13 @@ def table(share: Share) -> Shared:
     return found
 
 
-def age(table: Shared, instant: str, by_s: float = 900.0) -> None:
-    """Let a heartbeat be as old as if its writer had died so long ago that even lakelock does not leave it to Java."""
-    beat = Path(table.path) / ".hoodie" / ".heartbeat" / instant
-    then = beat.stat().st_mtime - by_s
-    os.utime(beat, (then, then))
-
-
-def pending(table: Shared) -> list[str]:
-    """Instants that were requested and not completed, oldest first."""
-    names = table.instants()
-    completed = {name.partition("_")[0] for name in names if "_" in name}
-    return sorted({name.partition(".")[0] for name in names if "_" not in name} - completed)
-
-
 def test_javas_cleaner_removes_a_dead_writer_of_lakelock_and_leaves_a_live_one_alone(table: Shared) -> None:
     with lakelock_writer(table, ("a", 100, "eu"), ("n", 5, "sa"), crash_at="validated"):
-        (dead,) = pending(table)
+        (dead,) = table.pending()
         assert len([name for name in table.traces(dead) if name.endswith(".parquet")]) == 2
-        age(table, dead)
+        table.age(dead)
     with lakelock_writer(table, ("b", 200, "us"), stop_at="data-written") as live:
-        (alive,) = [i for i in pending(table) if i != dead]
+        (alive,) = [i for i in table.pending() if i != dead]
         before = table.traces(alive)
         table.java_write("upsert", ("c", 30, "ap"))
         table.put(("c", 30, "ap"))
@@ -66,7 +52,7 @@ def test_a_writer_of_lakelock_that_java_took_for_dead_is_rejected_and_says_so(ta
     engine = table.engine()
     with table.coordinator().begin("UPSERT") as tx:
         tx.write_context()
-        age(table, tx.instant)
+        table.age(tx.instant)
         table.java_write("upsert", ("c", 30, "ap"))
         with pytest.raises(RolledBackError, match="was rolled back by another Hudi writer"):
             engine.upsert_in(tx, table.rows(("b", 5, "us")))
@@ -78,26 +64,26 @@ def test_a_writer_of_lakelock_that_java_took_for_dead_is_rejected_and_says_so(ta
 def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_alone(table: Shared, tmp_path: Path) -> None:
     dead_gate, live_gate, engine = tmp_path / "dead", tmp_path / "live", table.engine()
     dying = table.begin_java("bulk_insert", ("x", 1, "eu"), ("y", 2, "us"), gate=dead_gate, half="id = 'y'", **DIRECT)
-    eventually(lambda: data_files(table, pending(table)), saying="the first half of the Java job is written")
-    (dead,) = pending(table)
+    eventually(lambda: data_files(table, table.pending()), saying="the first half of the Java job is written")
+    (dead,) = table.pending()
     dead_gate.write_text("the job dies here")
     with pytest.raises(JavaError):
         dying.result()
     assert data_files(table, [dead])
-    age(table, dead)
+    table.age(dead)
 
     living = table.begin_java("upsert", ("c", 33, "ap"), gate=live_gate)
-    (alive,) = eventually(lambda: [i for i in pending(table) if i != dead], saying="the live Java job has begun")
+    (alive,) = eventually(lambda: [i for i in table.pending() if i != dead], saying="the live Java job has begun")
     engine.upsert(table.rows(("a", 10, "eu")))
     table.put(("a", 10, "eu"))
     table.agree()
     assert table.traces(dead) == []
-    assert alive in pending(table)
+    assert alive in table.pending()
     live_gate.touch()
     living.result()
     table.put(("c", 33, "ap"))
     table.agree()
-    assert table.traces(dead) == [] and pending(table) == []
+    assert table.traces(dead) == [] and table.pending() == []
 
 
 @pytest.mark.skipif(not FULL, reason="a second JVM: make interop FULL=1")
@@ -109,10 +95,10 @@ def test_a_killed_jvm_leaves_nothing_that_lakelock_does_not_remove(table: Shared
         other.begin_write(
             table.path, table.rows(("x", 1, "eu"), ("y", 2, "us")), options, gate=str(tmp_path / "never"), half="id = 'y'"
         )
-        eventually(lambda: data_files(table, pending(table)), saying="the first half of the Java job is written")
+        eventually(lambda: data_files(table, table.pending()), saying="the first half of the Java job is written")
         os.kill(other.jvm_pid, 9)
-    (dead,) = pending(table)
-    age(table, dead)
+    (dead,) = table.pending()
+    table.age(dead)
     table.engine().upsert(table.rows(("a", 10, "eu")))
     table.put(("a", 10, "eu"))
     assert table.traces(dead) == []

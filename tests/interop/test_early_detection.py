@@ -10,7 +10,6 @@ import pytest
 from lakelock.errors import EarlyConflictError
 from tests.interop.processes import lakelock_writer
 from tests.interop.shared import EARLY, Shared
-from tests.interop.test_dead_writers import pending
 from tests.interop.witness import JavaError
 from tests.waiting import eventually
 
@@ -43,7 +42,7 @@ def test_lakelock_stops_early_at_the_marker_of_a_live_java_writer(table: Shared,
     gate = tmp_path / "gate"
     coordinator = table.coordinator()
     theirs = table.begin_java("upsert", ("a", 11, "eu"), gate=gate, hoodie__write__markers__type=markers)
-    (instant,) = eventually(lambda: pending(table), saying="the Java job has begun")
+    (instant,) = eventually(lambda: table.pending(), saying="the Java job has begun")
     with coordinator.table.locked():  # it cannot commit now
         gate.touch()
         eventually(lambda: merge_markers(table, instant), saying="the Java job rewrites the file group")
