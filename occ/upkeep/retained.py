@@ -8,21 +8,30 @@ from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.instants import Instant
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.cleaning import read_clean
+from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan, read_clean
+
+_LOOKS = 3
+"""A pending clean vanishes between two requests once in a while, and hardly twice in a row."""
 
 
 def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
     """The first instant as of which nothing is missing, `""` if no clean says. One read for each clean on the timeline.
 
     A pending clean counts: it may be deleting. The archiver leaves the newest clean there, and each clean of ours repeats what
-    the ones before it said.
+    the ones before it said. If a pending one is gone when it is read, it was withdrawn, or has been completed and archived:
+    then the timeline of now tells.
     """
-    looks = [partial(_told_by, table, clean) for clean in timeline.cleanings]
-    return max(table.runtime.gather(looks, limit=table.parallel_requests), default="")
+    for _ in range(_LOOKS):
+        cleans = timeline.cleanings
+        looks = [partial(read_clean, table.storage, clean) for clean in cleans]
+        records = table.runtime.gather(looks, limit=table.parallel_requests)
+        if all(record is not None or clean.is_completed for clean, record in zip(cleans, records, strict=True)):
+            break
+        timeline = table.timeline()
+    return max((_told_by(clean, record) for clean, record in zip(cleans, records, strict=True)), default="")
 
 
-def _told_by(table: OpenTable, clean: Instant) -> str:
-    record = read_clean(table.storage, clean)
+def _told_by(clean: Instant, record: CleanMetadata | CleanPlan | None) -> str:
     if record is None:
         # What a pending clean deletes is not known without its plan.
         return "" if clean.is_completed else clean.requested

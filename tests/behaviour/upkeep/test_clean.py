@@ -246,6 +246,18 @@ def test_as_of_a_time_whose_files_are_being_cleaned_is_refused_too() -> None:
     assert table.coordinator().snapshot(third).files
 
 
+def test_a_clean_that_is_withdrawn_while_a_reader_looks_for_its_plan_refuses_no_time() -> None:
+    table = AgingTable()
+    first, *_ = table.write_many(3)
+    requested = layout.timeline(f"{Peer(table.storage).plan_cleaning(PARTITION)}.clean.requested")
+
+    def withdraw() -> None:
+        table.storage.delete([requested])
+
+    slow = FaultyStorage(table.storage, [Rule("get", "*.clean.requested", fault=None, meanwhile=withdraw)])
+    assert [file.instant for file in table.coordinator(slow).snapshot(first).files] == [first]
+
+
 def test_as_of_a_time_whose_files_are_cleaned_while_they_are_listed_is_refused() -> None:
     table = AgingTable()
     _, second, *_ = table.write_many(5)
