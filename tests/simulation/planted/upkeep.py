@@ -98,16 +98,6 @@ BUGS_OF_UPKEEP = (
         seed=1428,
     ),
     Planted(
-        "a reader that trusts a slow listing",
-        "a reader that lists files, and is slower than a cleaner, misses a file group without a word",
-        "occ.file_index.overtaken:ensure_not_overtaken",
-        "if missed is not None:",
-        "if False:",
-        among=CLEANED & WITHOUT_INDEX,
-        within=1500,
-        seed=2228,
-    ),
-    Planted(
         "a manifest removed with its version refused",
         "an archiver removes a manifest that the history names, because its own request was repeated",
         "occ.upkeep.history_versions:extend",
