@@ -58,7 +58,7 @@ class Watch:
             data=self._coordinator.data.locks.inspect(),
             reservations=table.log.reservations(),
             commits=self._newest(timeline),
-            limit_s=table.settings.heartbeat.interval_s * table.settings.heartbeat.tolerable_misses,
+            limit_s=table.settings.heartbeat.limit_s,
         )
 
     def _markers(self) -> Counter[str]:

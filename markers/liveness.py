@@ -100,7 +100,7 @@ def judge(
         if not is_instant_time(instant):
             continue
         record = records.get(instant)
-        limit_s = record.limit_s if record else _limit_s(settings)
+        limit_s = record.limit_s if record else settings.limit_s
         age_ms = max(0, now_ms - beat.modified_ms)
         dead = age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
         evidence = f"its heartbeat is {age_ms / 1000:.0f} s old, {limit_s:g} s are allowed"
@@ -117,7 +117,7 @@ def judge_missing(requested_ms: int, now_ms: int, settings: HeartbeatSettings) -
     lakelock creates the heartbeat first and removes it last, so this is another engine's: one that has stopped, or one that
     has not created it yet.
     """
-    limit_s = _limit_s(settings)
+    limit_s = settings.limit_s
     age_ms = max(0, now_ms - requested_ms)
     dead = age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
     evidence = f"it has no heartbeat and was requested {age_ms / 1000:.0f} s ago, {limit_s:g} s are allowed"
@@ -160,7 +160,3 @@ def judge_all(
         if requested is not None:
             judged[instant.requested] = judge_missing(requested.modified_ms, now_ms, settings)
     return judged
-
-
-def _limit_s(settings: HeartbeatSettings) -> float:
-    return settings.interval_s * settings.tolerable_misses

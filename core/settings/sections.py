@@ -111,6 +111,11 @@ class HeartbeatSettings(Section):
         at_most=600,
     )
 
+    @property
+    def limit_s(self) -> float:
+        """The age at which a heartbeat's owner is dead, unless its record names another."""
+        return self.interval_s * self.tolerable_misses
+
 
 @dataclass(frozen=True)
 class RetrySettings(Section):

@@ -41,8 +41,7 @@ def wait_for(table: OpenTable, other: Party) -> None:
 def _limit_s(table: OpenTable, beat: Stored | None) -> float:
     """The age at which the heartbeat's owner is dead."""
     record = HeartbeatRecord.from_bytes(beat.data) if beat is not None else None
-    heartbeat = table.settings.heartbeat
-    limit_s = record.limit_s if record is not None else heartbeat.interval_s * heartbeat.tolerable_misses
+    limit_s = (record or table.settings.heartbeat).limit_s
     return limit_s + CLOCK_GRAIN_MS / 1000
 
 

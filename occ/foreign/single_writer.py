@@ -42,7 +42,7 @@ def refuse_second_writer(table: OpenTable, timeline: Timeline, own: str) -> None
     others = live_others(table, timeline, own)
     if not others:
         return
-    limit_s = table.settings.heartbeat.interval_s * table.settings.heartbeat.tolerable_misses
+    limit_s = table.settings.heartbeat.limit_s
     raise SecondWriter(
         f"concurrency.mode is SINGLE_WRITER, but somebody else is writing to {table.storage.uri}: "
         f"{'; '.join(map(str, others[:3]))}",

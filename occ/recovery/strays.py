@@ -49,7 +49,7 @@ def _settled(table: OpenTable, markers: MarkerSet, strays: list[str]) -> frozens
     """Remove the old markers of stray files, and return the young ones. A task that is still at work finds its marker gone."""
     heartbeat = table.settings.heartbeat
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
-    oldest_ms = now_ms - heartbeat.interval_s * heartbeat.tolerable_misses * 1000 - CLOCK_GRAIN_MS
+    oldest_ms = now_ms - heartbeat.limit_s * 1000 - CLOCK_GRAIN_MS
     young = frozenset(item.key for item in markers.objects if item.modified_ms >= oldest_ms)
     of_strays = frozenset(markers_of(markers, strays))
     table.storage.delete(sorted(of_strays - young))

@@ -128,5 +128,4 @@ def remove(table: OpenTable, reservation_id: str) -> None:
 def _limit_s(table: OpenTable, beat: Stored | None) -> float:
     """The age at which the heartbeat's owner is dead."""
     record = HeartbeatRecord.from_bytes(beat.data) if beat is not None else None
-    heartbeat = table.settings.heartbeat
-    return record.limit_s if record is not None else heartbeat.interval_s * heartbeat.tolerable_misses
+    return (record or table.settings.heartbeat).limit_s

@@ -197,7 +197,7 @@ def _plan_to_finish(table: OpenTable, pending: Instant) -> CleanPlan | None:
 def _is_abandoned(table: OpenTable, stored: Stored) -> bool:
     """Whether this file of a clean is older than anybody needs for one."""
     heartbeat = table.settings.heartbeat
-    patience_ms = heartbeat.interval_s * heartbeat.tolerable_misses * heartbeat.foreign_patience * 1000
+    patience_ms = heartbeat.limit_s * heartbeat.foreign_patience * 1000
     return StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime) - stored.modified_ms > patience_ms
 
 

@@ -21,11 +21,12 @@ def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
     the ones before it said. If a pending one is gone when it is read, it was withdrawn, or has been completed and archived:
     then the timeline of now tells.
     """
-    for _ in range(_LOOKS):
+    for look in range(_LOOKS):
         cleans = timeline.cleanings
         looks = [partial(read_clean, table.storage, clean) for clean in cleans]
         records = table.runtime.gather(looks, limit=table.parallel_requests)
-        if all(record is not None or clean.is_completed for clean, record in zip(cleans, records, strict=True)):
+        known = all(record is not None or clean.is_completed for clean, record in zip(cleans, records, strict=True))
+        if known or look + 1 == _LOOKS:
             break
         timeline = table.timeline()
     return max((_told_by(clean, record) for clean, record in zip(cleans, records, strict=True)), default="")

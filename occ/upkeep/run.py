@@ -107,7 +107,7 @@ def _reap(table: OpenTable) -> tuple[str, ...]:
     if table.timeline().savepoints:
         heartbeat = table.settings.heartbeat
         now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
-        withdraw_unfinished(table, now_ms - round(heartbeat.interval_s * heartbeat.tolerable_misses * 1000))
+        withdraw_unfinished(table, now_ms - round(heartbeat.limit_s * 1000))
     return tuple(each.instant for each in reaped)
 
 
