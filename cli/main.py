@@ -15,6 +15,7 @@ from lakelock.cli.adopt import adopt_table
 from lakelock.cli.audit import audit_table
 from lakelock.cli.doctor.command import doctor
 from lakelock.cli.optimize import optimize_table, restore_table
+from lakelock.cli.package import package
 from lakelock.cli.profile import profile
 from lakelock.cli.simulate import simulate
 from lakelock.cli.timeline import timeline
@@ -34,6 +35,7 @@ app.command("audit")(audit_table)
 app.command("adopt")(adopt_table)
 app.command("optimize")(optimize_table)
 app.command("restore")(restore_table)
+app.command("package")(package)
 app.command("profile")(profile)
 app.command("simulate")(simulate)
 app.command("timeline")(timeline)

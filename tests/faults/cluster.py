@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
@@ -45,8 +46,8 @@ CONF = {
 }
 
 
-def start(folder: Path) -> SparkSession:
-    """Master and workers in one JVM, as `local-cluster` has them; the executors are processes of their own."""
+def start(folder: Path, more: Mapping[str, str] | None = None) -> SparkSession:
+    """Master and workers in one JVM, as `local-cluster` has them; each executor is a process. `more`: Spark conf."""
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     gateway = launch_gateway()
     jvm = gateway.jvm
@@ -64,7 +65,7 @@ def start(folder: Path) -> SparkSession:
         )  # fmt: skip
     pyspark.SparkContext._ensure_initialized(gateway=gateway)
     builder = SparkSession.builder.master(url).appName("cluster")
-    for key, value in CONF.items():
+    for key, value in {**CONF, **(more or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

@@ -161,7 +161,7 @@ def test_executors_without_the_package_are_told_of(
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
     with pytest.raises(WriteFailed, match="executors cannot import 'lakelock") as caught:
         table.insert(rows(spark, (4, "a", 1)))
-    assert "install lakelock for the Python that runs on every worker" in caught.value.hint
+    assert "`lakelock package`" in caught.value.hint
     assert "PYSPARK_PYTHON" in caught.value.hint
     monkeypatch.undo()
     assert len(content(table)) == 3

@@ -1,0 +1,30 @@
+"""A job whose executors have another Python than its driver: `python -m tests.faults.packaged_job FOLDER TABLE [CONF AS JSON]`.
+
+Prints the rows of the table after two writes, or the hint of the error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from lakelock.errors import WriteFailed
+from lakelock.spark_plugin import LakeTable
+from tests.faults.cluster import rows, start
+
+
+def main(folder: str, path: str, conf: str = "{}") -> None:
+    spark = start(Path(folder), json.loads(conf))
+    with LakeTable.create(spark, path, schema=rows(spark, 0, 1, 1).schema, key="id", partition_by="month") as table:
+        try:
+            table.insert(rows(spark, 0, 4, 2))
+            table.upsert(rows(spark, 2, 4, 2))
+        except WriteFailed as error:
+            print(json.dumps({"problem": error.message, "hint": error.hint}))
+            return
+        print(json.dumps({"ids": sorted(row["id"] for row in table.read().collect())}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
