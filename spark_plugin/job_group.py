@@ -96,8 +96,8 @@ def readable(error: Exception) -> Exception:
     if (missing := _MISSING.search(text)) and missing[1].partition(".")[0] in _SHIPPED:
         return WriteFailed(
             f"the Spark executors cannot import {missing[1]!r}",
-            hint="run `lakelock package`: it packs lakelock and prints the Spark conf that gives it to the executors; or install it "
-            "for the Python of every worker, the one that PYSPARK_PYTHON or spark.pyspark.python names",
+            hint="run `lakelock package`: it packs lakelock, and prints the Spark conf that gives it to executors. Or install "
+            "it for the Python of every worker, the one that PYSPARK_PYTHON or spark.pyspark.python names",
             module=missing[1],
         )
     if isinstance(error, (AnalysisException, ParseException)) and "PYTHON" not in text[:40]:
