@@ -2,7 +2,7 @@
 
     python .ci/run_stages.py [--jobs N] [--coverage] [TARGET...] [-- PYTEST-ARGUMENT...]
 
-First each TARGET of the Makefile, then all tests in four stages, of which three overlap. Tests with the marker `waits` that
+First each TARGET of the Makefile, then all tests in four stages, of which three run at any time. Tests with the marker `waits` that
 failed run once more at the end, alone: what passes then is listed as flaky, with its first output, and does not fail the run.
 No other test runs twice. Measuring coverage makes tests half as slow again, so it is done on request.
 """
@@ -66,7 +66,7 @@ def stages(jobs: int, coverage: bool) -> list[Stage]:
         Stage("simulation", ["tests/simulation", *workers(fewer), "--durations=20"]),
         Stage("interop", ["tests", "-m", "interop", *measured]),
         Stage("without-spark", ["tests", *waiting, *measured]),
-        Stage("spark", ["tests", "-m", "spark", *workers(fewer), "--dist", "loadfile", *measured]),
+        Stage("spark", ["tests", "-m", "spark", *workers(min(3, jobs)), "--dist", "loadfile", *measured]),
     ]
 
 
@@ -75,9 +75,9 @@ def workers(number: int) -> list[str]:
     return ["-n", str(number), "--max-worker-restart=0"]
 
 
-COMPUTES, WAITS_FOR_JAVA, WAITS_FOR_SERVICES = "simulation", "interop", "without-spark"
-"""The latter two run at once, as they wait for Java, servers and leases more than they compute. The first takes what is left of
-the processor, from the start to the end."""
+COMPUTES, WAITS_FOR_JAVA = "simulation", "interop"
+"""Both run beside the other stages, which run one after the other: a test with Java, servers or leases waits more than it
+computes. The first of them takes what is left of the processor, from the start to the end."""
 
 
 @dataclass
@@ -265,9 +265,8 @@ def main(arguments: Sequence[str]) -> int:
         for target in targets:
             run.target(target)
         with run.beside(by_name.pop(WAITS_FOR_JAVA)):
-            run.tests(by_name.pop(WAITS_FOR_SERVICES))
-        for stage in by_name.values():
-            run.tests(stage)
+            for stage in by_name.values():
+                run.tests(stage)
     if coverage:
         report_coverage()
     flaky = run.once_more()

