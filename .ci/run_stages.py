@@ -2,9 +2,9 @@
 
     python .ci/run_stages.py [--jobs N] [--coverage] [TARGET...] [-- PYTEST-ARGUMENT...]
 
-First each TARGET of the Makefile, then all tests in four stages, of which three run at any time. Tests with the marker `waits` that
-failed run once more at the end, alone: what passes then is listed as flaky, with its first output, and does not fail the run.
-No other test runs twice. Measuring coverage makes tests half as slow again, so it is done on request.
+First each TARGET of the Makefile, then all tests in four stages, of which three run at a time. Tests with the marker `waits`
+that failed run once more at the end, alone: what passes then is listed as flaky, with its first output, and does not fail
+the run. No other test runs twice. Measuring coverage makes tests half as slow again, so it is done on request.
 """
 
 from __future__ import annotations

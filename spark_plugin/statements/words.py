@@ -31,7 +31,7 @@ class Words:
         except TokenError as error:
             raise InputError(
                 f"this is no statement in SQL, a quote or comment is not closed: {shown(text)}",
-                hint=r"end each text in quotes; a quote within it is '' or \'",
+                hint=r"end each text in quotes; a quote within it is \'",
             ) from error
         return cls(text, tokens, tuple(_depths(_written(text, token) for token in tokens)))
 

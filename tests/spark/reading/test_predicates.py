@@ -43,7 +43,7 @@ CASES: dict[str, Predicate] = {
     "month <=> 1": And((Not(IsNull("month")), ONE)),
     "month <=> null": IsNull("month"),
     "month = null": Constant(None),
-    "name = 'it''s'": Comparison("name", "=", "it's"),
+    r"name = 'it\'s'": Comparison("name", "=", "it's"),
     "name like 'ab%'": BeginsWith("name", "ab"),
     "name like 'ab'": Comparison("name", "=", "ab"),
     "startswith(name, 'ab')": BeginsWith("name", "ab"),
