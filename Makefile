@@ -19,7 +19,7 @@ FULL   ?=
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-FOLDERS := admin cli configs core data_locks demo engine markers occ providers simulator spark_plugin table testing
+FOLDERS := admin catalogs cli configs core data_locks demo engine markers occ providers simulator spark_plugin table testing
 # The folders themselves are in the list because a file that was deleted changes nothing but its folder; they end in
 # "/." because plain `demo` is also a target.
 SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -name __pycache__ -prune -o \( -type d -o -name '*.py' \

@@ -17,6 +17,7 @@ from lakelock.cli.doctor.command import doctor
 from lakelock.cli.optimize import optimize_table, restore_table
 from lakelock.cli.package import package
 from lakelock.cli.profile import profile
+from lakelock.cli.register import register_table
 from lakelock.cli.simulate import simulate
 from lakelock.cli.timeline import timeline
 from lakelock.cli.upkeep import archive, clean, upkeep
@@ -37,6 +38,7 @@ app.command("optimize")(optimize_table)
 app.command("restore")(restore_table)
 app.command("package")(package)
 app.command("profile")(profile)
+app.command("register")(register_table)
 app.command("simulate")(simulate)
 app.command("timeline")(timeline)
 app.command("watch")(watch)

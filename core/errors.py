@@ -33,6 +33,7 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   ├── TransactionStateError     used after it ended, or out of order
 │   ├── CommitOutcomeUnknown      neither committed nor rejected yet; nothing was cleaned up; carries how to find out
 │   └── TransactionTorn           committed in some of its tables, and voided in others by another engine; names both
+├── CatalogError                  the catalog that names the table did not answer, or refused; commits go on without it
 ├── WriteFailed                   the work itself failed (a Spark task, a full disk); the transaction was rolled back
 ├── SparkGone                     Spark's JVM has ended, or its session was stopped; says what became of the transaction
 └── UnsupportedSpark (ImportError)  no PySpark, or a version that lakelock does not work with
@@ -90,6 +91,7 @@ class ErrorCode(str, Enum):
     METADATA_CHANGED = "metadata-changed"
     PROTOCOL_CHANGED = "protocol-changed"
     TRANSACTION_TORN = "transaction-torn"
+    CATALOG = "catalog"
 
 
 class LakelockError(Exception):
@@ -272,6 +274,13 @@ class TransactionTorn(TransactionError):
     """
 
     code = ErrorCode.TRANSACTION_TORN
+
+
+class CatalogError(LakelockError):
+    """A commit never fails by it: what the catalog was not told, the next commit tells."""
+
+    code = ErrorCode.CATALOG
+    retryable = True
 
 
 class WriteFailed(LakelockError):

@@ -41,6 +41,7 @@ class EventKind(str, Enum):
     WAITING_FOR_RESERVATION = "waiting-for-reservation"
     PREPARED = "prepared"
     PHASE_DONE = "phase-done"
+    NAMED = "named"
 
     def __str__(self) -> str:
         return self.value

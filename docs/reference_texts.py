@@ -181,6 +181,12 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "Its details name the tables where it is visible and those where it is void. Write what is missing again, or undo the "
         "rest with `restore`. In the Java writers set `hoodie.clean.failed.writes.policy=LAZY`.",
     ),
+    e.CatalogError: Advice(
+        "The Hive metastore or Glue did not answer in `catalog.timeout_s`, refused a change, or its client is not installed. "
+        "Only `register` and `for_name` raise it: after a commit it is an alert, and the commit stands.",
+        "Nothing has to be done about a commit: the next one tells the catalog everything that it lacks. "
+        "`lakelock register PATH` does it now. See [names in a catalog](howto-names.md).",
+    ),
     e.WriteFailed: Advice(
         "A Spark task failed, an executor lacks a package, or something removed marker files while the write ran.",
         "The cause is in the first line; the rest is in Spark's log. The transaction was rolled back.",
@@ -226,6 +232,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.ARCHIVED: "old instants were moved from the timeline to its history; says how many",
     EventKind.RESERVED: "a write that has lost too often has reserved these `places`; `ahead` is what it waits for first",
     EventKind.WAITING_FOR_RESERVATION: "a transaction waits for `holder`, whose reservation is older",
+    EventKind.NAMED: "the catalog was told of the table; says which name, up to which commit, and how many partitions changed",
     EventKind.PHASE_DONE: "a long part of the work on Spark is over; says which phase, what it did, and how long it took",
     EventKind.SET_ASIDE: "a rejected attempt keeps its files for the next; counts file groups that are kept and that collided",
 }

@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
+from lakelock.catalogs import Synced
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
 from lakelock.errors import RolledBackError, StorageError
@@ -43,6 +44,7 @@ from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean
+from lakelock.occ.upkeep.naming import register
 from lakelock.occ.upkeep.run import Upkept, upkeep
 from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
@@ -228,7 +230,7 @@ class Coordinator:
         return self.table.index.snapshot_at(timeline), self._schemas.at(timeline, self.properties)
 
     def _seen(self, as_of: str | None) -> tuple[Snapshot, Timeline]:
-        return shown.now(self.table) if as_of is None else shown.as_of(self.table, as_of)
+        return self.table.shown_now() if as_of is None else shown.as_of(self.table, as_of)
 
     def schema(self, as_of: str | None = None, *, timeline: Timeline | None = None) -> TableSchema:
         """The table's schema now; with `as_of` that in which the state of an instant is shown, see `SchemaHistory.as_of`."""
@@ -272,6 +274,10 @@ class Coordinator:
         """Move the oldest instants from the timeline to its history, for at most `upkeep.budget_s`."""
         self.ensure_same_provider(record=not dry_run)
         return archive(self.table, self._budget(progress), dry_run=dry_run)
+
+    def register(self, name: str = "") -> Synced:
+        """Tell the catalog of the table now; later commits through this object tell it, too. See `naming.sync_catalog`."""
+        return register(self.table, name)
 
     def savepoint(self, name: str, as_of: str | None = None) -> Savepoint:
         """Keep the table as of its newest commit, or of the commit `as_of`, until the savepoint is deleted."""

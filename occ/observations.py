@@ -32,6 +32,8 @@ class Observations:
     """Whether a commit of another engine was met whose files look like buckets."""
     timeline_files: int = 0
     """How many files the newest listing of the timeline showed."""
+    name: str = ""
+    """The name in the catalog under which this process registered the table, besides that of the settings."""
     rollback_targets: dict[str, str] = field(default_factory=dict)
     """By rollback, the instant that its plan names; plans never change."""
 

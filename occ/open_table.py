@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from lakelock.clock import Runtime
-from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch
+from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch, SnapshotTooOld
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.file_index.index import FileIndex
@@ -21,10 +21,14 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
+from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
 
 TORN_LOOKS, TORN_WAIT_S = 20, 0.05
 """How often a commit that looks torn is looked at again, for a second in all."""
+
+OVERTAKEN_LOOKS = 3
+"""How often a reader begins anew that a cleaner has overtaken."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,17 @@ class OpenTable:
         if self.observed.timeline_files <= self.settings.listing.at_once:
             return timeline
         return self.timeline().up_to(timeline)
+
+    def shown_now(self) -> tuple[Snapshot, Timeline]:
+        """The file slices visible now, and the timeline that shows them."""
+        for look in range(OVERTAKEN_LOOKS):
+            timeline = self.timeline_of_one_moment()
+            try:
+                return self.index.snapshot_at(timeline), timeline
+            except SnapshotTooOld:
+                if look + 1 == OVERTAKEN_LOOKS:
+                    raise
+        raise AssertionError("the last look returns or raises")
 
     def checkpoint(self, *, at_once: bool = False) -> int | None:
         """Make a checkpoint of the file index if one is due, or `at_once`; its number, None if nothing was to be done."""

@@ -1,4 +1,4 @@
-"""What readers are shown: the files visible now or as of an instant, and the columns of the same moment to read them in."""
+"""What readers are shown: files, and the columns of the same moment to read them in; and the files as of an instant."""
 
 from __future__ import annotations
 
@@ -22,18 +22,6 @@ class Shown:
 
     snapshot: Snapshot
     schema: TableSchema
-
-
-def now(table: OpenTable) -> tuple[Snapshot, Timeline]:
-    """The file slices visible now, and the timeline that shows them."""
-    for look in range(_LOOKS):
-        timeline = table.timeline_of_one_moment()
-        try:
-            return table.index.snapshot_at(timeline), timeline
-        except SnapshotTooOld:
-            if look + 1 == _LOOKS:
-                raise
-    raise AssertionError("the last look returns or raises")
 
 
 def as_of(table: OpenTable, instant: str) -> tuple[Snapshot, Timeline]:

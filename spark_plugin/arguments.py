@@ -17,6 +17,7 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin.frames import spark_conf
 from lakelock.spark_plugin.hadoop import shared
+from lakelock.spark_plugin.naming import with_metastore
 from lakelock.table.instants import as_of_time
 
 Duplicates = Literal["error", "any"]
@@ -31,8 +32,9 @@ class Every(Enum):
 def settings_of(
     spark: SparkSession, path: str | Path, config: str | Path | None, options: Mapping[str, object] | None
 ) -> Settings:
-    """The settings of a call: its options, the session's conf, the file; and for storage what Hadoop is told."""
-    return shared(spark, path, Settings.resolve(options or {}, spark_conf(spark), config).settings)
+    """The settings of a call: its options, the session's conf, the file; and for storage and metastores what Hadoop is told."""
+    settings = Settings.resolve(options or {}, spark_conf(spark), config).settings
+    return with_metastore(spark, shared(spark, path, settings))
 
 
 def chosen_rows(what: str | Column | DataFrame | Every) -> str | Column | DataFrame:

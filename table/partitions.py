@@ -70,7 +70,7 @@ def partition_values(paths: Sequence[str], schema: pa.Schema, properties: TableP
     `SchemaError` for a folder whose name is no such value: not every key generator of other engines can be read backwards.
     """
     fields = properties.partition_fields
-    texts = [_texts(path, properties) for path in paths]
+    texts = [partition_texts(path, properties) for path in paths]
     columns = []
     for number, name in enumerate(fields):
         kind = schema.field(name).type
@@ -85,7 +85,7 @@ def partition_values(paths: Sequence[str], schema: pa.Schema, properties: TableP
     return pa.table(columns, schema=pa.schema([schema.field(name).with_nullable(True) for name in fields]))
 
 
-def _texts(path: str, properties: TableProperties) -> list[str | None]:
+def partition_texts(path: str, properties: TableProperties) -> list[str | None]:
     """The text of each partition column in a partition path, None for what stands for a null."""
     fields = properties.partition_fields
     parts = path.split("/", len(fields) - 1) if properties.url_encode or len(fields) > 1 else [path]

@@ -1,5 +1,6 @@
 """Settings: what a user can tune, where each value came from, and how other engines' keys are read."""
 
+from lakelock.settings.catalog import CatalogSettings
 from lakelock.settings.optimize import OptimizeSettings
 from lakelock.settings.resolver import Settings
 from lakelock.settings.sections import (
@@ -22,6 +23,7 @@ from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSetti
 __all__ = [
     "CheckpointSettings",
     "ArchiveSettings",
+    "CatalogSettings",
     "CleanSettings",
     "ConcurrencySettings",
     "DecisionSettings",

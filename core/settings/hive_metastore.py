@@ -1,4 +1,4 @@
-"""Settings of the client of a Hive metastore, for the lock provider `hive_metastore`."""
+"""Settings of the client of a Hive metastore, for the lock provider `hive_metastore` and for `catalog.type`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEEDED = {"PLAIN": ("user", "password"), "DIGEST": ("delegation_token",), "KERB
 
 @dataclass(frozen=True)
 class HiveMetastoreSettings(Section):
-    """How the metastore that keeps the lock is reached, for `lock.provider = "hive_metastore://..."`."""
+    """How a metastore is reached, for `lock.provider = "hive_metastore://..."` and `catalog.type = "hive_metastore"`."""
 
     section: ClassVar[str] = "hive_metastore"
     uris: str = setting(

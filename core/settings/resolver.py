@@ -10,6 +10,7 @@ from typing import Any
 
 from lakelock.errors import SettingsError
 from lakelock.near_misses import did_you_mean
+from lakelock.settings.catalog import CatalogSettings
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.settings.dynamodb import DynamodbSettings
 from lakelock.settings.fields import SettingRow, parse, section_rows
@@ -89,6 +90,7 @@ class Settings:
     redis: RedisSettings = field(default_factory=RedisSettings)
     zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
     hive_metastore: HiveMetastoreSettings = field(default_factory=HiveMetastoreSettings)
+    catalog: CatalogSettings = field(default_factory=CatalogSettings)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod

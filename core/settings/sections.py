@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from lakelock.errors import SettingsError
+from lakelock.settings.catalog import CatalogSettings
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.settings.dynamodb import DynamodbSettings
 from lakelock.settings.fields import Section, SettingRow, section_rows, setting
@@ -291,6 +292,7 @@ SECTIONS: tuple[type[Section], ...] = (
     RedisSettings,
     ZooKeeperSettings,
     HiveMetastoreSettings,
+    CatalogSettings,
 )
 
 

@@ -17,6 +17,7 @@ from lakelock.occ.reserving.waiting import end_dead
 from lakelock.occ.upkeep.archive import Archived, archive
 from lakelock.occ.upkeep.budget import Budget, Progress
 from lakelock.occ.upkeep.clean import Cleaned, clean
+from lakelock.occ.upkeep.naming import tell_catalog
 from lakelock.occ.upkeep.savepoints import withdraw_unfinished
 from lakelock.table.eligibility import check_writable
 from lakelock.table.properties import read_properties
@@ -127,12 +128,12 @@ def _forget(table: OpenTable, *, dry_run: bool) -> int:
 
 
 def after_commit(table: OpenTable, decision: int) -> None:
-    """The table's chores for the writer of a published decision whose turn it is: a checkpoint, then upkeep.
+    """What follows a published decision: a checkpoint if it is its turn, the catalog, and upkeep if it is its turn.
 
-    Never raises: the commit stands. Decisions are numbered, so of all writers of a table exactly one has each turn, and the
-    others pay nothing.
+    Never raises: the commit stands. Decisions are numbered, so of all writers of a table exactly one has each turn.
     """
     table.checkpoint_when_due(decision)
+    tell_catalog(table)
     settings = table.settings.upkeep
     if not settings.auto or decision == 0 or decision % settings.every_commits:
         return

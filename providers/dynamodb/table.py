@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
 from math import inf
 from typing import Any
 from urllib.parse import urlsplit
 
 from lakelock.clock import Runtime
 from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable, SettingsError
+from lakelock.providers.aws import aws_client
 from lakelock.providers.dynamodb.item import Attributes
 from lakelock.settings.dynamodb import DynamodbSettings
 from lakelock.settings.secrets import masked_uri
@@ -57,14 +57,6 @@ class ConditionFailed(Exception):
     def __init__(self, item: Attributes | None) -> None:
         super().__init__("the condition does not hold")
         self.item = item
-
-
-@cache
-def _descriptions() -> Any:
-    """The driver's descriptions of AWS's services, read once per process: that is most of the work of making a client."""
-    import botocore.session
-
-    return botocore.session.get_session().get_component("data_loader")
 
 
 class DynamodbTable:
@@ -256,8 +248,6 @@ class DynamodbTable:
 
     def _connect(self, longest_s: float) -> Any:
         try:
-            import boto3
-            import botocore.session
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError
         except ImportError as error:
@@ -273,15 +263,7 @@ class DynamodbTable:
             parameter_validation=False,  # the requests are those of this module, and checking each costs time
         )
         try:
-            session = botocore.session.get_session()
-            session.register_component("data_loader", _descriptions())
-            return boto3.session.Session(botocore_session=session).client(
-                "dynamodb",
-                # As Java and the AWS tools have it; boto3 itself knows only AWS_DEFAULT_REGION.
-                region_name=self._settings.region or os.environ.get("AWS_REGION") or None,
-                endpoint_url=self._settings.endpoint_url or None,
-                config=config,
-            )
+            return aws_client("dynamodb", region=self._settings.region, endpoint_url=self._settings.endpoint_url, config=config)
         except (BotoCoreError, ValueError) as error:
             raise SettingsError(
                 f"no connection to DynamoDB can be made: {masked_uri(str(error))}",

@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from lakelock.clock import Runtime
 from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable
+from lakelock.providers.hive_metastore.messages import ServerError, require_thrift
 from lakelock.providers.hive_metastore.sasl import log_in, mechanism
-from lakelock.providers.hive_metastore.thrift_calls import Calls, ServerError, require_thrift
+from lakelock.providers.hive_metastore.thrift_calls import Calls
 from lakelock.providers.hive_metastore.wire import Address, LoginRefused, Wire, WireError
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 

@@ -50,7 +50,7 @@ class Place:
             raise _bad("holds a user name", "set hive_metastore.auth, user and password instead")
         if hosts and uris:
             raise _bad("and hive_metastore.uris both name metastores", "leave one of them out")
-        addresses = _listed(uris) if uris else tuple(_address(each, "lock.provider") for each in _split(hosts))
+        addresses = listed(uris) if uris else tuple(_address(each, "lock.provider") for each in _split(hosts))
         if not addresses:
             raise _bad("names no metastore", 'write lock.provider = "hive_metastore://host:9083/database/table"')
         return cls(addresses, *_names(path, table_uri))
@@ -77,18 +77,18 @@ def checked_name(name: str) -> str:
     return name
 
 
-def _listed(uris: str) -> tuple[Address, ...]:
-    """The servers of a list as Hive has it, in which every entry has a scheme."""
+def listed(uris: str, key: str = "hive_metastore.uris") -> tuple[Address, ...]:
+    """The servers of a list as Hive has it, in which every entry has a scheme; `key` is the setting that holds it."""
     found = []
     for uri in _split(uris):
         scheme, there, rest = uri.partition("://")
         if not there or scheme.lower() != "thrift":
             raise SettingsError(
-                f"hive_metastore.uris holds {_shown(uri)!r}, which does not begin with thrift://",
+                f"{key} holds {_shown(uri)!r}, which does not begin with thrift://",
                 hint="write thrift://host:9083,thrift://host2:9083",
-                key="hive_metastore.uris",
+                key=key,
             )
-        found.append(_address(rest.rstrip("/"), "hive_metastore.uris"))
+        found.append(_address(rest.rstrip("/"), key))
     return tuple(found)
 
 

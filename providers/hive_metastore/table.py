@@ -11,9 +11,10 @@ from lakelock.errors import LockError, ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Opening
 from lakelock.providers.hive_metastore.client import MetastoreClient
+from lakelock.providers.hive_metastore.messages import ServerError
 from lakelock.providers.hive_metastore.place import LONGEST_NAME, Place
 from lakelock.providers.hive_metastore.queue import Agent, is_of, plain
-from lakelock.providers.hive_metastore.thrift_calls import EXCLUSIVE, Calls, LockAnswer, LockRow, Part, ServerError
+from lakelock.providers.hive_metastore.thrift_calls import EXCLUSIVE, Calls, LockAnswer, LockRow, Part
 from lakelock.providers.lock_client import LeaseSettings
 
 T = TypeVar("T")

@@ -21,7 +21,6 @@ _CREATE = "LakeTable.create(spark, path, schema=..., key=..., partition_by=..., 
 _VERSION = "is fixed: this is a Hudi table of version 9, see table.detail()"
 
 INSTEAD: Mapping[str, str] = {
-    "forName": "tables have no names: LakeTable.for_path(spark, path)",
     "isDeltaTable": "LakeTable.exists(spark, path)",
     "createIfNotExists": _CREATE,
     "createOrReplace": f"{_CREATE}, then table.overwrite(df)",
@@ -42,6 +41,7 @@ INSTEAD: Mapping[str, str] = {
 
 ALIASES: Mapping[str, str] = {
     "forPath": "LakeTable.for_path",
+    "forName": "LakeTable.for_name",
     "toDF": "table.to_df",
     "whenMatchedUpdate": "when_matched_update",
     "whenMatchedUpdateAll": "when_matched_update_all",
@@ -60,7 +60,7 @@ def _unknown(name: str, owner: object, what: str) -> NoReturn:
 
 
 class _Told(type):
-    """So that `LakeTable.forName` tells what to type, too."""
+    """So that `LakeTable.isDeltaTable` tells what to type, too."""
 
     if not TYPE_CHECKING:
 

@@ -51,7 +51,7 @@ _SINCE = (
 _NO_VERSIONS = 'tables here have instants, not version numbers: .option("as_of", instant); table.history() lists them'
 _WHERE = "LakeTable.for_path(spark, path).overwrite(df, where=...) replaces the rows that satisfy a condition"
 _KNOWS_ITS_FILES = "leave it out: a table knows its files and columns. LakeTable.for_path(spark, path).read(where) skips files"
-_NO_SYNC = "leave it out: lakelock registers no table with a metastore. Run Hudi's sync tool on it: it is a Hudi table"
+_NO_SYNC = "set catalog.type, catalog.table and catalog.uris: each commit then tells the metastore what Hudi's sync does"
 _TASKS = "leave it out: df.repartition(n) sets the tasks of an append; the other writes choose their own"
 _BY_KEY = "leave it out: a table that is made here has the key generator that fits key and partition_by, others keep their own"
 _OPERATION = (

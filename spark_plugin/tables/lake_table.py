@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from lakelock.catalogs import Synced
 from lakelock.clock import SystemRuntime
 from lakelock.events import Listener
 from lakelock.explanation import PairExplanation
@@ -18,15 +19,17 @@ from lakelock.occ.create import table_exists
 from lakelock.occ.locking.targets import Targets, files_within, resources_of, within
 from lakelock.occ.shown import Shown
 from lakelock.settings import Settings
+from lakelock.settings.resolver import setting_of
 from lakelock.spark_plugin import creating
 from lakelock.spark_plugin.arguments import instant_of, names, settings_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.data_source.options import ReadOptions
-from lakelock.spark_plugin.frames import require_classic, spark_schema
+from lakelock.spark_plugin.frames import require_classic, spark_conf, spark_schema
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
 from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.merging.builder import TARGET
+from lakelock.spark_plugin.naming import location_of
 from lakelock.spark_plugin.peers.methods import DeltaNames
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.tables.changes import TableChanges
@@ -128,6 +131,31 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
         return cls._open(spark, spark_path(spark, path, location.uri), location, settings, application, listeners)
 
     forPath = for_path  # noqa: N815 - Delta's name
+
+    @classmethod
+    def for_name(
+        cls,
+        spark: SparkSession,
+        name: str,
+        *,
+        config: str | Path | None = None,
+        options: Mapping[str, object] | None = None,
+        application: str = "",
+        listeners: Sequence[Listener] = (),
+    ) -> LakeTable:
+        """Open the table that has this name, `"sales.orders"`, in the catalog of the settings `catalog.*`.
+
+        Each commit through this object tells that catalog. With no such setting the name is looked up in the session's own
+        catalog, which nobody tells. `TableError` if there is no such table, `CatalogError` if the catalog does not answer.
+        """
+        require_classic(spark)
+        resolved = Settings.resolve(options or {}, spark_conf(spark), config).settings
+        path = location_of(spark, name, resolved)
+        given = {key: value for key, value in (options or {}).items() if setting_of(key) != "catalog.table"}
+        told = given if resolved.catalog.type == "none" else {**given, "catalog.table": name}
+        return cls.for_path(spark, path, config=config, options=told, application=application, listeners=listeners)
+
+    forName = for_name  # noqa: N815 - Delta's name
 
     @classmethod
     def exists(
@@ -234,6 +262,18 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
     @property
     def path(self) -> str:
         return self._coordinator.table.storage.uri
+
+    def register(self, name: str = "") -> Synced:
+        """Give the table this name, `"sales.orders"`, in the catalog of the settings `catalog.*`, or bring it up to date.
+
+        Columns, partitions and the newest commit are told as Hudi's own sync tells them, so Spark, Hive, Trino and Athena find
+        the table. Each later commit through this object tells the catalog, too; other writers do so if `catalog.table` is
+        among their settings. `InputError` if the name is another table's, `CatalogError` if the catalog does not answer.
+
+        >>> table.register("sales.orders")                               # doctest: +SKIP
+        sales.orders registered as of 20261121092737397: 12 partitions added, 0 dropped
+        """
+        return self._coordinator.register(name)
 
     def require_profile(self) -> None:
         """Refuse writers with a weaker `concurrency.profile` than this object's from now on. Open writers keep theirs."""

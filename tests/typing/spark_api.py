@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
 from typing_extensions import assert_type
 
+from lakelock.catalogs import Synced
 from lakelock.spark_plugin import LakeTable, RunResult, WriteResult
 
 
@@ -24,6 +25,8 @@ def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> No
     assert_type(table.delete(), WriteResult)
     assert_type(LakeTable.exists(spark, "/lake"), bool)
     assert_type(LakeTable.forPath(spark, "/lake"), LakeTable)
+    assert_type(LakeTable.for_name(spark, "sales.orders"), LakeTable)
+    assert_type(LakeTable.for_name(spark, "sales.orders").register(), Synced)
     assert_type(table.alias("t").merge(df.alias("s"), "t.id = s.id").when_matched_delete().execute(), WriteResult)
     assert_type(table.update({"delay": "delay + 1", "checked": True}, "month = 1"), WriteResult)
     merge = table.merge(df, "target.id = source.id", partition="month=1").when_matched_update({"delay": 0}, "source.delay = 0")

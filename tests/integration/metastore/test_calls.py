@@ -13,7 +13,8 @@ import pytest
 from lakelock.errors import ProviderUnavailable
 from lakelock.events import EventKind
 from lakelock.providers.hive_metastore.client import MetastoreClient
-from lakelock.providers.hive_metastore.thrift_calls import Calls, LockRow, ServerError
+from lakelock.providers.hive_metastore.messages import ServerError
+from lakelock.providers.hive_metastore.thrift_calls import Calls, LockRow
 from lakelock.providers.hive_metastore.wire import Address
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy

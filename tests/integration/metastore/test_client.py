@@ -18,7 +18,7 @@ import pytest
 
 from lakelock.errors import LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.providers import renewing
-from lakelock.providers.hive_metastore.thrift_calls import ServerError
+from lakelock.providers.hive_metastore.messages import ServerError
 from lakelock.testing.servers import hive_metastore as hive_servers
 from lakelock.testing.servers.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy

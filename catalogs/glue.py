@@ -1,0 +1,179 @@
+"""AWS Glue's data catalog, by boto3."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from lakelock.catalogs.base import Column, Entry, TableName, Values
+from lakelock.clock import Runtime
+from lakelock.errors import CatalogError
+from lakelock.providers.aws import aws_client
+from lakelock.settings.catalog import CatalogSettings
+
+ADDED_AT_ONCE, DROPPED_AT_ONCE = 100, 25
+"""The most partitions that Glue takes in one request."""
+
+_TABLE_FIELDS = (
+    "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor", "PartitionKeys",
+    "ViewOriginalText", "ViewExpandedText", "TableType", "Parameters", "TargetTable",
+)  # fmt: skip
+"""What `get_table` answers that `update_table` takes."""
+
+
+class GlueCatalog:
+    """The tables of one account and region. No request begins after `catalog.timeout_s`, and none waits for longer."""
+
+    def __init__(self, runtime: Runtime, settings: CatalogSettings) -> None:
+        """`CatalogError` if boto3 is missing, or nothing says which region."""
+        try:
+            from botocore.config import Config
+            from botocore.exceptions import BotoCoreError
+        except ImportError as error:
+            raise CatalogError(
+                "the package boto3, which Glue needs, is not installed", hint="pip install 'lakelock[glue]'"
+            ) from error
+        self._runtime, wait_s = runtime, settings.timeout_s
+        self._until_s = runtime.monotonic_s() + wait_s
+        retries = {"mode": "standard", "total_max_attempts": 2}
+        config = Config(connect_timeout=min(wait_s, 5.0), read_timeout=wait_s, retries=retries)
+        try:
+            self._client: Any = aws_client("glue", region=settings.region, endpoint_url=settings.endpoint_url, config=config)
+        except (BotoCoreError, ValueError) as error:
+            raise CatalogError(f"Glue cannot be reached: {error}", hint="set catalog.region, or AWS_REGION") from error
+        self._of_catalog = {"CatalogId": settings.catalog_id} if settings.catalog_id else {}
+
+    def find(self, name: TableName) -> Entry | None:
+        found = self._table(name)
+        return None if found is None else _entry(found)
+
+    def create(self, name: TableName, entry: Entry, *, with_database: bool) -> None:
+        if with_database and self._ask("get_database", absent=True, Name=name.database) is None:
+            self._ask("create_database", there=True, DatabaseInput={"Name": name.database, "Description": "made by lakelock"})
+        self._ask("create_table", there=True, DatabaseName=name.database, TableInput=_input(name, {}, entry))
+
+    def update(self, name: TableName, entry: Entry) -> None:
+        found = self._table(name)
+        if found is None:
+            raise CatalogError(f"{name} was dropped in Glue meanwhile", hint="run it again")
+        known = {field: found[field] for field in _TABLE_FIELDS if field in found}
+        self._ask("update_table", DatabaseName=name.database, TableInput=_input(name, known, entry), SkipArchive=True)
+
+    def partitions(self, name: TableName) -> frozenset[Values]:
+        found: set[Values] = set()
+        token: dict[str, Any] = {}
+        while True:
+            page = self._ask(
+                "get_partitions", DatabaseName=name.database, TableName=name.table, ExcludeColumnSchema=True, **token
+            )
+            found |= {tuple(each["Values"]) for each in page["Partitions"]}
+            if not page.get("NextToken"):
+                return frozenset(found)
+            token = {"NextToken": page["NextToken"]}
+
+    def add(self, name: TableName, entry: Entry, partitions: Mapping[Values, str]) -> None:
+        inputs = [
+            {"Values": list(values), "StorageDescriptor": _storage({}, entry, where)}
+            for values, where in sorted(partitions.items())
+        ]
+        for some in _some(inputs, ADDED_AT_ONCE):
+            answer = self._ask(
+                "batch_create_partition", DatabaseName=name.database, TableName=name.table, PartitionInputList=some
+            )
+            _refuse(answer, "AlreadyExistsException")
+
+    def drop(self, name: TableName, entry: Entry, partitions: Collection[Values]) -> None:
+        gone = [{"Values": list(values)} for values in sorted(partitions)]
+        for some in _some(gone, DROPPED_AT_ONCE):
+            answer = self._ask(
+                "batch_delete_partition", DatabaseName=name.database, TableName=name.table, PartitionsToDelete=some
+            )
+            _refuse(answer, "EntityNotFoundException")
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _table(self, name: TableName) -> Mapping[str, Any] | None:
+        found = self._ask("get_table", absent=True, DatabaseName=name.database, Name=name.table)
+        return None if found is None else found["Table"]
+
+    def _ask(self, call: str, *, absent: bool = False, there: bool = False, **arguments: object) -> Any:
+        """The answer; None where what is asked for is missing (`absent`) or what is made is `there`: no error."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        if self._runtime.monotonic_s() > self._until_s:
+            raise CatalogError("Glue did not answer in time", hint="raise catalog.timeout_s")
+        try:
+            return getattr(self._client, call)(**arguments, **self._of_catalog)
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            if (absent and code == "EntityNotFoundException") or (there and code == "AlreadyExistsException"):
+                return None
+            raise CatalogError(
+                f"Glue refused {call}: {error}",
+                hint=f"allow glue:{call.title().replace('_', '')} to this role, or correct catalog.*",
+            ) from error
+        except BotoCoreError as error:
+            raise CatalogError(
+                f"Glue gave no answer to {call}: {error}", hint="check catalog.region and the credentials"
+            ) from error
+
+
+def _refuse(answer: Mapping[str, Any], but: str) -> None:
+    """`CatalogError` for partitions that were refused for another reason than that nothing was left to do."""
+    errors = [each["ErrorDetail"] for each in answer.get("Errors") or [] if each["ErrorDetail"].get("ErrorCode") != but]
+    if errors:
+        raise CatalogError(
+            f"Glue refused {len(errors)} partitions: {errors[0].get('ErrorMessage', errors[0])}", hint="run it again"
+        )
+
+
+def _some(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _entry(table: Mapping[str, Any]) -> Entry:
+    storage = table.get("StorageDescriptor") or {}
+    serde = storage.get("SerdeInfo") or {}
+    return Entry(
+        location=storage.get("Location", ""),
+        columns=_columns_of(storage.get("Columns") or []),
+        partition_columns=_columns_of(table.get("PartitionKeys") or []),
+        parameters=table.get("Parameters") or {},
+        input_format=storage.get("InputFormat", ""),
+        output_format=storage.get("OutputFormat", ""),
+        serde=serde.get("SerializationLibrary", ""),
+        serde_parameters=serde.get("Parameters") or {},
+    )
+
+
+def _input(name: TableName, known: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+    return {
+        "TableType": "EXTERNAL_TABLE",
+        **known,
+        "Name": name.table,
+        "StorageDescriptor": _storage(known.get("StorageDescriptor") or {}, entry, entry.location),
+        "PartitionKeys": _columns(entry.partition_columns),
+        "Parameters": {**(known.get("Parameters") or {}), **entry.parameters},
+    }
+
+
+def _storage(storage: Mapping[str, Any], entry: Entry, location: str) -> dict[str, Any]:
+    serde = storage.get("SerdeInfo") or {}
+    parameters = {**(serde.get("Parameters") or {}), **entry.serde_parameters}
+    return {
+        **storage,
+        "Columns": _columns(entry.columns),
+        "Location": location,
+        "InputFormat": entry.input_format,
+        "OutputFormat": entry.output_format,
+        "SerdeInfo": {**serde, "SerializationLibrary": entry.serde, "Parameters": parameters},
+    }
+
+
+def _columns(columns: Sequence[Column]) -> list[dict[str, str]]:
+    return [{"Name": column.name, "Type": column.type} for column in columns]
+
+
+def _columns_of(columns: Sequence[Mapping[str, str]]) -> tuple[Column, ...]:
+    return tuple(Column(each.get("Name", ""), each.get("Type", "")) for each in columns)

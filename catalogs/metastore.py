@@ -1,0 +1,165 @@
+"""A Hive metastore as a catalog, by its thrift calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from lakelock.catalogs.base import Entry, TableName, Values
+from lakelock.catalogs.metastore_structs import (
+    PARTITION,
+    TABLE,
+    Struct,
+    changed_table,
+    entry_of,
+    new_partition,
+    new_table,
+    sendable,
+)
+from lakelock.clock import Runtime
+from lakelock.errors import CatalogError, LockError
+from lakelock.providers.hive_metastore.client import MetastoreClient
+from lakelock.providers.hive_metastore.messages import BOOL, I16, LIST, MAP, STRING, STRUCT, Fields, Messages, ServerError
+from lakelock.providers.hive_metastore.wire import Address
+from lakelock.settings import Settings
+from lakelock.table.partitions import unescape
+
+T = TypeVar("T")
+
+PARTITIONS_AT_ONCE = 500
+"""Partitions in one call: a thousand columns each stay below the longest message that a metastore takes."""
+
+_NO_TABLE, _EXISTS = "NoSuchObjectException", "AlreadyExistsException"
+_GET_TABLE = {1: "MetaException", 2: _NO_TABLE}
+_CREATE = {1: _EXISTS, 2: "InvalidObjectException", 3: "MetaException", 4: _NO_TABLE}
+_ALTER = {1: "InvalidOperationException", 2: "MetaException"}
+_LIST_PARTITIONS = {1: "MetaException"}
+_ADD = {1: "InvalidObjectException", 2: _EXISTS, 3: "MetaException"}
+_DROP = {1: _NO_TABLE, 2: "MetaException"}
+
+
+class MetastoreCatalog:
+    """The tables of one metastore. All calls together take `catalog.timeout_s` at most, and then fail."""
+
+    def __init__(self, runtime: Runtime, settings: Settings, addresses: Sequence[Address], user: str) -> None:
+        """`CatalogError` if the package thrift is missing. `user` is the owner of tables that are made here."""
+        self._runtime, self._owner = runtime, settings.hive_metastore.user or user
+        self._until_s = runtime.monotonic_s() + settings.catalog.timeout_s
+        try:
+            self._client = MetastoreClient(runtime, settings.hive_metastore, addresses, user, lambda _: None)
+        except LockError as error:
+            raise CatalogError(error.message, hint=error.hint) from error
+
+    def find(self, name: TableName) -> Entry | None:
+        found = self._call(lambda calls: _table(calls, name))
+        return None if found is None else entry_of(found)
+
+    def create(self, name: TableName, entry: Entry, *, with_database: bool) -> None:
+        def make(calls: Messages) -> None:
+            if with_database:
+                _make_database(calls, name.database)
+            table = new_table(name, entry, self._owner, self._runtime.now_ms() // 1000)
+            _unless(_EXISTS, lambda: calls.call("create_table", ((1, STRUCT, sendable(TABLE, table)),), _CREATE))
+
+        self._call(make)
+
+    def update(self, name: TableName, entry: Entry) -> None:
+        def change(calls: Messages) -> None:
+            table = _table(calls, name)
+            if table is None:
+                raise ServerError(_NO_TABLE, f"{name} was dropped meanwhile")
+            # Without the first, the metastore lists the table's files to count them.
+            context = {"DO_NOT_UPDATE_STATS": "true"}
+            if entry.partition_columns and entry_of(table).columns != entry.columns:
+                context["CASCADE"] = "true"
+            calls.call(
+                "alter_table_with_environment_context",
+                (
+                    (1, STRING, name.database),
+                    (2, STRING, name.table),
+                    (3, STRUCT, sendable(TABLE, changed_table(table, entry))),
+                    (4, STRUCT, ((1, MAP, context),)),
+                ),
+                _ALTER,
+            )
+
+        self._call(change)
+
+    def partitions(self, name: TableName) -> frozenset[Values]:
+        arguments = ((1, STRING, name.database), (2, STRING, name.table), (3, I16, -1))
+        names: Any = self._call(lambda calls: calls.call("get_partition_names", arguments, _LIST_PARTITIONS))
+        return frozenset(tuple(unescape(part.partition("=")[2]) for part in str(each).split("/")) for each in names or [])
+
+    def add(self, name: TableName, entry: Entry, partitions: Mapping[Values, str]) -> None:
+        made = [new_partition(name, entry, values, where) for values, where in sorted(partitions.items())]
+
+        def send(some: Sequence[Struct]) -> Callable[[Messages], object]:
+            return lambda calls: calls.call("add_partitions_req", ((1, STRUCT, _addition(name, some)),), _ADD)
+
+        for start in range(0, len(made), PARTITIONS_AT_ONCE):
+            self._call(send(made[start : start + PARTITIONS_AT_ONCE]))
+
+    def drop(self, name: TableName, entry: Entry, partitions: Collection[Values]) -> None:
+        def send(values: Values) -> Callable[[Messages], object]:
+            of_partition = (3, LIST, (STRING, list(values)))
+            arguments = ((1, STRING, name.database), (2, STRING, name.table), of_partition, (4, BOOL, False))
+            return lambda calls: _unless(_NO_TABLE, lambda: calls.call("drop_partition", arguments, _DROP))
+
+        for values in sorted(partitions):
+            self._call(send(values))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _call(self, ask: Callable[[Messages], T]) -> T:
+        try:
+            return self._client.call(ask, within_s=max(0.0, self._until_s - self._runtime.monotonic_s()))
+        except ServerError as error:
+            raise CatalogError(
+                f"the metastore refused: {error}", hint="correct that in the metastore, or leave catalog.type out"
+            ) from error
+        except LockError as error:
+            raise CatalogError(error.message, hint=error.hint) from error
+
+
+def _table(calls: Messages, name: TableName) -> Struct | None:
+    """The table as it was read, None if there is none. Hive 4 has only the first call, Hive before 2.3 only the second."""
+    names: Fields = ((1, STRING, name.database), (2, STRING, name.table))
+    try:
+        try:
+            answer: Any = calls.call("get_table_req", ((1, STRUCT, names),), _GET_TABLE)
+            found: Any = answer[1]
+        except ServerError as error:
+            if not error.unknown:
+                raise
+            found = calls.call("get_table", names, _GET_TABLE)
+    except ServerError as error:
+        if error.name == _NO_TABLE:
+            return None
+        raise
+    return dict(found)
+
+
+def _make_database(calls: Messages, database: str) -> None:
+    try:
+        calls.call("get_database", ((1, STRING, database),), {1: _NO_TABLE, 2: "MetaException"})
+    except ServerError as error:
+        if error.name != _NO_TABLE:
+            raise
+        made = ((1, STRING, database), (2, STRING, "made by lakelock"))
+        throws = {1: _EXISTS, 2: "InvalidObjectException", 3: "MetaException"}
+        _unless(_EXISTS, lambda: calls.call("create_database", ((1, STRUCT, made),), throws))
+
+
+def _addition(name: TableName, partitions: Sequence[Struct]) -> Fields:
+    parts = [sendable(PARTITION, each) for each in partitions]
+    return (1, STRING, name.database), (2, STRING, name.table), (3, LIST, (STRUCT, parts)), (4, BOOL, True), (5, BOOL, False)
+
+
+def _unless(name: str, call: Callable[[], object]) -> None:
+    """Make the call; that it was not needed any more is no error."""
+    try:
+        call()
+    except ServerError as error:
+        if error.name != name:
+            raise

@@ -1,0 +1,86 @@
+"""Makes a catalog's entry of a table say what the table says: idempotent, and safe beside others who do the same.
+
+The catalog is read before the table is: whatever somebody put into it came from a commit that the table shows by then. So
+no partition is dropped that another writer has just added. The entry learns of the newest commit last, so whoever is
+interrupted leaves one that says that it is behind. At the end the table is looked at once more: a writer who was overtaken
+while it told its own commit tells the later one as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakelock.catalogs.base import Catalog, Entry, TableName
+from lakelock.catalogs.description import Described, without_sync
+from lakelock.errors import InputError, SettingsError
+from lakelock.storage.location import canonical_uri
+
+ROUNDS = 3
+"""How often one writer begins again because others committed meanwhile; they tell the catalog, too."""
+
+
+@dataclass(frozen=True, repr=False)
+class Synced:
+    """What a catalog was told. `instant`: the newest commit that its entry knows; counts are partitions."""
+
+    name: str
+    instant: str
+    created: bool = False
+    columns_changed: bool = False
+    added: int = 0
+    dropped: int = 0
+
+    def __repr__(self) -> str:
+        what = "registered" if self.created else "columns changed" if self.columns_changed else "up to date"
+        return f"{self.name} {what} as of {self.instant or 'no commit'}: {self.added} partitions added, {self.dropped} dropped"
+
+
+def sync(catalog: Catalog, name: TableName, look: Callable[[], Described], *, create_database: bool) -> Synced:
+    """Tell the catalog; `look` reads the table as it is. `InputError` if another table has the name."""
+    created = changed = False
+    added = dropped = 0
+    for _ in range(ROUNDS):
+        found = catalog.find(name)
+        listed = catalog.partitions(name) if found is not None and found.partition_columns else frozenset()
+        table = look()
+        entry = table.entry
+        if found is None:
+            catalog.create(name, without_sync(entry), with_database=create_database)
+            created = True
+        else:
+            require_same_table(name, found, entry)
+            changed = changed or (found.columns, found.partition_columns) != (entry.columns, entry.partition_columns)
+        new = {values: where for values, where in table.partitions.items() if values not in listed}
+        gone = listed - table.partitions.keys()
+        if found is not None and not entry.is_in(found):
+            # Before the partitions: new ones are described as the table is.
+            catalog.update(name, entry if not new and not gone else without_sync(entry))
+        if new:
+            catalog.add(name, entry, new)
+        if gone:
+            catalog.drop(name, entry, gone)
+        if found is None or new or gone:
+            catalog.update(name, entry)
+        added, dropped = added + len(new), dropped + len(gone)
+        if look().last_completion == table.last_completion:
+            break
+    return Synced(str(name), table.last_commit, created, changed, added, dropped)
+
+
+def require_same_table(name: TableName, found: Entry, entry: Entry) -> None:
+    """`InputError` unless the name in the catalog is that of the table that `entry` describes."""
+    if _place(found.location) != _place(entry.location):
+        raise InputError(
+            f"{name} is another table in the catalog: {found.location or 'one without a location'}, and not {entry.location}",
+            hint="choose another name with catalog.table, or drop that table in the catalog",
+            name=str(name),
+            location=found.location,
+        )
+
+
+def _place(location: str) -> str:
+    try:
+        return canonical_uri(location)
+    except SettingsError:
+        return location

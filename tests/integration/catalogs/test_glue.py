@@ -1,0 +1,106 @@
+"""Tables named in AWS Glue's data catalog, as moto answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from lakelock.errors import CatalogError, InputError
+from lakelock.testing.servers.s3 import s3_server
+from tests.integration.catalogs.catalog_world import NamedTable, orders
+
+REGION = "us-east-1"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture
+def glue(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of its own, as a person has one."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    return boto3.client("glue", region_name=REGION, endpoint_url=endpoint)
+
+
+def named(endpoint: str, path: Path, name: str, **more: Any) -> NamedTable:
+    options = {"catalog.type": "glue", "catalog.table": name, "catalog.region": REGION, "catalog.endpoint_url": endpoint}
+    return NamedTable.new(path, options, **more)
+
+
+def shops(glue: Any, database: str, table: str) -> set[str]:
+    found = glue.get_partitions(DatabaseName=database, TableName=table)["Partitions"]
+    return {each["Values"][0] for each in found}
+
+
+def test_a_commit_makes_the_entry_and_each_later_one_brings_it_up_to_date(glue: Any, endpoint: str, tmp_path: Path) -> None:
+    table = named(endpoint, tmp_path / "orders", "sales.orders")
+    engine = table.writer()
+    first = engine.insert(orders((1, "berlin"), (2, "paris")))
+    found = glue.get_table(DatabaseName="sales", Name="orders")["Table"]
+    storage = found["StorageDescriptor"]
+    assert table.alerts == []
+    assert found["TableType"] == "EXTERNAL_TABLE" and found["PartitionKeys"] == [{"Name": "shop", "Type": "string"}]
+    assert storage["Location"] == storage["SerdeInfo"]["Parameters"]["path"] == f"file:{table.path}"
+    assert {"Name": "price", "Type": "decimal(10,2)"} in storage["Columns"]
+    assert found["Parameters"]["last_commit_time_sync"] == first.instant
+    assert found["Parameters"]["spark.sql.sources.provider"] == "hudi"
+    assert shops(glue, "sales", "orders") == {"berlin", "paris"}
+    last = engine.insert(orders((3, "rome")))
+    assert shops(glue, "sales", "orders") == {"berlin", "paris", "rome"}
+    engine.restore(first.instant)
+    assert shops(glue, "sales", "orders") == {"berlin", "paris"}
+    parameters = glue.get_table(DatabaseName="sales", Name="orders")["Table"]["Parameters"]
+    assert parameters["last_commit_time_sync"] > last.instant
+
+
+def test_more_partitions_than_one_request_takes_are_added_and_dropped(glue: Any, endpoint: str, tmp_path: Path) -> None:
+    table = named(endpoint, tmp_path / "orders", "sales.many")
+    engine = table.writer()
+    first = engine.insert(orders((0, "berlin")))
+    many = {f"shop {number}" for number in range(130)}
+    engine.insert(orders(*((number, shop) for number, shop in enumerate(sorted(many)))))
+    assert engine.coordinator.register().added == 0
+    pages = glue.get_paginator("get_partitions").paginate(DatabaseName="sales", TableName="many")
+    assert {each["Values"][0] for page in pages for each in page["Partitions"]} == many | {"berlin"}
+    engine.restore(first.instant)
+    assert shops(glue, "sales", "many") == {"berlin"}
+
+
+def test_what_others_noted_about_the_table_stays(glue: Any, endpoint: str, tmp_path: Path) -> None:
+    table = named(endpoint, tmp_path / "orders", "sales.noted")
+    table.writer().insert(orders((1, "berlin")))
+    found = glue.get_table(DatabaseName="sales", Name="noted")["Table"]
+    known = {name: found[name] for name in ("Name", "StorageDescriptor", "PartitionKeys", "TableType")}
+    noted = {**known, "Description": "the orders", "Parameters": {**found["Parameters"], "team": "sales"}}
+    glue.update_table(DatabaseName="sales", TableInput=noted)
+    table.writer().insert(orders((2, "paris")))
+    found = glue.get_table(DatabaseName="sales", Name="noted")["Table"]
+    assert found["Description"] == "the orders" and found["Parameters"]["team"] == "sales"
+
+
+def test_a_commit_stands_while_glue_does_not_answer(endpoint: str, glue: Any, tmp_path: Path) -> None:
+    table = named(endpoint, tmp_path / "orders", "sales.patient")
+    away = table.writer(**{"catalog.endpoint_url": "http://127.0.0.1:9", "catalog.timeout_s": "1"})
+    away.insert(orders((1, "berlin")))
+    assert away.read().num_rows == 1
+    (alert,) = table.alerts
+    assert "the catalog was not told of sales.patient: Glue gave no answer to get_table" in alert
+    with pytest.raises(CatalogError, match="gave no answer"):
+        away.coordinator.register()
+    table.writer().insert(orders((2, "paris")))
+    assert shops(glue, "sales", "patient") == {"berlin", "paris"}
+
+
+def test_a_name_that_another_table_has_is_left_alone(endpoint: str, glue: Any, tmp_path: Path) -> None:
+    named(endpoint, tmp_path / "orders", "sales.taken").writer().insert(orders((1, "berlin")))
+    with pytest.raises(InputError, match="another table"):
+        named(endpoint, tmp_path / "others", "sales.taken").writer().coordinator.register()
+    assert shops(glue, "sales", "taken") == {"berlin"}
