@@ -26,7 +26,7 @@ INSTEAD: Mapping[str, str] = {
     "createOrReplace": f"{_CREATE}, then table.overwrite(df)",
     "replace": f"{_CREATE}, then table.overwrite(df)",
     "columnBuilder": f"columns are those of a data frame or a StructType: {_CREATE}",
-    "convertToDelta": "LakeTable.create(spark, path, schema=df, key=...), then table.insert(df)",
+    "convertToDelta": "LakeTable.from_parquet(spark, path, folder=..., key=...)",
     "clone": "LakeTable.create(spark, other_path, schema=table.schema, key=...), then insert(table.read())",
     "cloneAtVersion": "LakeTable.create(spark, other_path, schema=table.schema, key=...), then insert(table.read(as_of=...))",
     "cloneAtTimestamp": "LakeTable.create(spark, other_path, schema=table.schema, key=...), then insert(table.read(as_of=...))",

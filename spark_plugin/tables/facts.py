@@ -1,12 +1,19 @@
-"""What a table tells of itself, as the rows of data frames: its history and its details."""
+"""What a table tells of itself: its history and details as data frames, its columns, its name in a catalog."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakelock.catalogs import Synced
+from lakelock.explanation import PairExplanation
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.history import HistoryEntry
+from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.table.instants import time_of
 
 HISTORY = (
@@ -20,6 +27,62 @@ DETAIL = (
     "index string, hive_style boolean, files bigint, partitions bigint, size_bytes bigint, newest_instant string, "
     "last_modified timestamp"
 )
+
+
+class TableFacts:
+    """The part of a `LakeTable` that tells about it, and tells others."""
+
+    _spark: SparkSession
+    _coordinator: Coordinator
+
+    @needs_spark
+    def history(self, limit: int = 1000) -> DataFrame:
+        """The newest commits, newest first: who, when, what, how much, how long. `timestamp` is when it was completed."""
+        rows = rows_of_history(self._coordinator.history(limit), self._coordinator.properties.timezone)
+        return self._spark.createDataFrame(rows, HISTORY)
+
+    @needs_spark
+    def detail(self) -> DataFrame:
+        """One row about the table: its name, columns with a role, size, and newest commit."""
+        return self._spark.createDataFrame([row_of_detail(self._coordinator)], DETAIL)
+
+    def explain_conflict(self, mine: str, other: str) -> PairExplanation:
+        """What would become of `mine` if `other` ran at the same time and was decided first: by which rule, over what, when it
+        is found, and what helps.
+
+        Both are texts such as `"DELETE month=1"`, an operation and then a partition or a condition. `other` may also be the
+        instant of a commit. Nothing is written. `InputError` for a text that is neither.
+
+        >>> table.explain_conflict("DELETE month=1", "UPSERT month=2").verdict       # doctest: +SKIP
+        <Verdict.PASSES: 'passes'>
+        """
+        return self._coordinator.explain_conflict(mine, other)
+
+    @property
+    def schema(self) -> StructType:
+        """The table's columns now."""
+        return spark_schema(self._coordinator.schema().arrow)
+
+    @property
+    def path(self) -> str:
+        return self._coordinator.table.storage.uri
+
+    def register(self, name: str = "") -> Synced:
+        """Give the table this name, `"sales.orders"`, in the catalog of the settings `catalog.*`, or bring it up to date.
+
+        Columns, partitions and the newest commit are told as Hudi's own sync tells them, so Spark, Hive, Trino and Athena find
+        the table. Each later commit through this object tells the catalog, too; other writers do so if `catalog.table` is
+        among their settings. `InputError` if the name is another table's, `CatalogError` if the catalog does not answer.
+
+        >>> table.register("sales.orders")                               # doctest: +SKIP
+        sales.orders registered as of 20261121092737397: 12 partitions added, 0 dropped
+        """
+        return self._coordinator.register(name)
+
+    def require_profile(self) -> None:
+        """Refuse writers with a weaker `concurrency.profile` than this object's from now on. Open writers keep theirs."""
+        concurrency = self._coordinator.table.settings.concurrency
+        self._coordinator.require_profile(concurrency.profile, concurrency.isolation)
 
 
 def rows_of_history(entries: Sequence[HistoryEntry], zone: str) -> list[tuple[object, ...]]:

@@ -10,10 +10,8 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakelock.catalogs import Synced
 from lakelock.clock import SystemRuntime
 from lakelock.events import Listener
-from lakelock.explanation import PairExplanation
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.locking.targets import Targets, files_within, resources_of, within
@@ -21,10 +19,11 @@ from lakelock.occ.shown import Shown
 from lakelock.settings import Settings
 from lakelock.settings.resolver import setting_of
 from lakelock.spark_plugin import creating
-from lakelock.spark_plugin.arguments import instant_of, names, settings_of
+from lakelock.spark_plugin.arguments import Duplicates, instant_of, names, settings_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.data_source.options import ReadOptions
 from lakelock.spark_plugin.frames import require_classic, spark_conf, spark_schema
+from lakelock.spark_plugin.importing import Source, is_imported
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
 from lakelock.spark_plugin.lost_spark import needs_spark
@@ -34,7 +33,7 @@ from lakelock.spark_plugin.peers.methods import DeltaNames
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.tables.changes import TableChanges
 from lakelock.spark_plugin.tables.columns import TableColumns
-from lakelock.spark_plugin.tables.facts import DETAIL, HISTORY, row_of_detail, rows_of_history
+from lakelock.spark_plugin.tables.facts import TableFacts
 from lakelock.spark_plugin.tables.upkeep import TableUpkeep
 from lakelock.spark_plugin.tables.writes import TableWrites
 from lakelock.storage.location import StorageLocation
@@ -42,7 +41,7 @@ from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
 
 
-class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedReads, DeltaNames):
+class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts, LockedReads, DeltaNames):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is safe. Values of `options` and of the file `config`
@@ -158,6 +157,54 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
     forName = for_name  # noqa: N815 - Delta's name
 
     @classmethod
+    def from_parquet(
+        cls,
+        spark: SparkSession,
+        path: str | Path,
+        *,
+        folder: str | Path,
+        key: str | Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
+        order_by: str | None = None,
+        name: str | None = None,
+        hive_style: bool = True,
+        index: str | None = None,
+        duplicates: Duplicates | None = None,
+        config: str | Path | None = None,
+        options: Mapping[str, object] | None = None,
+        application: str = "",
+        listeners: Sequence[Listener] = (),
+    ) -> LakeTable:
+        """Make a table at `path` of the Parquet files in `folder`, which stays as it is. Their rows are written again, once.
+
+        `partition_by`: by default as the folder is, `column=value`; `()` for none. `key`, `order_by`, `name`, `hive_style` and
+        `index` as for `create`; with a `key` each key is in the table once (`duplicates` as for `upsert`). Repeat a
+        call that was killed as it was; one that is repeated after it succeeded only opens the table.
+
+        Spark makes numbers and dates of folder names that look so: `month=01` is the number 1. To keep texts, set
+        `spark.sql.sources.partitionColumnTypeInference.enabled` to false. `InputError` before any work if the folder has no
+        Parquet, is in the table or around it, or is a table of Hudi, Delta or Iceberg; `TableError` if `path` is another table.
+        """
+        require_classic(spark)
+        source = Source.of(spark, folder, path, settings_of(spark, folder, config, options))
+        table = cls.create(
+            spark, path, schema=source.frame, key=key, order_by=order_by, name=name, hive_style=hive_style, index=index,
+            partition_by=source.partition_by if partition_by is None else partition_by, if_not_exists=True,
+            config=config, options=options, application=application, listeners=listeners,
+        )  # fmt: skip
+        try:
+            if not is_imported(table._coordinator, source):
+                app_id, version, tag = source.number.app_id, source.number.version, "from_parquet"
+                if key:
+                    table.upsert(source.frame, duplicates=duplicates, tag=tag, txn_app_id=app_id, txn_version=version)
+                else:
+                    table.insert(source.frame, tag=tag, txn_app_id=app_id, txn_version=version)
+        except BaseException:
+            table.close()
+            raise
+        return table
+
+    @classmethod
     def exists(
         cls,
         spark: SparkSession,
@@ -230,55 +277,6 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, LockedRead
         files = [file for file in found if not targets or within(file.partition, targets)]
         frame = read_files(self._spark, self._root, files, asked, by)
         return frame.where(condition.on(frame))
-
-    @needs_spark
-    def history(self, limit: int = 1000) -> DataFrame:
-        """The newest commits, newest first: who, when, what, how much, how long. `timestamp` is when it was completed."""
-        rows = rows_of_history(self._coordinator.history(limit), self._coordinator.properties.timezone)
-        return self._spark.createDataFrame(rows, HISTORY)
-
-    @needs_spark
-    def detail(self) -> DataFrame:
-        """One row about the table: its name, columns with a role, size, and newest commit."""
-        return self._spark.createDataFrame([row_of_detail(self._coordinator)], DETAIL)
-
-    def explain_conflict(self, mine: str, other: str) -> PairExplanation:
-        """What would become of `mine` if `other` ran at the same time and was decided first: by which rule, over what, when it
-        is found, and what helps.
-
-        Both are texts such as `"DELETE month=1"`, an operation and then a partition or a condition. `other` may also be the
-        instant of a commit. Nothing is written. `InputError` for a text that is neither.
-
-        >>> table.explain_conflict("DELETE month=1", "UPSERT month=2").verdict       # doctest: +SKIP
-        <Verdict.PASSES: 'passes'>
-        """
-        return self._coordinator.explain_conflict(mine, other)
-
-    @property
-    def schema(self) -> StructType:
-        """The table's columns now."""
-        return spark_schema(self._coordinator.schema().arrow)
-
-    @property
-    def path(self) -> str:
-        return self._coordinator.table.storage.uri
-
-    def register(self, name: str = "") -> Synced:
-        """Give the table this name, `"sales.orders"`, in the catalog of the settings `catalog.*`, or bring it up to date.
-
-        Columns, partitions and the newest commit are told as Hudi's own sync tells them, so Spark, Hive, Trino and Athena find
-        the table. Each later commit through this object tells the catalog, too; other writers do so if `catalog.table` is
-        among their settings. `InputError` if the name is another table's, `CatalogError` if the catalog does not answer.
-
-        >>> table.register("sales.orders")                               # doctest: +SKIP
-        sales.orders registered as of 20261121092737397: 12 partitions added, 0 dropped
-        """
-        return self._coordinator.register(name)
-
-    def require_profile(self) -> None:
-        """Refuse writers with a weaker `concurrency.profile` than this object's from now on. Open writers keep theirs."""
-        concurrency = self._coordinator.table.settings.concurrency
-        self._coordinator.require_profile(concurrency.profile, concurrency.isolation)
 
     def close(self) -> None:
         """Release the lock service. Data frames that were read stay usable."""

@@ -14,6 +14,7 @@ import lakelock
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "admin",
+    "catalogs",
     "cli",
     "configs",
     "data_locks",

@@ -26,6 +26,7 @@ def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> No
     assert_type(LakeTable.exists(spark, "/lake"), bool)
     assert_type(LakeTable.forPath(spark, "/lake"), LakeTable)
     assert_type(LakeTable.for_name(spark, "sales.orders"), LakeTable)
+    assert_type(LakeTable.from_parquet(spark, "/lake", folder="/files", key="id"), LakeTable)
     assert_type(LakeTable.for_name(spark, "sales.orders").register(), Synced)
     assert_type(table.alias("t").merge(df.alias("s"), "t.id = s.id").when_matched_delete().execute(), WriteResult)
     assert_type(table.update({"delay": "delay + 1", "checked": True}, "month = 1"), WriteResult)

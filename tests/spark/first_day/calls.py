@@ -551,7 +551,10 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Told(48, "table.restoreToVersion(1)", lambda d: d.table.restoreToVersion(1), r"table\.restore\(instant\)"),
     Works(48, "table.restore(instant)", _restored, 3),
     Told(
-        49, "LakeTable.convertToDelta(...)", lambda d: LakeTable.convertToDelta(d.spark, "parquet.`x`"), r"table\.insert\(df\)"
+        49,
+        "LakeTable.convertToDelta(...)",
+        lambda d: LakeTable.convertToDelta(d.spark, "parquet.`x`"),
+        r"LakeTable\.from_parquet",
     ),
     Told(49, "table.clone(...)", lambda d: d.table.clone("x"), r"insert\(table\.read\(\)\)"),
     Told(49, "table.generate(...)", lambda d: d.table.generate("symlink_format_manifest"), "read this table as it is"),
