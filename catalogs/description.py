@@ -19,6 +19,7 @@ from lakelock.table.timeline import Timeline
 LAST_COMMIT, LAST_COMPLETION = "last_commit_time_sync", "last_commit_completion_time_sync"
 _PROVIDER = "spark.sql.sources.provider"
 _SCHEMA = "spark.sql.sources.schema"
+_PATH = "path"
 _LONGEST = 4000
 """Metastores keep a parameter in a column of this many characters."""
 
@@ -34,6 +35,12 @@ class Described:
     def last_commit(self) -> str:
         """The newest instant that the entry knows of; empty before the first commit."""
         return self.entry.parameters.get(LAST_COMMIT, "")
+
+    def at(self, location: str) -> Described:
+        """The same table with its path spelled in this way."""
+        entry, before = self.entry, len(self.entry.location)
+        spelled = replace(entry, location=location, serde_parameters={**entry.serde_parameters, _PATH: location})
+        return Described(spelled, {values: location + where[before:] for values, where in self.partitions.items()})
 
     @property
     def last_completion(self) -> str:
@@ -59,7 +66,7 @@ def described(
         input_format="org.apache.hudi.hadoop.HoodieParquetInputFormat",
         output_format="org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
         serde="org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
-        serde_parameters={"serialization.format": "1", "path": location, "hoodie.query.as.ro.table": "false"},
+        serde_parameters={"serialization.format": "1", _PATH: location, "hoodie.query.as.ro.table": "false"},
     )
     return Described(entry, {_values(path, properties): f"{location}/{path}" for path in partitions} if fields else {})
 

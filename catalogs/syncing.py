@@ -36,8 +36,18 @@ class Synced:
         return f"{self.name} {what} as of {self.instant or 'no commit'}: {self.added} partitions added, {self.dropped} dropped"
 
 
-def sync(catalog: Catalog, name: TableName, look: Callable[[], Described], *, create_database: bool) -> Synced:
-    """Tell the catalog; `look` reads the table as it is. `InputError` if another table has the name."""
+def sync(
+    catalog: Catalog,
+    name: TableName,
+    look: Callable[[], Described],
+    *,
+    create_database: bool = True,
+    keeps_spelling: bool = True,
+) -> Synced:
+    """Tell the catalog; `look` reads the table as it is. `InputError` if another table has the name.
+
+    `keeps_spelling`: an entry that spells the path in another way, such as `s3:` for `s3a:`, goes on to do so.
+    """
     created = changed = False
     added = dropped = 0
     for _ in range(ROUNDS):
@@ -47,20 +57,24 @@ def sync(catalog: Catalog, name: TableName, look: Callable[[], Described], *, cr
         entry = table.entry
         if found is None:
             catalog.create(name, without_sync(entry), with_database=create_database)
-            created = True
-        else:
+            created, found = True, catalog.find(name)
+        if found is not None:
+            # Also a new one: somebody may have been faster, and for another table.
             require_same_table(name, found, entry)
             changed = changed or (found.columns, found.partition_columns) != (entry.columns, entry.partition_columns)
+            if keeps_spelling:
+                table = table.at(found.location)
+                entry = table.entry
         new = {values: where for values, where in table.partitions.items() if values not in listed}
         gone = listed - table.partitions.keys()
-        if found is not None and not entry.is_in(found):
-            # Before the partitions: new ones are described as the table is.
-            catalog.update(name, entry if not new and not gone else without_sync(entry))
+        if (new or gone) and found is not None and not without_sync(entry).is_in(found):
+            # Before the partitions, and without the newest commit: who is interrupted leaves an entry that is behind.
+            catalog.update(name, without_sync(entry))
         if new:
             catalog.add(name, entry, new)
         if gone:
             catalog.drop(name, entry, gone)
-        if found is None or new or gone:
+        if found is None or not entry.is_in(found):
             catalog.update(name, entry)
         added, dropped = added + len(new), dropped + len(gone)
         if look().last_completion == table.last_completion:

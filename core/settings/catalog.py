@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from lakelock.errors import SettingsError
 from lakelock.settings.fields import Section, setting
+
+_NAME = re.compile(r"[A-Za-z0-9_]{1,128}(\.[A-Za-z0-9_]{1,128})?")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,12 @@ class CatalogSettings(Section):
     catalog_id: str = setting("", "Account whose Glue catalog is used; empty means the account of the credentials")
 
     def check_together(self) -> None:
+        if self.table and not _NAME.fullmatch(self.table):
+            raise SettingsError(
+                f"catalog.table is {self.table[:300]!r}, which is not the name of a table in a catalog",
+                hint="write database.table, in letters, digits and _, such as sales.orders",
+                key="catalog.table",
+            )
         if self.table and self.type == "none":
             raise SettingsError(
                 f"catalog.table is {self.table}, but catalog.type names no catalog",

@@ -39,7 +39,13 @@ def sync_catalog(table: OpenTable, name: str = "") -> Synced:
     found = TableName.parse(wanted, properties.name)
     catalog = open_catalog(settings, table.runtime, table.writer.user)
     try:
-        synced = sync(catalog, found, partial(_look, table, properties), create_database=settings.catalog.create_database)
+        synced = sync(
+            catalog,
+            found,
+            partial(_look, table, properties),
+            create_database=settings.catalog.create_database,
+            keeps_spelling=settings.catalog.s3_scheme == "auto",
+        )
     finally:
         catalog.close()
     facts = {"name": synced.name, "as_of": synced.instant, "added": synced.added, "dropped": synced.dropped}

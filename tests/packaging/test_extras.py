@@ -62,6 +62,16 @@ def test_a_lock_service_needs_its_extra_and_nothing_more(wheel: Path, clean_pyth
     assert _NOWHERE in said, "it has tried to reach the service"
 
 
+@pytest.mark.parametrize("catalog", ["glue", "hive_metastore"])
+def test_a_catalog_says_which_extra_brings_its_client(clean_python: Path, tmp_path: Path, catalog: str) -> None:
+    run(clean_python, "-c", _NEW_TABLE, tmp_path / "t", cwd=tmp_path)
+    settings = ("--set", f"catalog.type={catalog}", "--set", f"catalog.uris=thrift://{_NOWHERE}")
+    said = run(
+        clean_python, "-m", "lakelock.cli", "register", tmp_path / "t", "a.b", "--json", *settings, cwd=tmp_path, code=None
+    )
+    assert f"pip install 'lakelock[{catalog.replace('_', '-')}]'" in said
+
+
 def test_the_simulator_runs_with_its_extra(wheel: Path, clean_python: Path, tmp_path: Path) -> None:
     assert "pip install 'lakelock[simulator]'" in run(clean_python, "-m", "lakelock.cli", "simulate", cwd=tmp_path, code=None)
     python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[simulator] @ {wheel.as_uri()}")

@@ -86,6 +86,22 @@ def test_what_others_noted_about_the_table_stays(glue: Any, endpoint: str, tmp_p
     assert found["Description"] == "the orders" and found["Parameters"]["team"] == "sales"
 
 
+def test_an_entry_that_spells_the_path_in_another_way_keeps_it(glue: Any, endpoint: str, tmp_path: Path) -> None:
+    table = named(endpoint, tmp_path / "orders", "sales.spelled")
+    table.writer().insert(orders((1, "berlin")))
+    found = glue.get_table(DatabaseName="sales", Name="spelled")["Table"]
+    known = {name: found[name] for name in ("Name", "StorageDescriptor", "PartitionKeys", "TableType", "Parameters")}
+    spelled = f"file://{table.path}"
+    glue.update_table(
+        DatabaseName="sales", TableInput={**known, "StorageDescriptor": {**found["StorageDescriptor"], "Location": spelled}}
+    )
+    table.writer().insert(orders((2, "paris")))
+    storage = glue.get_table(DatabaseName="sales", Name="spelled")["Table"]["StorageDescriptor"]
+    assert storage["Location"] == storage["SerdeInfo"]["Parameters"]["path"] == spelled and table.alerts == []
+    added = glue.get_partition(DatabaseName="sales", TableName="spelled", PartitionValues=["paris"])["Partition"]
+    assert added["StorageDescriptor"]["Location"] == f"{spelled}/shop=paris"
+
+
 def test_a_commit_stands_while_glue_does_not_answer(endpoint: str, glue: Any, tmp_path: Path) -> None:
     table = named(endpoint, tmp_path / "orders", "sales.patient")
     away = table.writer(**{"catalog.endpoint_url": "http://127.0.0.1:9", "catalog.timeout_s": "1"})

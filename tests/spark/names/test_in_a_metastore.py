@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +20,13 @@ from lakelock.catalogs import TableName, open_catalog
 from lakelock.catalogs.description import Described, described
 from lakelock.catalogs.syncing import sync
 from lakelock.errors import CatalogError, InputError, TableError
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakeTable, register
 from lakelock.table.properties import read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.testing.servers.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.service import Service
 from tests.integration.catalogs.catalog_world import SCHEMA, NamedTable, orders
+from tests.spark.sparks import since_spark_4
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -214,9 +216,26 @@ def test_a_writer_that_is_overtaken_while_it_tells_its_commit_tells_the_later_on
         return seen
 
     with closing(open_catalog(opened.settings, opened.runtime, "somebody")) as catalog:
-        synced = sync(catalog, TableName("sales", "raced"), look, create_database=True)
+        synced = sync(catalog, TableName("sales", "raced"), look)
     assert synced.added == 3 and others == []
     assert set(told(hive, "sales", "raced").partitions) == {("berlin",), ("paris",), ("rome",)}
+
+
+def test_a_metastore_that_falls_silent_holds_a_commit_up_no_longer_than_the_setting_says(
+    metastore: Service, tmp_path: Path
+) -> None:
+    table = named(metastore, tmp_path / "orders", "sales.silent")
+    engine = table.writer(**{"catalog.timeout_s": "1"})
+    metastore.pause()
+    try:
+        began_s = monotonic()
+        engine.insert(orders((1, "berlin")))
+        took_s = monotonic() - began_s
+    finally:
+        metastore.resume()
+    (alert,) = table.alerts
+    assert "gave no answer" in alert or "could not connect" in alert
+    assert took_s < 20, "without the bound it is hive_metastore.socket_timeout_s, several times"
 
 
 def test_a_name_that_another_table_has_is_left_alone(metastore: Service, hive: Any, tmp_path: Path) -> None:
@@ -259,6 +278,18 @@ def test_a_table_is_registered_and_opened_by_its_name_in_spark(
     assert ("oslo",) in told(hive, "shops", "daily").partitions
     with pytest.raises(TableError, match="no table shops.nightly"):
         LakeTable.for_name(spark, "shops.nightly", options=options)
+
+
+@since_spark_4
+def test_a_write_by_format_lakelock_tells_the_catalog_too(
+    spark: SparkSession, metastore: Service, hive: Any, tmp_path: Path
+) -> None:
+    register(spark)
+    rows = spark.range(1, 2, numPartitions=1).selectExpr("id", "'berlin' as shop")
+    made = rows.write.format("lakelock").option("key", "id").partitionBy("shop")
+    options = {"catalog.type": "hive_metastore", "catalog.uris": f"thrift://127.0.0.1:{metastore.port}"}
+    made.options(**options, **{"catalog.table": "shops.sourced"}).mode("append").save(str(tmp_path / "orders"))
+    assert set(told(hive, "shops", "sourced").partitions) == {("berlin",)}
 
 
 def test_a_name_in_the_sessions_own_catalog_is_opened_whatever_its_format(spark: SparkSession, path: str) -> None:
