@@ -44,11 +44,14 @@ def test_an_import_that_is_repeated_adds_no_row_and_a_changed_folder_changes_not
         spark.range(5, 6, numPartitions=1).write.mode("append").parquet(str(folder / "month=1"))
 
 
-def test_an_import_that_died_before_its_commit_goes_on_when_it_is_repeated(
-    spark: SparkSession, folder: Path, path: str
+@pytest.mark.parametrize("when", [EventKind.WRITING, EventKind.DECIDED, EventKind.COMMITTED])
+def test_an_import_that_was_interrupted_has_all_rows_once_when_it_is_repeated(
+    spark: SparkSession, folder: Path, path: str, when: EventKind
 ) -> None:
+    """Before its commit, between its decision and the moment when it is visible, and after it."""
+
     def die(event: Event) -> None:
-        if event.kind is EventKind.WRITING:
+        if event.kind is when:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
