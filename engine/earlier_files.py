@@ -22,6 +22,8 @@ class Files:
     new: dict[Target, tuple[object, Sequence[WriteStat]]] = field(default_factory=dict)
     adopted: dict[str, str] = field(default_factory=dict)
     """By partition, the key of the base file from which the file came that has the partition's new rows, too."""
+    joined: dict[str, object] = field(default_factory=dict)
+    """By the key of a base file whose bucket got new rows: what tells these rows."""
 
     def made_from(self, base: DataFile) -> WriteStat | None:
         """The file that was made from this base file."""

@@ -30,12 +30,14 @@ _TIME_LITERAL = re.compile(r"'\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
 class Condition:
     """A condition as its user gave it and, if it asks for the time or may use an alias, as Spark's analysed filter.
 
-    `filled` has the time filled in. `predicate` is the part of it that can rule files out.
+    `filled` has the time filled in. `predicate` is the part of it that can rule files out. `repeatable`: a row gets the same
+    answer in each attempt of a write; not if the condition asks another table.
     """
 
     given: str | Column
     filled: Any = None
     predicate: Predicate = field(default_factory=Anything)
+    repeatable: bool = True
 
     @classmethod
     def of(cls, spark: SparkSession, schema: StructType, given: str | Column, *, alias: str = "") -> Condition:
@@ -53,14 +55,15 @@ class Condition:
                 "A UDF that always answers the same must not be declared asNondeterministic()",
             )
         filled, asks_for_time = _filled(spark, analysed, given)
-        return cls(given, filled if asks_for_time or alias else None, predicate_of(spark, filled))
+        alone = analysed.subqueries().isEmpty()
+        return cls(given, filled if asks_for_time or alias else None, predicate_of(spark, filled), alone)
 
     @classmethod
     def of_filter(cls, spark: SparkSession, rows: DataFrame, given: str | Column) -> Condition | None:
         """The condition of a frame that `where(given)` made of rows of a table; None if it asks for the time."""
         analysed = rows._jdf.queryExecution().analyzed()
         filled, asks_for_time = _filled(spark, analysed, given)
-        return None if asks_for_time else cls(given, filled, predicate_of(spark, filled))
+        return None if asks_for_time else cls(given, filled, predicate_of(spark, filled), analysed.subqueries().isEmpty())
 
     def on(self, frame: DataFrame) -> Column:
         """The condition on the rows of `frame`, which has the columns that it needs."""
@@ -84,6 +87,21 @@ def _filled(spark: SparkSession, analysed: Any, given: str | Column) -> tuple[An
     for rule in _TIME_RULES:
         filled = _object(spark, f"{_CATALYST}.{rule}").apply(filled)
     return filled, not filled.equals(analysed) or _TIME_LITERAL.search(str(given)) is not None
+
+
+def is_repeatable(step: DataFrame, *given: object) -> bool:
+    """Whether what the last step of a frame computes of a row, as it was `given`, is the same in each attempt of a write.
+
+    It is not if a value is drawn or numbered, or if it asks for the time or another table.
+    """
+    analysed = step._jdf.queryExecution().analyzed()
+    expressions = analysed.expressions()
+    if not analysed.subqueries().isEmpty() or any(_TIME_LITERAL.search(str(each)) for each in given):
+        return False
+    if not all(expressions.apply(number).deterministic() for number in range(expressions.size())):
+        return False
+    filled = _filled(step.sparkSession, analysed, "")[0]
+    return bool(filled.expressions().equals(expressions))
 
 
 def condition_text(condition: str | Column) -> str:

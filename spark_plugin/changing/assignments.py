@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import column_hint
+from lakelock.spark_plugin.conditions import is_repeatable
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.table.columns.fields import spelled
 from lakelock.table.partial import lacking
@@ -88,6 +89,13 @@ def checked_assignments(
     rows = spark.createDataFrame([], spark_schema(schema.arrow))
     fitting_values(rows.alias(alias) if alias else rows, values, schema)
     return values
+
+
+def values_are_repeatable(spark: SparkSession, values: Assignments, schema: TableSchema, alias: str = "") -> bool:
+    """Whether a row gets the same new values in each attempt of a write."""
+    rows = spark.createDataFrame([], spark_schema(schema.arrow))
+    new = [as_column(value).alias(name) for name, value in values.items()]
+    return is_repeatable((rows.alias(alias) if alias else rows).select(*new), *values.values())
 
 
 def fitting_values(rows: DataFrame, values: Assignments, schema: TableSchema, *, whole: bool = False) -> dict[str, Column]:

@@ -1,40 +1,32 @@
 """Rows changed at their places: updated and deleted by position in their files, and new rows beside them.
 
-An update or a merge lets Spark compute a frame of changes. It is packed and kept, so that it is computed once; the driver
-claims the file groups that it names, and each is rewritten by one task.
+An update or a merge lets Spark compute a frame of changes. The stages here pack it, and rewrite each file group that it names;
+the driver's part between them is in `applying.py`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import DuplicateKeyError, SchemaError
 from lakelock.occ.write_context import WriteContext
-from lakelock.spark_plugin.changing.placing import NewPlaces
-from lakelock.spark_plugin.frames import spark_schema
-from lakelock.spark_plugin.writing.attempt import Attempt
+from lakelock.spark_plugin.changing.placing import NewPlaces, NewRows
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
-from lakelock.spark_plugin.writing.packing import pack_of
-from lakelock.spark_plugin.writing.parcels import PARCELS, ROUTE, Parcels
-from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
+from lakelock.spark_plugin.writing.parcels import Parcels
+from lakelock.spark_plugin.writing.reports import this_task
 from lakelock.spark_plugin.writing.rewriting import Target
-from lakelock.spark_plugin.writing.routing import FileTarget, plan_routes
 from lakelock.spark_plugin.writing.selecting import AtPositions
 from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunks
 from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.buckets import bucket_group
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.fitting import conform
 from lakelock.table.keys.keyed import Keyed, dedupe
@@ -44,13 +36,13 @@ from lakelock.table.snapshot import DataFile
 
 FILE, ROW, ACTION = "_lakelock_file", "_lakelock_row", "_lakelock_action"
 """The columns of a frame of changes before those of the table: the name of a file, a position in it, and what to do."""
+DRAWN = "_lakelock_drawn"
+"""Where there may be new rows, the last column: a number that tells the row of the source from all others."""
 UPDATE, DELETE, INSERT, MISFIT = 0, 1, 2, 3
 """Actions. A MISFIT is a row that must not be written, for the reason in the plan."""
 
 PLACE = "_lakelock_place"
 """In parcels: the position of a row that gets new values, -1 minus the position of one to delete, null for a new row."""
-TASK_ROWS = 500_000
-"""How many changed rows one write task holds, unless one file group alone has more."""
 
 
 @dataclass(frozen=True)
@@ -86,40 +78,13 @@ class ChangePlan:
 
 @dataclass
 class ChangeReport:
-    """What a task packed: changes by (partition, route), and the buckets without a file group that get rows."""
+    """What a task packed: changes by (partition, route), and the new rows of each partition or bucket."""
 
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
-    new: set[tuple[str, int]] = field(default_factory=set)
+    new: NewRows = field(default_factory=NewRows)
 
-
-def write_changes(attempt: Attempt, changes: DataFrame, plan: ChangePlan) -> tuple[WriteStat, ...]:
-    """Apply a frame of changes, which is computed once, to the files of the plan."""
-    packed = changes.mapInArrow(reporting(PARCELS, partial(pack_stage, plan)), spark_schema(PARCELS))
-    attempt.keep(packed)
-    with attempt.jobs("finding the rows"):
-        reports = [report for report in attempt.collected(packed) if isinstance(report, ChangeReport)]
-    counts: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
-    if not counts:
-        return ()
-    routes = plan_routes(
-        counts, _targets(attempt, plan.files), tasks=attempt.tasks if counts.total() < TASK_ROWS else 2 * attempt.tasks,
-        target_rows=attempt.settings.target_file_rows, task_rows=TASK_ROWS,
-        in_buckets=attempt.properties.bucket_index is not None,
-    )  # fmt: skip
-    buckets = sorted({bucket for report in reports for bucket in report.new})
-    attempt.tx.claim((plan.files[n].group for n in sorted(routes.rewritten)), (bucket_group(*bucket) for bucket in buckets))
-    if plan.inserts is not None:
-        plan = replace(plan, inserts=replace(plan.inserts, routes=routes))
-    rows = packed.where(F.col(REPORT).isNull()).drop(REPORT).repartition(routes.packs, pack_of(routes, ROUTE))
-    stage = reporting(REPORT_SCHEMA, partial(change_stage, plan))
-    return attempt.written(rows.mapInArrow(stage, REPORTS_ONLY), f"rewriting {len(routes.rewritten)} file groups")
-
-
-def _targets(attempt: Attempt, files: Sequence[DataFile]) -> list[FileTarget]:
-    """A file of which nobody knows how many rows it has counts as full, so that new rows do not join it."""
-    stats_of, full = attempt.tx.snapshot().stats_of, attempt.settings.target_file_rows
-    known = [(file, stats_of(file).rows) for file in files]
-    return [FileTarget(file.partition, file.size_bytes, full if rows is None else rows) for file, rows in known]
+    def __add__(self, other: ChangeReport) -> ChangeReport:
+        return ChangeReport(self.counts + other.counts, self.new + other.new)
 
 
 def pack_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | ChangeReport]:
@@ -142,9 +107,10 @@ def pack_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
         new = rows.filter(pc.equal(action, INSERT))
         if new.num_rows and plan.inserts is not None:
             fitted = conform(new, plan.context.schema.arrow)
-            routes, counts, buckets = plan.inserts.routed(Keyed.of(fitted, plan.context.properties))
+            drawn = new.column(DRAWN).to_numpy()
+            routes, counts, rows_of = plan.inserts.routed(Keyed.of(fitted, plan.context.properties), drawn)
             report.counts.update(counts)
-            report.new.update(buckets)
+            report.new += rows_of
             yield from parcels.packed(_carried(plan, fitted, pa.nulls(len(routes), pa.int64())), np.arange(len(routes)), routes)
     yield report
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakelock.occ.conflicts.reads import WholeTable
-from lakelock.spark_plugin.changing.assignments import Assignments, fitting_values
-from lakelock.spark_plugin.changing.changes import ACTION, FILE, ROW, UPDATE, ChangePlan, write_changes
+from lakelock.spark_plugin.changing.applying import write_changes
+from lakelock.spark_plugin.changing.assignments import Assignments, fitting_values, values_are_repeatable
+from lakelock.spark_plugin.changing.changes import ACTION, FILE, ROW, UPDATE, ChangePlan
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.spark_versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, Written
 from lakelock.spark_plugin.writing.row_reads import RowsRead
+from lakelock.table.snapshot import DataFile
 
 
 def update_where(attempt: Attempt, values: Assignments, condition: Condition | None, alias: str = "") -> Written:
@@ -25,12 +30,18 @@ def update_where(attempt: Attempt, values: Assignments, condition: Condition | N
         files = pruning.files_of(snapshot)
     if not files:
         return Written()
-    rows = attempt.read(files).alias(alias) if alias else attempt.read(files)
-    new = fitting_values(rows, values, attempt.schema)
-    place = file_place(rows)
-    chosen = rows if condition is None else rows.where(condition.on(rows))
-    changes = chosen.select(
-        place["file_name"].alias(FILE), place["row_index"].alias(ROW), F.lit(UPDATE).alias(ACTION),
-        *[new[name].alias(name) for name in attempt.schema.names if name in new],
-    )  # fmt: skip
-    return Written(write_changes(attempt, changes, ChangePlan(attempt.context(), tuple(files), tuple(new))))
+    same_rows = condition is None or condition.repeatable
+    if not (same_rows and values_are_repeatable(attempt.spark, values, attempt.schema, alias)):
+        attempt = attempt.forgetful()
+
+    def changes(some: Sequence[DataFile]) -> DataFrame:
+        rows = attempt.read(some).alias(alias) if alias else attempt.read(some)
+        new, place = fitting_values(rows, values, attempt.schema), file_place(rows)
+        chosen = rows if condition is None else rows.where(condition.on(rows))
+        return chosen.select(
+            place["file_name"].alias(FILE), place["row_index"].alias(ROW), F.lit(UPDATE).alias(ACTION),
+            *[new[name].alias(name) for name in attempt.schema.names if name in new],
+        )  # fmt: skip
+
+    plan = ChangePlan(attempt.context(), tuple(files), tuple(values))
+    return Written(write_changes(attempt, plan, plan.files, changes))

@@ -7,7 +7,7 @@ target selects. Clauses about rows that the source does not match read the rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -15,18 +15,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakelock.occ.conflicts.reads import WholeTable
-from lakelock.spark_plugin.changing.changes import FILE, ROW, ChangePlan, write_changes
+from lakelock.spark_plugin.changing.applying import write_changes
+from lakelock.spark_plugin.changing.changes import FILE, ROW, ChangePlan
 from lakelock.spark_plugin.changing.placing import NewPlaces
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import When, may_match_often
-from lakelock.spark_plugin.merging.plan import HERE, MergePlan
+from lakelock.spark_plugin.merging.plan import MergePlan, numbered
 from lakelock.spark_plugin.spark_versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column
 from lakelock.spark_plugin.writing.key_lookup import look_up
 from lakelock.spark_plugin.writing.key_reads import KeysRead
-from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.schema import TableSchema
@@ -34,10 +34,15 @@ from lakelock.table.snapshot import DataFile
 
 
 def merge(attempt: Attempt, spec: MergeSpec) -> Written:
-    """Run a merge. The source is computed once and kept."""
-    source = spec.source.withColumn(HERE, F.lit(True))
-    attempt.keep(source)
+    """Run a merge. The source is computed once, for all attempts."""
+    memory = attempt.memory
+    if memory.source is None:
+        memory.source = numbered(spec)
+        memory.keep(memory.source)
+    source = memory.source
     plan = MergePlan.of(spec, source, attempt.schema, attempt.properties)
+    if not plan.repeatable:
+        attempt = attempt.forgetful()
     read = files = _read(attempt, plan, source)
     places = None
     if spec.has(When.NOT_MATCHED):
@@ -46,19 +51,17 @@ def merge(attempt: Attempt, spec: MergeSpec) -> Written:
         places = NewPlaces(attempt.context(), files)
     elif not read:
         return Written()
-    changes = plan.changes(_stored(attempt, read), source)
     misfit = f"when_matched_update_all would give a stored row another value of {', '.join(plan.compared)}"
     once = not may_match_often(spec.clauses)
-    return Written(
-        write_changes(attempt, changes, ChangePlan(attempt.context(), files, plan.changed, places, once=once, misfit=misfit))
-    )
+    changes = ChangePlan(attempt.context(), files, plan.changed, places, once=once, misfit=misfit)
+    return Written(write_changes(attempt, changes, read, lambda some: plan.changes(_stored(attempt, some), source)))
 
 
 def _joinable(attempt: Attempt) -> tuple[DataFile, ...]:
     return attempt.tx.snapshot().files if attempt.properties.bucket_index is not None else ()
 
 
-def _stored(attempt: Attempt, files: tuple[DataFile, ...]) -> DataFrame:
+def _stored(attempt: Attempt, files: Sequence[DataFile]) -> DataFrame:
     """The rows of these files and their places."""
     rows = attempt.read(files)
     if not files:
@@ -97,7 +100,7 @@ def _look_up(attempt: Attempt, keys: dict[str, Column], source: DataFrame) -> It
     types = spark_schema(columns)
     frame = source.select(*[keys[name].cast(types[name].dataType).alias(name) for name in columns.names])
     frame = frame.where(reduce(Column.__and__, [column(name).isNotNull() for name in columns.names]))
-    tagged = look_up(attempt, frame, TagPlan(attempt.context(), TableSchema(columns)), Memory(attempt.kept))
+    tagged = look_up(attempt, frame, TagPlan(attempt.context(), TableSchema(columns)), attempt.memory)
     if tagged is None:
         return ()
     partitions = frozenset(partition for partition, _ in tagged.counts)

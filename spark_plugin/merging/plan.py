@@ -18,8 +18,8 @@ from lakelock.spark_plugin.changing.assignments import (
     require_column,
     require_settable,
 )
-from lakelock.spark_plugin.changing.changes import ACTION, DELETE, FILE, INSERT, MISFIT, ROW, UPDATE
-from lakelock.spark_plugin.conditions import Condition, condition_text
+from lakelock.spark_plugin.changing.changes import ACTION, DELETE, DRAWN, FILE, INSERT, MISFIT, ROW, UPDATE
+from lakelock.spark_plugin.conditions import Condition, condition_text, is_repeatable
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
@@ -30,7 +30,8 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, require_columns
 
 HERE = "_lakelock_here"
-"""A column of the source that is true in every row, and null where the join found no source row."""
+"""A column of the source that has a number in every row, and null where the join found no source row."""
+_DRAWN = "cast(cast(reflect('java.lang.Math', 'random') as double) * 9007199254740992 as bigint)"
 _CLAUSE = "_lakelock_clause"
 
 
@@ -52,6 +53,8 @@ class MergePlan:
     compared: tuple[str, ...]
     keys: dict[str, Column] | None
     by_source: tuple[Condition | None, ...]
+    repeatable: bool = True
+    """Whether the same rows on both sides give the same changes in each attempt."""
 
     @classmethod
     def of(cls, spec: MergeSpec, source: DataFrame, schema: TableSchema, properties: TableProperties) -> MergePlan:
@@ -71,12 +74,14 @@ class MergePlan:
             When.NOT_MATCHED_BY_SOURCE: stored,
         }
         values = []
+        repeatable = is_repeatable(stored.crossJoin(given).where(as_column(spec.on)), spec.on)
         for clause in spec.clauses:
-            _require_certain(sides[clause.when], clause)
             side = sides[clause.when]
+            _require_certain(side, clause)
             if clause.when is When.MATCHED and clause.then is Then.UPDATE and clause.values is not None:
                 clause = replace(clause, values=_without_equated(clause.values, spec, side, given, on))
             values.append(_values(spec, clause, side, source, schema, properties, fixed))
+            repeatable = repeatable and _is_repeatable(side, clause, values[-1])
         updates = [each for clause, each in zip(spec.clauses, values, strict=True) if clause.then is Then.UPDATE and each]
         changes_all = any(clause.then is Then.UPDATE and clause.values is None for clause in spec.clauses)
         compared = tuple(name for name in fixed if changes_all and name not in on.same.get(name, ()))
@@ -85,6 +90,7 @@ class MergePlan:
             tuple(name for name in schema.names if any(name in each for each in updates)), compared,
             {name: on.equated[name] for name in fixed} if on.equated.keys() >= set(fixed) else None,
             tuple(_selected(spark, stored, each) for each in spec.clauses if each.when is When.NOT_MATCHED_BY_SOURCE),
+            repeatable,
         )  # fmt: skip
         # The whole is analysed once: clauses may set a column to types that do not go together.
         places = stored.select("*", F.lit("").alias(FILE), F.lit(0).cast("long").alias(ROW))
@@ -114,7 +120,9 @@ class MergePlan:
             action = F.when(F.col(_CLAUSE) == at, self._action(clause)).otherwise(action)
         joined = joined.withColumn(_CLAUSE, number).where(F.col(_CLAUSE).isNotNull())
         names = self.schema.names if inserts else self.changed
-        return joined.select(F.col(FILE), F.col(ROW), action.alias(ACTION), *[self._value(name).alias(name) for name in names])
+        values = [self._value(name).alias(name) for name in names]
+        drawn = [F.col(HERE).alias(DRAWN)] if inserts else []
+        return joined.select(F.col(FILE), F.col(ROW), action.alias(ACTION), *values, *drawn)
 
     def _action(self, clause: Clause) -> Column:
         if clause.then is not Then.UPDATE:
@@ -137,9 +145,17 @@ class MergePlan:
         return value
 
 
+def numbered(spec: MergeSpec) -> DataFrame:
+    """The source with a number in each row: one that is drawn whenever the row is computed, if the merge has new rows.
+
+    So rows with the same numbers are the same rows, and come of the same computation.
+    """
+    return spec.source.withColumn(HERE, F.expr(_DRAWN) if spec.has(When.NOT_MATCHED) else F.lit(1))
+
+
 def require_mergeable(spec: MergeSpec, schema: TableSchema, properties: TableProperties) -> None:
     """Raise what is wrong with a merge into a table of this schema, before any work."""
-    MergePlan.of(spec, spec.source.withColumn(HERE, F.lit(True)), schema, properties)
+    MergePlan.of(spec, numbered(spec), schema, properties)
 
 
 def of(alias: str, name: str) -> Column:
@@ -151,11 +167,18 @@ def of(alias: str, name: str) -> Column:
 def _require_certain(side: DataFrame, clause: Clause) -> None:
     if clause.condition is None:
         return
-    if not side.where(as_column(clause.condition))._jdf.queryExecution().analyzed().deterministic():
+    if not side.where(as_column(clause.condition))._jdf.queryExecution().analyzed().condition().deterministic():
         raise InputError(
             f"{clause.name}: the condition {condition_text(clause.condition)} may give a different answer each time",
             hint="compute such values in the source",
         )
+
+
+def _is_repeatable(side: DataFrame, clause: Clause, values: Mapping[str, Column] | None) -> bool:
+    if clause.condition is not None and not is_repeatable(side.where(as_column(clause.condition)), clause.condition):
+        return False
+    given = () if clause.values is None else clause.values.values()
+    return values is None or is_repeatable(side.select(*values.values()), *given)
 
 
 def _selected(spark: SparkSession, stored: DataFrame, clause: Clause) -> Condition | None:

@@ -118,6 +118,10 @@ class Attempt:
         """Persist a frame until the transaction has ended: its rows must not change, and its reads may be checked again."""
         self.kept.keep(frame)
 
+    def forgetful(self) -> Attempt:
+        """This attempt, which takes nothing over and leaves nothing to the next: what it computes would be different there."""
+        return replace(self, memory=Memory(self.kept))
+
     def close(self) -> None:
         """Unpersist what was kept."""
         self.kept.close()

@@ -27,6 +27,8 @@ from lakelock.table.snapshot import DataFile
 
 def delete_where(attempt: Attempt, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition. Nobody may add such a row meanwhile."""
+    if not condition.repeatable:
+        attempt = attempt.forgetful()
     pruning = attempt.pruning(condition)
     attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
     redoing, matched = Redoing.of(attempt, attempt.schema), attempt.memory.matched

@@ -36,10 +36,12 @@ class Memory(EarlierFiles):
         super().__init__()
         self._frames = frames or KeptFrames()
         self.staged: Staged | None = None
+        self.source: DataFrame | None = None
+        """The rows of a merge, persisted as they are."""
         self.held: dict[str, FileKeys | None] = {}
         """By the key of a file that was looked into: which of the staged keys it holds, if any."""
         self.matched: dict[str, bool] = {}
-        """By the key of a file that was looked into: whether the call's condition selects rows of it."""
+        """By the key of a file that was looked into: whether the call changes rows of it."""
 
     def keep(self, frame: DataFrame) -> None:
         """Persist a frame until the call has ended."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -20,6 +21,8 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+
+NOTHING: Mapping[int, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -65,15 +68,18 @@ class Redoing:
         numbers: Iterable[int],
         new: Mapping[Target, object],
         new_buckets: Iterable[FileGroupId] = (),
+        joined: Mapping[int, object] = NOTHING,
     ) -> Kept:
         """Claim the base files of these numbers and the new buckets, then copy what the attempt before made of the same rows.
 
         `new` has something that tells the keys of each target's new rows, to compare. A base file never changes, and the rows
-        of the call that go into it follow from its keys; only new rows may have come with it.
+        of the call that go into it follow from its keys; only new rows may have come with it. Where also others do not follow
+        from the keys, `joined` tells them, by the number of the file.
         """
         numbers, there = sorted(numbers), {file.key for file in files}
         same = {target: made for target, keys in new.items() if (made := self._made_of(target, keys, there)) is not None}
-        known = {number: stat for number in numbers if (stat := self._made_from(files[number], same)) is not None}
+        likely = (number for number in numbers if self.before.joined.get(files[number].key) == joined.get(number))
+        known = {number: stat for number in likely if (stat := self._made_from(files[number], same)) is not None}
         self._claim(files, numbers, known, new_buckets)
         copies = self._copies([*known.values(), *chain.from_iterable(same.values())])
         kept = {number: copies[stat.path] for number, stat in known.items() if stat.path in copies}
@@ -123,6 +129,7 @@ class Redoing:
         kept: Kept,
         new: Mapping[Target, object],
         adopted: Mapping[str, int] | None = None,
+        joined: Mapping[int, object] = NOTHING,
     ) -> tuple[WriteStat, ...]:
         """Note what this attempt has written, for the next one; all its files.
 
@@ -137,6 +144,7 @@ class Redoing:
                 bucket = bucket_of(stat.file_id or "") if in_buckets is not None else None
                 made.setdefault((stat.partition_path or "", bucket), []).append(stat)
         mine.rewritten.update((files[number].key, stat) for number, stat in kept.files.items())
+        mine.joined.update((files[number].key, rows) for number, rows in joined.items())
         mine.adopted.update((p, key) for p, key in self.before.adopted.items() if (p, None) in kept.new)
         for partition, number in (adopted or {}).items():
             mine.adopted[partition] = files[number].key

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.events import Event
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakeTable, WriteResult
 from lakelock.spark_plugin.writing import tagging
 from lakelock.storage.local import LocalStorage
 from tests.behaviour.tables import SCHEMA, leftovers
@@ -146,3 +146,119 @@ def test_a_redo_gives_what_a_fresh_run_gives(spark, tmp_path, monkeypatch, opera
     getattr(another(fresh), operation)(SELECTED if operation == "delete_where" else rows(*BROUGHT))
     assert content(another(redone).read()) == content(another(fresh).read())
     assert leftovers(LocalStorage(redone)) == []
+
+
+def test_two_updates_of_different_rows_of_one_file_group_both_commit(spark, path):
+    first = []
+    one, two = "id = 'a' AND month = '1'", "id = 'b' AND month IN ('1', '2')"
+    other = LakeTable.for_path(spark, five(spark, path), options=CLAIMS_NOTHING)
+    table = disturbed(spark, path, claimed=lambda _: first.append(other.update({"v": 7}, one)))
+    second = table.update({"v": "v + 1"}, two)
+    assert (first[0].attempts, second.attempts, second.files, second.files_kept) == (1, 2, 2, 1)
+    assert "attempt 2, which redid 1 of 2 files" in repr(second)
+    changed = {("a", 7, "1"), ("b", 2, "1"), ("b", 2, "2")}
+    assert content(another(path).read()) == sorted({*everywhere(("a", 1), ("b", 1)), *changed} - {
+        ("a", 1, "1"), ("b", 1, "1"), ("b", 1, "2")
+    })  # fmt: skip
+    assert leftovers(LocalStorage(path)) == []
+
+
+def updating(table: LakeTable, source: DataFrame) -> WriteResult:
+    """Changes rows by what they hold: others may have changed whether a row is one of these, and what comes of it."""
+    return table.update({"v": "v * 10"}, "v = 1 OR id = 'c'")
+
+
+BY_KEY = "target.id = source.id AND target.month = source.month"
+
+
+def changing(table: LakeTable, source: DataFrame) -> WriteResult:
+    merge = table.merge(source, BY_KEY).when_matched_delete("target.v = 7")
+    return merge.when_matched_update({"v": "target.v * 10 + source.v"}).execute()
+
+
+def merging(table: LakeTable, source: DataFrame) -> WriteResult:
+    merge = table.merge(source, BY_KEY).when_matched_update({"v": "target.v * 10 + source.v"})
+    return merge.when_not_matched_insert_all("source.month <> '5'").execute()
+
+
+def by_value(table: LakeTable, source: DataFrame) -> WriteResult:
+    """Whether a row is new depends on rows of all partitions."""
+    merge = table.merge(source.where("id = 'c'"), "target.v = source.v + source.month + 3")
+    merge = merge.when_matched_update({"v": "target.v + 100"}).when_not_matched_insert_all()
+    return merge.when_not_matched_by_source_update({"v": "-target.v"}, "target.id = 'a'").execute()
+
+
+@pytest.mark.parametrize(
+    ("change", "index", "kept"),
+    [
+        (updating, None, 4),
+        (updating, "bucket:2", None),
+        (changing, None, 4),
+        (merging, None, 4),
+        (merging, "bucket:2", None),
+        (by_value, None, None),
+        (by_value, "bucket:2", None),
+    ],
+)
+def test_a_redo_of_an_update_or_a_merge_gives_what_a_fresh_run_gives(spark, tmp_path, change, index, kept):
+    redone, fresh = (five(spark, str(tmp_path / name), index) for name in ("redone", "fresh"))
+    for path in (redone, fresh):
+        another(path).insert(rows(("e", 1, "5")))
+    source = spark.createDataFrame(BROUGHT, COLUMNS)
+    table = disturbed(spark, redone, claimed=lambda _: others_change_much(redone))
+    done = change(table, source)
+    assert done.attempts == 2 and done.files_kept > 0
+    assert kept is None or done.files_kept == kept
+    others_change_much(fresh)
+    serial = LakeTable.for_path(spark, fresh)
+    once = change(serial, source)
+    assert content(another(redone).read()) == content(another(fresh).read())
+    assert (done.rows_updated, done.rows_inserted, done.rows_deleted) == (
+        once.rows_updated, once.rows_inserted, once.rows_deleted
+    )  # fmt: skip
+    assert leftovers(LocalStorage(redone)) == []
+
+
+def test_the_source_of_a_merge_is_computed_once_for_all_attempts(spark, path, tmp_path):
+    table = disturbed(spark, five(spark, path), claimed=lambda _: another(path).upsert(rows(("a", 7, "3"))))
+    (computed := tmp_path / "computed").mkdir()
+
+    def counted(batches):
+        (computed / str(len([*computed.iterdir()]))).touch()
+        yield from batches
+
+    brought = spark.createDataFrame(everywhere(("b", 2), ("c", 2)), COLUMNS).coalesce(1).mapInArrow(counted, COLUMNS)
+    merge = table.merge(brought, BY_KEY)
+    done = merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert (done.attempts, done.files, done.files_kept, done.rows_updated, done.rows_inserted) == (2, 5, 4, 5, 5)
+    assert len([*computed.iterdir()]) == 1
+    expected = everywhere(("a", 1), ("b", 2), ("c", 2))
+    assert content(another(path).read()) == sorted({*expected, ("a", 7, "3")} - {("a", 1, "3")})
+
+
+@pytest.mark.parametrize(
+    "value", ["v + year(current_timestamp())", "v + monotonically_increasing_id()", "(SELECT max(v) FROM others)"]
+)
+def test_new_values_that_another_attempt_would_compute_differently_are_all_computed_again(spark, path, value):
+    def meanwhile(_: Event) -> None:
+        another(path).upsert(rows(("a", 7, "3")))
+        spark.createDataFrame([("x", 50, "1")], COLUMNS).createOrReplaceTempView("others")
+
+    spark.createDataFrame([("x", 40, "1")], COLUMNS).createOrReplaceTempView("others")
+    table = disturbed(spark, five(spark, path), claimed=meanwhile)
+    done = table.update({"v": value}, "id = 'b'")
+    assert (done.attempts, done.files, done.files_kept) == (2, 5, 0)
+    if "others" in value:
+        assert {value for key, value, _ in content(another(path).read()) if key == "b"} == {50}
+
+
+def test_rows_chosen_by_another_table_are_all_chosen_again(spark, path):
+    def meanwhile(_: Event) -> None:
+        another(path).upsert(rows(("a", 7, "3")))
+        spark.createDataFrame([("a", 1, "1")], COLUMNS).createOrReplaceTempView("chosen")
+
+    spark.createDataFrame([("b", 1, "1")], COLUMNS).createOrReplaceTempView("chosen")
+    table = disturbed(spark, five(spark, path), claimed=meanwhile)
+    done = table.delete("id IN (SELECT id FROM chosen)")
+    assert (done.attempts, done.files_kept, done.rows_deleted) == (2, 0, 5)
+    assert {key for key, _, _ in content(another(path).read())} == {"b"}
