@@ -5,46 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from lakelock.admin.lock_rows import COMMIT, DATA, LockRow, common_row, state_of, touches
+from lakelock.admin.shown_reservations import reservation_rows
 from lakelock.data_locks import LockedData, Resource
 from lakelock.data_locks.operations import statement_of
-from lakelock.identity import WriterIdentity
 from lakelock.markers.liveness import judge_all
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.targets import Targets, resource_of_values, resources_of, within
+from lakelock.occ.locking.targets import Targets, resource_of_values, resources_of
 from lakelock.providers import Holder, LockState
-
-COMMIT, DATA = "commit", "data"
-
-
-@dataclass(frozen=True)
-class LockRow:
-    """One lock of one holder or waiter. Times are milliseconds, None if not known; `blocked_by` are tokens.
-
-    `lock_id` is the token of the request and the number of the lock in it, as Hive's. `instant` is that of the holder's
-    transaction, where there is one. `kind` is `commit` for the table's commit lock, `data` for a data lock. `left_s` is how
-    much longer the lease of the commit lock runs unless it is renewed, where the lock service can say it.
-    """
-
-    lock_id: str
-    kind: str
-    database: str
-    table: str
-    partition: str
-    state: str
-    type: str
-    blocked_by: str
-    instant: str
-    last_heartbeat_ms: int | None
-    acquired_ms: int | None
-    user: str
-    host: str
-    agent_info: str
-    token: int
-    since_ms: int | None = None
-    lease_s: float | None = None
-    left_s: float | None = None
-    pid: int | None = None
-    writer_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,10 +33,11 @@ def shown_locks(
     extended: bool = False,
     state: LockState | None = None,
 ) -> list[LockRow]:
-    """The commit lock's holder and waiters, then the data locks in order of arrival.
+    """The commit lock's holder and waiters, then the data locks in order of arrival, then the reservations (ADR 20).
 
-    With `targets`, the data locks on these partitions, on those below them and on what contains them. `extended` also shows
-    the shared locks that only accompany another. `state` is the commit lock's where the caller has asked for it already.
+    With `targets`, the data locks and reservations on these partitions, on those below them and on what contains them.
+    `extended` also shows the shared locks that only accompany another. `state` is the commit lock's where the caller has
+    asked for it already.
     """
     provider = coordinator.table.provider
     if state is None and provider is not None:
@@ -76,11 +45,12 @@ def shown_locks(
     data = coordinator.data.locks.inspect()
     holders = [(True, state.holder)] if state is not None and state.holder else []
     holders += [(False, each) for each in state.queue] if state is not None else []
-    instants = _instants(coordinator) if holders or data else {}
+    reserved = coordinator.table.log.reservations()
+    instants = _instants(coordinator) if holders or data or reserved else {}
     rows = [_commit_row(coordinator, held, holder, instants) for held, holder in holders]
     for seen in data:
         rows += _data_rows(coordinator, seen, targets, instants, extended=extended)
-    return rows
+    return rows + (reservation_rows(coordinator, reserved, targets, instants) if reserved else [])
 
 
 def _instants(coordinator: Coordinator) -> dict[str, str]:
@@ -94,24 +64,12 @@ def _instants(coordinator: Coordinator) -> dict[str, str]:
     return {writer: ", ".join(instants) for writer, instants in found.items()}
 
 
-def _row(coordinator: Coordinator, owner: str, writer: WriterIdentity | None, instants: dict[str, str]) -> LockRow:
-    """What all rows of one owner have in common."""
-    properties = coordinator.properties
-    return LockRow(
-        lock_id="", kind="", database=properties.database, table=properties.name, partition="", state="", type="",
-        blocked_by="", instant=instants.get(writer.writer_id, "") if writer else "", last_heartbeat_ms=None, acquired_ms=None,
-        user=writer.user if writer else "", host=writer.host if writer else "",
-        agent_info=writer.application if writer else owner, token=0,
-        pid=writer.pid if writer else None, writer_id=writer.writer_id if writer else "",
-    )  # fmt: skip
-
-
 def _commit_row(coordinator: Coordinator, held: bool, holder: Holder, instants: dict[str, str]) -> LockRow:
     return replace(
-        _row(coordinator, holder.owner, holder.writer, instants),
+        common_row(coordinator, holder.owner, holder.writer, instants),
         lock_id=str(holder.token),
         kind=COMMIT,
-        state=_state(held),
+        state=state_of(held),
         type="EXCLUSIVE",
         last_heartbeat_ms=holder.renewed_ms,
         acquired_ms=holder.since_ms if held else None,
@@ -126,9 +84,9 @@ def _data_rows(
     coordinator: Coordinator, seen: LockedData, targets: Sequence[Resource], instants: dict[str, str], *, extended: bool
 ) -> Iterable[LockRow]:
     common = replace(
-        _row(coordinator, seen.owner, seen.writer, instants),
+        common_row(coordinator, seen.owner, seen.writer, instants),
         kind=DATA,
-        state=_state(seen.held),
+        state=state_of(seen.held),
         blocked_by=", ".join(map(str, seen.blocked_by)),
         last_heartbeat_ms=seen.renewed_ms,
         acquired_ms=seen.acquired_ms,
@@ -139,7 +97,7 @@ def _data_rows(
     agent = f"{common.agent_info}: {seen.request.about}" if seen.request.about else common.agent_info
     shown = seen.request.locks if extended else seen.request.leaves
     for number, lock in enumerate(seen.request.locks, start=1):
-        if lock in shown and (not targets or _touches(lock.resource, targets)):
+        if lock in shown and (not targets or touches(lock.resource, targets)):
             yield replace(
                 common,
                 lock_id=f"{seen.token}.{number}",
@@ -147,14 +105,6 @@ def _data_rows(
                 type=lock.mode.value,
                 agent_info=agent,
             )
-
-
-def _touches(resource: Resource, targets: Sequence[Resource]) -> bool:
-    return any(within(resource.path, [each]) or within(each.path, [resource]) for each in targets)
-
-
-def _state(held: bool) -> str:
-    return "ACQUIRED" if held else "WAITING"
 
 
 def explained_locks(coordinator: Coordinator, text: str, partition: Targets = None) -> list[ExplainedLock]:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from lakelock.admin.audit import AuditRecord, read_audit
-from lakelock.admin.shown_locks import COMMIT, DATA, ExplainedLock, LockRow, explained_locks, shown_locks
+from lakelock.admin.lock_rows import COMMIT, DATA, DEAD, RESERVATION, LockRow
+from lakelock.admin.shown_locks import ExplainedLock, explained_locks, shown_locks
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import break_lock, commit_lock, migrate_lock
 from lakelock.cli.output import Output, iso, reporting
@@ -44,7 +45,7 @@ def list_locks(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show who holds the commit lock and the data locks of the table, who waits, and for whom (SHOW LOCKS)."""
+    """Show who holds the commit lock and the data locks, who has reserved what, who waits, and for whom (SHOW LOCKS)."""
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         provider = commit_lock(coordinator)
         state = provider.inspect()
@@ -96,9 +97,28 @@ def _print(
     _table(out, data, "none", extended=extended)
     for row in {row.token: row for row in data if row.blocked_by}.values():
         out.line(f"{row.token} ({row.agent_info}) waits for {row.blocked_by}")
+    _reservations(out, path, [row for row in rows if row.kind == RESERVATION], extended=extended)
     if audit:
         out.line("manual changes to locks, newest first")
         _audit(out, audit)
+
+
+def _reservations(out: Output, path: str, rows: list[LockRow], *, extended: bool) -> None:
+    if not rows:
+        return
+    out.line("reservations of writers that have lost too often, in the order in which they are served")
+    _table(out, rows, "", extended=extended)
+    for row in {row.lock_id: row for row in rows}.values():
+        since = f", since {_time(row.since_ms)}" if row.since_ms else ""
+        if row.state == DEAD:
+            then = "its writer is dead, so nobody waits for it"
+        elif row.blocked_by:
+            then = f"it waits for {row.blocked_by}"
+        else:
+            then = "whoever came later waits until it has ended, at most retry.holder_wait_s"
+        out.line(f"{row.lock_id} ({row.agent_info}){since}: {then}")
+    if any(row.state == DEAD for row in rows):
+        out.line(f"to remove what the dead have left: lakelock markers reap {path}")
 
 
 def _table(out: Output, rows: list[LockRow], empty: str, *, extended: bool) -> None:

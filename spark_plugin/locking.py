@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakelock.admin.shown_locks import LockRow, explained_locks, shown_locks
+from lakelock.admin.lock_rows import LockRow
+from lakelock.admin.shown_locks import explained_locks, shown_locks
 from lakelock.data_locks import LockRequest
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.data_locking import DataLocking, holding_together
@@ -69,7 +70,7 @@ class LockedReads:
 
     @needs_spark
     def locks(self, *, partition: Targets = None, extended: bool = False) -> DataFrame:
-        """Who holds the table's locks, who waits for them, and for whom, in the columns of Hive's SHOW LOCKS.
+        """Who holds the table's locks and reservations, who waits for them, and for whom, in the columns of Hive's SHOW LOCKS.
 
         `extended` adds columns, and the shared locks on a partition's ancestors.
         """

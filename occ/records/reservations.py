@@ -19,7 +19,8 @@ MOST_RESERVATIONS = 32
 class Reservation:
     """One call's place in the queue: nobody commits to these partitions before it has ended. None: anywhere in the table.
 
-    `before` are the instants that had claims when it was made. They are older, so they wait for none of it.
+    `before` are the instants that had claims when it was made. They are older, so they wait for none of it. `since_ms` is
+    when it was made by its machine's clock, 0 if that is not known: for people only.
     """
 
     id: str
@@ -27,6 +28,7 @@ class Reservation:
     operation: str
     places: frozenset[str] | None
     before: frozenset[str] = field(default=frozenset(), repr=False)
+    since_ms: int = field(default=0, compare=False)
 
     def covers(self, partition: str) -> bool:
         return self.places is None or partition in self.places
@@ -48,6 +50,7 @@ class Reservation:
             "operation": self.operation,
             "places": None if self.places is None else sorted(self.places),
             "before": sorted(self.before),
+            "since_ms": self.since_ms,
         }
 
     @classmethod
@@ -55,7 +58,8 @@ class Reservation:
         """Read what `as_dict` wrote; `ValueError` for anything else."""
         places = None if found.get("places") is None else frozenset(_texts(found, "places"))
         writer = WriterIdentity.from_dict(found.child("writer").fields)
-        return cls(found.text("id"), writer, found.text("operation"), places, frozenset(_texts(found, "before")))
+        since_ms = 0 if found.get("since_ms") is None else found.integer("since_ms", at_least=0)
+        return cls(found.text("id"), writer, found.text("operation"), places, frozenset(_texts(found, "before")), since_ms)
 
     def __str__(self) -> str:
         return f"{self.operation} by {self.writer}, which had lost too often"

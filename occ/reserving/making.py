@@ -80,7 +80,8 @@ def reserve(table: OpenTable, operation: str, places: frozenset[str] | None) -> 
     heartbeat: Heartbeat | None = None
     try:
         heartbeat = _heartbeat(table, operation)
-        turn = _joined(table, heartbeat, Reservation(heartbeat.record.instant, table.writer, operation, places))
+        name, now_ms = heartbeat.record.instant, table.runtime.now_ms()
+        turn = _joined(table, heartbeat, Reservation(name, table.writer, operation, places, since_ms=now_ms))
         if turn is not None:
             with table.locked(operation=operation):
                 reached(Step.RESERVED)  # whoever looked at the queue before, and then decided, is done

@@ -96,7 +96,7 @@ def is_over(table: OpenTable, beat_key: str, own_beat: str) -> bool:
     mine = table.storage.get(own_beat)
     if beat is None or mine is None:
         return beat is None
-    return mine.modified_ms - beat.modified_ms > _limit_s(table, beat) * 1000 + CLOCK_GRAIN_MS
+    return mine.modified_ms - beat.modified_ms > limit_s(table, beat) * 1000 + CLOCK_GRAIN_MS
 
 
 def end_dead(table: OpenTable) -> None:
@@ -107,7 +107,7 @@ def end_dead(table: OpenTable) -> None:
     ended = queue - beats.keys()
     if beats:
         now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
-        limits_s = {name: _limit_s(table, table.storage.get(item.key)) for name, item in beats.items()}
+        limits_s = {name: limit_s(table, table.storage.get(item.key)) for name, item in beats.items()}
         ended |= {name for name, item in beats.items() if now_ms - item.modified_ms > limits_s[name] * 1000 + CLOCK_GRAIN_MS}
     for name in sorted(ended):
         remove(table, name)
@@ -125,7 +125,7 @@ def remove(table: OpenTable, reservation_id: str) -> None:
         table.emit(EventKind.ALERT, problem=f"a reservation could not be removed yet: {error.message}")
 
 
-def _limit_s(table: OpenTable, beat: Stored | None) -> float:
+def limit_s(table: OpenTable, beat: Stored | None) -> float:
     """The age at which the heartbeat's owner is dead."""
     record = HeartbeatRecord.from_bytes(beat.data) if beat is not None else None
     return (record or table.settings.heartbeat).limit_s

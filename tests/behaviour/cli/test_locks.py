@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.lock import recorded_provider
+from lakelock.occ.reserving.making import reserve
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
@@ -155,6 +157,62 @@ class TestShowLocks:
         assert "writer" in run("locks", "ls", path, "--extended").out
         assert run("locks", "ls", path, "--partition", "mnth=2").code == Exit.USAGE
         backfill.data.locks.release(held)
+
+
+class TestReservations:
+    def test_who_reserved_what_since_when_and_who_waits_for_whom_is_shown(self, path: str, storage: LocalStorage) -> None:
+        erasure, fix, other = (writer(storage, Settings(), name).table for name in ("erasure", "fix", "other"))
+        first, second = reserve(erasure, "DELETE", None), reserve(fix, "UPSERT", frozenset({"month=1", "month=2"}))
+        assert first and second
+        ended = run("locks", "ls", path)
+        assert ended.code == Exit.OK
+        assert f"{first.reservation.id} (erasure: DELETE), since 20" in ended.out
+        assert f"Z: it waits for {first.reservation.id}" in ended.out
+        rows = run("locks", "ls", path, "--json").json["locks"]
+        assert {row["kind"] for row in rows} == {"reservation"}
+        assert [(row["lock_id"], row["partition"], row["state"], row["blocked_by"]) for row in rows] == [
+            (first.reservation.id, "", "ACQUIRED", ""),
+            (second.reservation.id, "month=1", "WAITING", first.reservation.id),
+            (second.reservation.id, "month=2", "WAITING", first.reservation.id),
+        ]
+        assert all(row["since"].endswith("Z") and row["last_heartbeat"].endswith("Z") and row["host"] for row in rows)
+        narrow = run("locks", "ls", path, "--partition", "month=2", "--json").json["locks"]
+        assert [row["partition"] for row in narrow] == ["", "month=2"]
+        first.end()
+        third = reserve(other, "UPSERT", frozenset({"month=3"}))
+        assert third
+        rows = run("locks", "ls", path, "--json").json["locks"]
+        assert [(row["partition"], row["state"]) for row in rows] == [
+            ("month=1", "ACQUIRED"), ("month=2", "ACQUIRED"), ("month=3", "ACQUIRED")
+        ]  # fmt: skip
+        for turn in (second, third):
+            turn.end()
+        assert run("locks", "ls", path, "--json").json["locks"] == []
+
+    def test_that_of_a_dead_writer_says_so_and_how_to_remove_it(self, path: str, storage: LocalStorage) -> None:
+        dead, waiting = (reserve(writer(storage, Settings(), name).table, "DELETE", None) for name in ("gone", "next"))
+        assert dead and waiting
+        dead.heartbeat.stop(delete=False)
+        beat = Path(storage.root) / layout.reservation(dead.reservation.id)
+        os.utime(beat, (beat.stat().st_mtime - 600,) * 2)
+        states = {row["lock_id"]: row["state"] for row in run("locks", "ls", path, "--json").json["locks"]}
+        assert states == {dead.reservation.id: "DEAD", waiting.reservation.id: "ACQUIRED"}
+        said = run("locks", "ls", path).out
+        assert "its writer is dead, so nobody waits for it" in said and f"lakelock markers reap {path}" in said
+        assert run("markers", "reap", path).code == Exit.OK
+        assert [row["lock_id"] for row in run("locks", "ls", path, "--json").json["locks"]] == [waiting.reservation.id]
+        waiting.end()
+
+    def test_one_that_an_earlier_release_has_made_has_no_time(self, path: str, storage: LocalStorage) -> None:
+        turn = reserve(writer(storage, Settings(), "old").table, "DELETE", None)
+        assert turn
+        boundary = Path(storage.root) / layout.DECISIONS_BOUNDARY
+        fields = json.loads(boundary.read_bytes())
+        del fields["reservations"][0]["since_ms"]
+        boundary.write_text(json.dumps(fields))
+        (row,) = run("locks", "ls", path, "--json").json["locks"]
+        assert (row["since"], row["state"]) == (None, "ACQUIRED")
+        turn.end()
 
 
 class TestExplainLocks:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakelock.admin.shown_locks import LockRow, shown_locks
+from lakelock.admin.lock_rows import LockRow
+from lakelock.admin.shown_locks import shown_locks
 from lakelock.errors import LockTimeout
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
