@@ -182,10 +182,10 @@ def merging(table: LakeTable, source: DataFrame) -> WriteResult:
 
 
 def by_value(table: LakeTable, source: DataFrame) -> WriteResult:
-    """Whether a row is new depends on rows of all partitions."""
-    merge = table.merge(source.where("id = 'c'"), "target.v = source.v + source.month + 3")
-    merge = merge.when_matched_update({"v": "target.v + 100"}).when_not_matched_insert_all()
-    return merge.when_not_matched_by_source_update({"v": "-target.v"}, "target.id = 'a'").execute()
+    """Whether a row is new depends on rows of all partitions: others bring one of month 5 a partner elsewhere."""
+    source = source.sparkSession.createDataFrame([("s", 7, "5"), *((f"t{n}", 70 + n, "5") for n in range(9))], COLUMNS)
+    merge = table.merge(source, "target.v = source.v").when_matched_update({"v": "target.v + 100"})
+    return merge.when_not_matched_insert_all().when_not_matched_by_source_update({"v": "-target.v"}).execute()
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,22 @@ def test_a_redo_of_an_update_or_a_merge_gives_what_a_fresh_run_gives(spark, tmp_
         once.rows_updated, once.rows_inserted, once.rows_deleted
     )  # fmt: skip
     assert leftovers(LocalStorage(redone)) == []
+
+
+def test_new_rows_of_the_same_key_that_are_others_are_written_again(spark, path):
+    def meanwhile(_: Event) -> None:
+        another(path).delete(rows(("f", 0, "1")))
+        another(path).upsert(rows(("a", 7, "1")))
+
+    five(spark, path)
+    another(path).insert(rows(("f", 8, "1")))
+    table = disturbed(spark, path, claimed=meanwhile)
+    source = spark.createDataFrame([("s", 7, "5"), ("s", 8, "5")], COLUMNS)
+    merge = table.merge(source, "target.v = source.v").when_matched_update({"v": "0"}).when_not_matched_insert_all()
+    done = merge.execute()
+    assert (done.attempts, done.rows_updated, done.rows_inserted) == (2, 1, 1)
+    found = content(another(path).read())
+    assert ("s", 8, "5") in found and ("a", 0, "1") in found and len(found) == 11
 
 
 def test_the_source_of_a_merge_is_computed_once_for_all_attempts(spark, path, tmp_path):
