@@ -2,6 +2,9 @@
 
 A struct is a mapping from field id to `[type, value]`, so that fields which nobody here knows survive a round trip. Format:
 `thrift-compact-protocol.md` of Apache Thrift. Reading damaged bytes raises `ValueError`.
+
+A redo reads and writes the footer of each file that it copies, which takes longer than copying the bytes. So the functions here
+pass positions around, look at single bytes as numbers, and treat numbers of one byte apart.
 """
 
 from __future__ import annotations
@@ -14,68 +17,112 @@ Struct = dict[int, list[Any]]
 """Field id to `[type, value]`. Lists are `[type of the elements, values]`; a boolean field has its value in its type."""
 
 _DEEPEST = 32
+_PAST_THE_END = "thrift: past the end"
+
+Data = bytes | memoryview
 
 
 class Reader:
     """Reads structs from `data`, beginning at `at`, which moves on."""
 
-    def __init__(self, data: bytes | memoryview, at: int = 0) -> None:
-        self._data, self.at, self._depth = data, at, 0
+    def __init__(self, data: Data, at: int = 0) -> None:
+        self._data, self.at = data, at
 
     def struct(self) -> Struct:
         """The struct that begins here."""
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise ValueError("thrift: structs too deep")
-        fields: Struct = {}
-        number = 0
-        while head := self._take(1)[0]:
-            number = number + (head >> 4) if head >> 4 else self._zigzag()
-            fields[number] = [head & 15, self._value(head & 15)]
-        self._depth -= 1
-        return fields
+        try:
+            found, self.at = _struct(self._data, self.at, _DEEPEST)
+        except IndexError as error:
+            raise ValueError(_PAST_THE_END) from error
+        return found
 
-    def _value(self, kind: int, *, in_list: bool = False) -> Any:
-        if kind in (BOOL_TRUE, BOOL_FALSE):
-            return self._take(1)[0] if in_list else kind
-        if kind == BYTE:
-            return self._take(1)[0]
-        if kind in (I16, I32, I64):
-            return self._zigzag()
-        if kind == DOUBLE:
-            return self._take(8)
-        if kind == BINARY:
-            return self._take(self._varint())
-        if kind in (LIST, SET):
-            head = self._take(1)[0]
-            size = head >> 4 if head >> 4 != 15 else self._varint()
-            return [head & 15, [self._value(head & 15, in_list=True) for _ in range(size)]]
-        if kind == STRUCT:
-            return self.struct()
-        raise ValueError(f"thrift: type {kind} does not occur in Parquet's headers")
 
-    def _varint(self) -> int:
-        result = shift = 0
-        while True:
-            byte = self._take(1)[0]
-            result |= (byte & 127) << shift
-            if byte < 128:
-                return result
-            shift += 7
-            if shift > 63:
-                raise ValueError("thrift: a number of too many bytes")
+def _struct(data: Data, at: int, deeper: int) -> tuple[Struct, int]:
+    """The struct at a position, and where it ends; it may have structs and lists in it that are so much `deeper`."""
+    if not deeper:
+        raise ValueError("thrift: structs too deep")
+    fields: Struct = {}
+    number = 0
+    while head := data[at]:
+        at += 1
+        kind = head & 15
+        if head > 15:
+            number += head >> 4
+        else:
+            number, at = _zigzag(data, at)
+        if I16 <= kind <= I64:
+            value, at = _zigzag(data, at)
+        else:
+            value, at = _value(data, at, kind, deeper)
+        fields[number] = [kind, value]
+    return fields, at + 1
 
-    def _zigzag(self) -> int:
-        number = self._varint()
-        return number >> 1 ^ -(number & 1)
 
-    def _take(self, count: int) -> bytes:
-        end = self.at + count
-        if end > len(self._data):
-            raise ValueError("thrift: past the end")
-        taken = bytes(self._data[self.at : end])
-        self.at = end
-        return taken
+def _value(data: Data, at: int, kind: int, deeper: int) -> tuple[Any, int]:
+    if kind == BINARY:
+        size, at = _varint(data, at)
+        return _bytes(data, at, size)
+    if kind == STRUCT:
+        return _struct(data, at, deeper - 1)
+    if kind in (LIST, SET):
+        return _list(data, at, deeper - 1)
+    if kind in (BOOL_TRUE, BOOL_FALSE):
+        return kind, at
+    if kind == BYTE:
+        return data[at], at + 1
+    if kind == DOUBLE:
+        return _bytes(data, at, 8)
+    raise ValueError(f"thrift: type {kind} does not occur in Parquet's headers")
+
+
+def _list(data: Data, at: int, deeper: int) -> tuple[list[Any], int]:
+    if not deeper:
+        raise ValueError("thrift: lists too deep")
+    head = data[at]
+    at, kind, size = at + 1, head & 15, head >> 4
+    if size == 15:
+        size, at = _varint(data, at)
+    items: list[Any] = []
+    for _ in range(size):
+        if I16 <= kind <= I64:
+            item, at = _zigzag(data, at)
+        elif kind in (BOOL_TRUE, BOOL_FALSE):
+            item, at = data[at], at + 1
+        else:
+            item, at = _value(data, at, kind, deeper)
+        items.append(item)
+    return [kind, items], at
+
+
+def _bytes(data: Data, at: int, size: int) -> tuple[bytes, int]:
+    end = at + size
+    if end > len(data):
+        raise ValueError(_PAST_THE_END)
+    return bytes(data[at:end]), end
+
+
+def _varint(data: Data, at: int) -> tuple[int, int]:
+    byte = data[at]
+    at += 1
+    if byte < 128:
+        return byte, at
+    result, shift = byte & 127, 7
+    while shift <= 63:
+        byte = data[at]
+        at += 1
+        result |= (byte & 127) << shift
+        if byte < 128:
+            return result, at
+        shift += 7
+    raise ValueError("thrift: a number of too many bytes")
+
+
+def _zigzag(data: Data, at: int) -> tuple[int, int]:
+    number = data[at]
+    if number < 128:
+        return number >> 1 ^ -(number & 1), at + 1
+    number, at = _varint(data, at)
+    return number >> 1 ^ -(number & 1), at
 
 
 def encoded(struct: Struct) -> bytes:
@@ -95,32 +142,38 @@ def _put_struct(out: bytearray, struct: Struct) -> None:
             out.append(kind)
             _put_zigzag(out, number)
         last = number
-        if kind not in (BOOL_TRUE, BOOL_FALSE):
+        if I16 <= kind <= I64:
+            _put_zigzag(out, value)
+        elif kind > BOOL_FALSE:
             _put(out, kind, value)
     out.append(0)
 
 
 def _put(out: bytearray, kind: int, value: Any) -> None:
-    if kind in (BOOL_TRUE, BOOL_FALSE, BYTE):
-        out.append(value)
-    elif kind in (I16, I32, I64):
-        _put_zigzag(out, value)
-    elif kind == DOUBLE:
-        out += value
-    elif kind == BINARY:
+    if kind == BINARY:
         _put_varint(out, len(value))
         out += value
-    elif kind in (LIST, SET):
-        element, items = value
-        if len(items) < 15:
-            out.append(len(items) << 4 | element)
-        else:
-            out.append(0xF0 | element)
-            _put_varint(out, len(items))
-        for item in items:
-            _put(out, element, item)
-    else:
+    elif kind == STRUCT:
         _put_struct(out, value)
+    elif kind in (LIST, SET):
+        _put_list(out, value)
+    elif I16 <= kind <= I64:
+        _put_zigzag(out, value)
+    elif kind in (BOOL_TRUE, BOOL_FALSE, BYTE):
+        out.append(value)
+    else:  # a double
+        out += value
+
+
+def _put_list(out: bytearray, value: list[Any]) -> None:
+    element, items = value
+    if len(items) < 15:
+        out.append(len(items) << 4 | element)
+    else:
+        out.append(0xF0 | element)
+        _put_varint(out, len(items))
+    for item in items:
+        _put(out, element, item)
 
 
 def _put_varint(out: bytearray, number: int) -> None:
@@ -131,4 +184,8 @@ def _put_varint(out: bytearray, number: int) -> None:
 
 
 def _put_zigzag(out: bytearray, number: int) -> None:
-    _put_varint(out, number << 1 if number >= 0 else (-number << 1) - 1)
+    number = number << 1 if number >= 0 else (-number << 1) - 1
+    if number < 128:
+        out.append(number)
+    else:
+        _put_varint(out, number)
