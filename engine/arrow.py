@@ -19,6 +19,7 @@ from lakelock.engine.change_feed import read_feed
 from lakelock.engine.memory import Memory
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
+from lakelock.errors import InputError
 from lakelock.occ.attempts.retrying import run, with_retries
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_expression, within
@@ -91,7 +92,7 @@ class ArrowEngine:
         self, tx: Transaction, rows: pa.Table, missing_columns: MissingColumns | None = None, memory: Memory | None = None
     ) -> Committed:
         """Upsert as the only write of a transaction that may have read before."""
-        require_key(tx.baseline.properties, "an upsert")
+        _require_partitions_apart(tx, "an upsert")
         settings = self._coordinator.table.settings.write
         schema, fitted = self._kernels.fitted_upserts(
             rows, tx.schema, tx.baseline.properties,
@@ -158,7 +159,7 @@ class ArrowEngine:
 
     def delete_keys_in(self, tx: Transaction, keys: pa.Table, memory: Memory | None = None) -> Committed:
         """Delete the rows with these keys as the only write of a transaction that may have read before."""
-        require_key(tx.baseline.properties, "a delete by keys")
+        _require_partitions_apart(tx, "a delete by keys")
         batch = self._batch_of(tx, tx.schema, keys, memory)
         keyed = batch.by_partition()
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
@@ -262,3 +263,14 @@ class ArrowEngine:
 
     def _batch_of(self, tx: Transaction, schema: TableSchema, rows: pa.Table | None, memory: Memory | None = None) -> Batch:
         return Batch(self._coordinator, self._kernels, tx, schema, rows, memory or Memory())
+
+
+def _require_partitions_apart(tx: Transaction, what: str) -> None:
+    """`InputError` unless rows have keys that are looked up in their own partition."""
+    properties = tx.baseline.properties
+    require_key(properties, what)
+    if properties.keys_span_partitions:
+        raise InputError(
+            f"{what} without Spark looks a key up in its own partition only, and {properties.name} has index=global",
+            hint="use LakeTable, which looks into every partition and moves rows",
+        )

@@ -9,9 +9,9 @@ from lakelock.errors import TableError
 from lakelock.occ.recorded_index import record_index
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.table import layout
-from lakelock.table.buckets import BucketIndex
 from lakelock.table.columns.fields import Fields
 from lakelock.table.fitting import why_not_fits
+from lakelock.table.index_choice import TableIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
@@ -31,7 +31,7 @@ def create_table(storage: Storage, properties: TableProperties, runtime: Runtime
     made = not table_exists(storage)
     if made:
         probe(storage, layout.probe(write_id), write_id)
-        _record_index(storage, properties.bucket_index)
+        _record_index(storage, properties.index)
         _make_timeline_folder(storage, write_id)
         made = create(storage, layout.PROPERTIES, properties.unindexed().serialize(runtime.now_ms())) is not Created.THEIRS
     if not made and not if_not_exists:
@@ -63,7 +63,7 @@ def _differences(given: TableProperties, found: TableProperties, *, name: bool) 
         ("key", given.record_keys, found.record_keys),
         ("partition_by", given.partition_fields, found.partition_fields),
         ("order_by", given.ordering_field, found.ordering_field),
-        ("index", _text(given.bucket_index), _text(found.bucket_index)),
+        ("index", _text(given.index), _text(found.index)),
     ]
     if found.partition_fields:
         pairs.append(("hive_style", given.hive_style, found.hive_style))
@@ -88,11 +88,11 @@ def _shown(value: object) -> str:
     return ", ".join(value) or "none" if isinstance(value, tuple) else "none" if value is None else str(value)
 
 
-def _text(index: BucketIndex | None) -> str | None:
+def _text(index: TableIndex | None) -> str | None:
     return None if index is None else str(index)
 
 
-def _record_index(storage: Storage, index: BucketIndex | None) -> None:
+def _record_index(storage: Storage, index: TableIndex | None) -> None:
     """Before the table is there, so that nobody ever sees it without its index."""
     if index is not None:
         record_index(storage, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lakelock.table.buckets import BucketIndex
+from lakelock.table.index_choice import TableIndex
 
 
 @dataclass
@@ -23,8 +23,8 @@ class Observations:
     """The newest known commit of another engine, empty as long as only pending instants were seen."""
     known_ours: frozenset[str] = frozenset()
     """Instants of lakelock's writers, as of the last time that this process looked for dead writers."""
-    index: BucketIndex | None = None
-    """The buckets that the table has on record, once `index_known`: such a record never changes."""
+    index: TableIndex | None = None
+    """The index that the table has on record, once `index_known`: such a record never changes."""
     index_known: bool = False
     index_checked: bool = False
     """Whether this process has made sure that Java keeps no buckets of another kind."""

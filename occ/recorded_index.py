@@ -1,7 +1,7 @@
-"""By which buckets a table's rows are placed: recorded in the table, because Java keeps it in the options of its writers only.
+"""Which index a table's writers use: recorded in the table, because Java keeps it in the options of its writers only.
 
-A table that lakelock creates with an index has the record from its beginning. One that Java made gets it from the first writer
-that is told by `write.index`, once its files have shown that this is true.
+A table that lakelock creates with an index has the record from its beginning. Another one gets it from the first writer
+that is told by `write.index`; of buckets once its files have shown that this is true.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.eligibility import check_files, check_writable
 from lakelock.table.index.bucket_hash import buckets_of_keys
+from lakelock.table.index_choice import TableIndex, index_from_bytes, parsed_index
+from lakelock.table.keys.generated import require_key
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.snapshot import DataFile, read_snapshot
 
@@ -21,26 +23,26 @@ _PROBED_FILES, _PROBED_KEYS = 4, 1000
 """How many keys of how many files are hashed before a table of Java is taken at its writer's word."""
 
 
-def recorded_index(storage: Storage) -> BucketIndex | None:
+def recorded_index(storage: Storage) -> TableIndex | None:
     """The index that the table has on record, None if it has none. One request."""
     stored = storage.get(layout.INDEX)
     if stored is None:
         return None
     try:
-        return BucketIndex.from_bytes(stored.data)
+        return index_from_bytes(stored.data)
     except ValueError as error:
         hint = "upgrade lakelock, or restore the file from a backup"
         raise StorageError(f"{layout.INDEX} is not readable: {error}", hint=hint) from error
 
 
-def record_index(storage: Storage, index: BucketIndex) -> None:
+def record_index(storage: Storage, index: TableIndex) -> None:
     """Record the index of a table; `TableError` if another one is on record."""
     if create(storage, layout.INDEX, index.to_bytes()) is Created.THEIRS:
         _compare(storage, recorded_index(storage), index)
 
 
 def with_index(table: OpenTable, properties: TableProperties) -> TableProperties:
-    """The properties with what is on record about buckets; asks storage once in the life of the open table."""
+    """The properties with the index that is on record; asks storage once in the life of the open table."""
     observed = table.observed
     if not observed.index_known:
         observed.index = recorded_index(table.storage)
@@ -64,16 +66,19 @@ def settle_index(table: OpenTable) -> None:
     if not table.settings.write.index:
         return
     properties = current_properties(table)
-    wanted = BucketIndex.parse(table.settings.write.index).hashing(properties.record_keys)
-    if properties.bucket_index is not None:
-        _compare(table.storage, properties.bucket_index, wanted)
+    wanted = parsed_index(table.settings.write.index).hashing(properties.record_keys)
+    if properties.index is not None:
+        _compare(table.storage, properties.index, wanted)
         return
     check_writable(properties)
     _refuse_other_layouts(table.storage)
     snapshot = read_snapshot(table.storage, table.timeline(), runtime=table.runtime, parallel=table.parallel_requests)
     check_files(properties.indexed(wanted), snapshot)
-    for file in sorted(snapshot.files, key=lambda file: -file.size_bytes)[:_PROBED_FILES]:
-        _check_keys(table.storage, file, wanted)
+    if isinstance(wanted, BucketIndex):
+        for file in sorted(snapshot.files, key=lambda file: -file.size_bytes)[:_PROBED_FILES]:
+            _check_keys(table.storage, file, wanted)
+    else:
+        require_key(properties, "an index")
     record_index(table.storage, wanted)
     table.observed.index, table.observed.index_known = wanted, True
 
@@ -92,7 +97,7 @@ def _check_keys(storage: Storage, file: DataFile, index: BucketIndex) -> None:
             )
 
 
-def _compare(storage: Storage, found: BucketIndex | None, wanted: BucketIndex) -> None:
+def _compare(storage: Storage, found: TableIndex | None, wanted: TableIndex) -> None:
     if found != wanted:
         raise TableError(
             f"{storage.uri} has the index {found or 'that somebody is recording'}, and {wanted} was given",

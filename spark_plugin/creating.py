@@ -15,8 +15,8 @@ from lakelock.occ.create import check_definition, create_table
 from lakelock.occ.recorded_index import current_properties
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.storage.location import StorageLocation
-from lakelock.table.buckets import BucketIndex
 from lakelock.table.columns.canonical import stored_otherwise
+from lakelock.table.index_choice import parsed_index
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
@@ -44,7 +44,7 @@ class Definition:
     ) -> Definition:
         """The definition, checked: `SchemaError` or `InputError` before anything is written."""
         _require_key_for(key, "order_by, which chooses between rows of one key", order_by)
-        _require_key_for(key, "index, which places rows by their key", index)
+        _require_key_for(key, "index, which finds rows by their key", index)
         given = arrow_schema(schema)
         columns = TableSchema.from_arrow(given)
         if told := stored_otherwise(given):
@@ -53,7 +53,7 @@ class Definition:
         columns.require(key, "key")
         columns.require(partition_by, "partition")
         columns.require([order_by] if order_by else [], "ordering")
-        buckets = None if index is None else BucketIndex.parse(index).hashing(key)
+        chosen = None if index is None else parsed_index(index).hashing(key)
         table_name = name or location.uri.rpartition("/")[2]
         properties = TableProperties.new(
             table_name,
@@ -63,7 +63,7 @@ class Definition:
             hive_style=hive_style,
             create_schema=columns.to_avro_json(table_name, null_first=False),
         )
-        return cls(properties.indexed(buckets), columns, name)
+        return cls(properties.indexed(chosen), columns, name)
 
     def make(self, location: StorageLocation, runtime: Runtime, *, if_not_exists: bool) -> bool:
         """Make the empty table; False if it exists and `if_not_exists` is set."""

@@ -17,7 +17,7 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin.arguments import Every, changed, chosen_rows
-from lakelock.spark_plugin.changing import updating
+from lakelock.spark_plugin.changing import by_key, updating
 from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.frames import alias_of, require_batch
 from lakelock.spark_plugin.lost_spark import ended_by, outcome_told
@@ -27,7 +27,7 @@ from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.statements.planning import StatementPlanner
-from lakelock.spark_plugin.writing import deleting, inserting, upserting
+from lakelock.spark_plugin.writing import deleting, inserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
 from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.row_reads import RowsRead
@@ -152,7 +152,8 @@ class LakeTransaction:
         require_batch(df, "upsert")
         require_key(self._open().properties, "an upsert")
         settings = changed(self._open().settings, missing_columns=missing_columns)
-        self._write(lambda attempt: upserting.upsert(replace(attempt, settings=settings), df), looks_up=True)
+        anywhere = self._anywhere("an upsert")
+        self._write(lambda attempt: by_key.upsert(replace(attempt, settings=settings), df), looks_up=True, anywhere=anywhere)
 
     @delta_arguments(condition="what")
     def delete(self, what: str | Column | DataFrame | Every = Every.ROW) -> None:
@@ -163,7 +164,8 @@ class LakeTransaction:
             self._write(partial(deleting.delete_where, condition=condition), looks_up=True, anywhere="a delete by condition")
         else:
             require_key(self._open().properties, "a delete by keys")
-            self._write(partial(upserting.delete_keys, df=require_batch(what, "delete")), looks_up=True)
+            write = partial(by_key.delete_keys, df=require_batch(what, "delete"))
+            self._write(write, looks_up=True, anywhere=self._anywhere("a delete by keys"))
 
     @delta_update
     def update(self, set: Assignments, where: str | Column | None = None) -> None:  # noqa: A002 - as `LakeTable.update`
@@ -229,6 +231,10 @@ class LakeTransaction:
                 hint="union the data frames and write them once",
             )
         self._attempt = replace(attempt, earlier=attempt.earlier + written)
+
+    def _anywhere(self, what: str) -> str:
+        """The name of a write by keys, if it looks them up in all partitions."""
+        return f"{what} with index=global" if self._open().properties.keys_span_partitions else ""
 
     def _open(self) -> Attempt:
         if self._attempt is None:

@@ -11,6 +11,7 @@ from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
 from lakelock.storage import Storage
 from lakelock.table.buckets import BUCKET_KEYS, BucketIndex
+from lakelock.table.index_choice import GlobalIndex, TableIndex, stated_index
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
 
 NAME = "hoodie.table.name"
@@ -88,11 +89,15 @@ class TableProperties:
         values[CHECKSUM] = str(table_checksum(name, database))
         return cls(values)
 
-    def indexed(self, index: BucketIndex | None) -> TableProperties:
-        """These properties of a table whose rows lie in buckets, which Java keeps in the options of its writers only."""
+    def indexed(self, index: TableIndex | None) -> TableProperties:
+        """These properties of a table with an index, which Java keeps in the options of its writers only."""
         if index is None:
             return self
         return TableProperties({**self.values, **index.hashing(self.record_keys).as_values()})
+
+    def unpartitioned(self) -> TableProperties:
+        """These properties of rows whose partitions do not matter; their keys read as they do here."""
+        return self.changed({"hoodie.table.partition.fields": None, "hoodie.table.keygenerator.type": self.key_generator})
 
     def unindexed(self) -> TableProperties:
         """These properties as they are written to the file."""
@@ -100,9 +105,19 @@ class TableProperties:
         return TableProperties(none)
 
     @cached_property
+    def index(self) -> TableIndex | None:
+        """The index that all writers of the table use; None where each partition's keys are looked up in its files."""
+        return stated_index(self.values, self.record_keys)
+
+    @property
     def bucket_index(self) -> BucketIndex | None:
         """The buckets that the table's rows lie in, None where keys are looked up in the files."""
-        return BucketIndex.stated(self.values, self.record_keys)
+        return self.index if isinstance(self.index, BucketIndex) else None
+
+    @property
+    def keys_span_partitions(self) -> bool:
+        """Whether a key is looked up in all partitions, so that its row may move from one to another."""
+        return isinstance(self.index, GlobalIndex) and bool(self.partition_fields)
 
     def changed(self, values: Mapping[str, str | None]) -> TableProperties:
         """These properties with other values; None takes a key out."""

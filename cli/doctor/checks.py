@@ -24,8 +24,8 @@ from lakelock.occ.records.rejections import outdated_rejections, rejected_instan
 from lakelock.providers import open_provider
 from lakelock.storage import probe
 from lakelock.table import layout
-from lakelock.table.buckets import BucketIndex
 from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable
+from lakelock.table.index_choice import parsed_index
 from lakelock.table.instants import State, parse_instant
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.snapshot import read_snapshot
@@ -57,12 +57,14 @@ def check_settings(context: DoctorContext) -> Iterator[Check]:
 
 def check_table(context: DoctorContext) -> Iterator[Check]:
     properties = read_properties(context.storage)
-    told = BucketIndex.parse(context.settings.write.index) if context.settings.write.index else None
+    told = parsed_index(context.settings.write.index) if context.settings.write.index else None
     properties = properties.indexed(recorded_index(context.storage) or told)
     keys, fields = ", ".join(properties.record_keys) or "none", ", ".join(properties.partition_fields) or "none"
     found = f"{properties.name}: version {properties.version}, {properties.type}, key {keys}, partitioned by {fields}"
     if properties.bucket_index is not None:
         found += f", {properties.bucket_index.count} buckets in each partition"
+    elif properties.index is not None:
+        found += ", keys are looked up in every partition (index=global)"
     refusals = _refusals(context, properties)
     if not refusals:
         yield Check("table", "ok", found)

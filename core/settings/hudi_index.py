@@ -1,4 +1,4 @@
-"""The index of a Java writer's properties file in our terms: lakelock places rows in the same buckets."""
+"""The index of a Java writer's properties file in our terms: lakelock uses the same buckets, or moves rows as it does."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ from lakelock.settings.given import Refused
 _TYPE, _ENGINE = "hoodie.index.type", "hoodie.index.bucket.engine"
 _COUNT, _FIELDS = "hoodie.bucket.index.num.buckets", "hoodie.bucket.index.hash.field"
 _EXPRESSIONS, _RULE = "hoodie.bucket.index.partition.expressions", "hoodie.bucket.index.partition.rule.type"
-INDEX_KEYS = (_TYPE, _ENGINE, _COUNT, _FIELDS, _EXPRESSIONS, _RULE)
+_MOVES = {
+    "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
+    "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
+}
+INDEX_KEYS = (_TYPE, _ENGINE, _COUNT, _FIELDS, _EXPRESSIONS, _RULE, *_MOVES.values())
 _JAVAS_COUNT = "256"
 
 
 def index_of(properties: Mapping[str, str]) -> tuple[object, str] | None:
-    """The value of `write.index` and the key that it is from; None where the file chooses no bucket index."""
+    """The value of `write.index` and the key that it is from; None where the file chooses no index that a table records."""
     said = {key: properties.get(key, "").strip() for key in INDEX_KEYS}
+    if moves := _MOVES.get(said[_TYPE].upper()):
+        if said[moves].lower() not in ("", "true"):
+            hint = "lakelock moves such a row to the partition that its new version names, as Hudi does by default"
+            return Refused(f"{moves}={said[moves]} leaves a row in the partition of its first version", hint), moves
+        return "global", _TYPE
     if said[_TYPE].upper() != "BUCKET":
         return None
     if said[_ENGINE].upper() not in ("", "SIMPLE"):

@@ -256,8 +256,9 @@ class WriteSettings(Section):
     )
     index: str = setting(
         "",
-        "How the rows of a table that Java made are placed, such as bucket:16 (or bucket:16:customer): the number of buckets "
-        "and, if not all, the key columns of its Java writers. A table that lakelock created records this itself",
+        "The index of a table that was made without telling: bucket:16 (or bucket:16:customer), the number of buckets and, if "
+        "not all, the key columns of its Java writers; or global, if a key is in one partition at most. The first writer "
+        "records it in the table; one that lakelock created with an index has the record from its beginning",
     )
     duplicates: Literal["error", "any"] = setting(
         "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"

@@ -12,7 +12,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin.creating import Definition
 from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.storage.location import StorageLocation
-from lakelock.table.buckets import BucketIndex
+from lakelock.table.index_choice import parsed_index
 
 OPTIONS = ("key", "partition_by", "order_by", "name", "hive_style", "index")
 
@@ -65,14 +65,14 @@ class StatedTable:
 
     def _differences(self, table: Coordinator) -> Iterator[str]:
         found = table.properties
-        index = None if self.index is None else str(BucketIndex.parse(self.index).hashing(found.record_keys))
+        index = None if self.index is None else str(parsed_index(self.index).hashing(found.record_keys))
         for what, wanted, has in (
             ("key", self.key, found.record_keys),
             ("partition_by", self.partition_by, found.partition_fields),
             ("order_by", self.order_by, found.ordering_field or ""),
             ("name", self.name, found.name),
             ("hive_style", self.hive_style, found.hive_style if found.partition_fields else self.hive_style),
-            ("index", index, str(found.bucket_index)),
+            ("index", index, str(found.index)),
         ):
             if wanted is not None and wanted != has:
                 yield f"{what}: {_shown(wanted)} was given, the table has {_shown(has)}"

@@ -73,6 +73,13 @@ class MergePlan:
             When.NOT_MATCHED: given,
             When.NOT_MATCHED_BY_SOURCE: stored,
         }
+        by_key = on.equated.keys() >= set(fixed)
+        if by_key and spec.has(When.NOT_MATCHED) and properties.keys_span_partitions:
+            raise InputError(
+                "the condition equates the partition, too, so a key of another partition would be there twice; the table has "
+                "index=global",
+                hint="equate the key alone, or call table.upsert(df), which moves such a row",
+            )
         values = []
         repeatable = is_repeatable(stored.crossJoin(given).where(as_column(spec.on)), spec.on)
         for clause in spec.clauses:
@@ -88,7 +95,7 @@ class MergePlan:
         plan = cls(
             spec, schema, on, tuple(values),
             tuple(name for name in schema.names if any(name in each for each in updates)), compared,
-            {name: on.equated[name] for name in fixed} if on.equated.keys() >= set(fixed) else None,
+            {name: on.equated[name] for name in fixed} if by_key else None,
             tuple(_selected(spark, stored, each) for each in spec.clauses if each.when is When.NOT_MATCHED_BY_SOURCE),
             repeatable,
         )  # fmt: skip

@@ -100,7 +100,7 @@ def row_of_detail(table: Coordinator) -> tuple[object, ...]:
     """The row of `DETAIL`. `newest_instant` and `last_modified` are those of the newest commit, None where there is none."""
     found, files = table.properties, table.snapshot().files
     newest = max(table.table.timeline().commits, key=lambda i: i.completion or i.requested, default=None)
-    index = found.bucket_index
+    index = found.index
     return (
         found.name,
         table.table.storage.uri,

@@ -81,7 +81,9 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         `order_by`: of two versions of a row the one with the greater value wins; without it the later write does.
         `hive_style`: partition folders read `column=value`.
         `index="bucket:16"`: the rows of each partition lie in 16 buckets by their keys' hash, as Hudi's simple bucket index has
-        them, and an upsert looks nothing up; `"bucket:16:customer"` hashes only these key columns. The index never changes.
+        them, and an upsert looks nothing up; `"bucket:16:customer"` hashes only these key columns. `index="global"`: a key
+        identifies a row in the whole table, so an upsert looks into every partition, and moves a row to the one that its new
+        version names. The index never changes.
         `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)

@@ -13,7 +13,7 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin import streaming
 from lakelock.spark_plugin.arguments import Duplicates, Every, changed, chosen_rows, numbered
-from lakelock.spark_plugin.changing import updating
+from lakelock.spark_plugin.changing import by_key, updating
 from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import alias_of, require_batch, spark_schema
@@ -25,7 +25,7 @@ from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.tables.transactions import TableTransactions
-from lakelock.spark_plugin.writing import deleting, inserting, overwriting, upserting
+from lakelock.spark_plugin.writing import deleting, inserting, overwriting
 from lakelock.spark_plugin.writing.attempt import Write
 from lakelock.table.keys.generated import require_key
 
@@ -77,9 +77,10 @@ class TableWrites(TableTransactions):
         A key that occurs more than once in `df` with no newest row is a `DuplicateKeyError`, unless `duplicates="any"`.
         A `df` without some columns of the table is a `SchemaError`, unless `missing_columns="keep"` (replaced rows keep
         the stored values of these columns, new ones have null there) or `"null"` (all have null there).
+        In a table with `index="global"` a row whose key is in another partition moves: as one deleted, one inserted.
         """
         require_key(self._coordinator.properties, "an upsert")
-        write = partial(upserting.upsert, df=require_batch(df, "upsert"))
+        write = partial(by_key.upsert, df=require_batch(df, "upsert"))
         txn = numbered(txn_app_id, txn_version)
         settings = changed(self._settings, merge_schema, duplicates, missing_columns)
         return self._write("UPSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
@@ -97,14 +98,15 @@ class TableWrites(TableTransactions):
     ) -> WriteResult:
         """Delete the rows that satisfy a condition, those whose key and partition columns are in a data frame, or all.
 
-        Only `table.delete()` deletes all rows; what is None is an `InputError`.
+        With `index="global"` the frame needs the key columns only. Only `table.delete()` deletes all rows; what is None is an
+        `InputError`.
         """
         txn, what = numbered(txn_app_id, txn_version), chosen_rows(what)
         if isinstance(what, str | Column):
             write: Write = partial(deleting.delete_where, condition=self._condition(what))
             return self._write("DELETE", write, partition=partition, where=what, tag=tag, txn=txn)
         require_key(self._coordinator.properties, "a delete by keys")
-        write = partial(upserting.delete_keys, df=require_batch(what, "delete"))
+        write = partial(by_key.delete_keys, df=require_batch(what, "delete"))
         return self._write("DELETE", write, partition=partition, tag=tag, txn=txn)
 
     @delta_update
@@ -216,7 +218,7 @@ class TableWrites(TableTransactions):
         """
         require_key(self._coordinator.properties, "an upsert")
         settings, txn = changed(self._settings, missing_columns=missing_columns), streaming.micro_batch(df, batch_id)
-        self._write("UPSERT", partial(upserting.upsert, df=df), settings=settings, txn=txn)
+        self._write("UPSERT", partial(by_key.upsert, df=df), settings=settings, txn=txn)
 
     def insert_batch(self, df: DataFrame, batch_id: int) -> None:
         """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""

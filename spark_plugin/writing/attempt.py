@@ -157,9 +157,11 @@ def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null
     return _named(df, schema.names), schema
 
 
-def prepared_keys(attempt: Attempt, df: DataFrame) -> tuple[DataFrame, TableSchema]:
-    """The key and partition columns of `df`, and these columns of the table; `SchemaError` if one is missing or misfits."""
-    needed = [(name, role) for name, role in attempt.properties.needed_columns if role != "ordering"]
+def prepared_keys(attempt: Attempt, df: DataFrame, *, partition: bool = True) -> tuple[DataFrame, TableSchema]:
+    """The key and, unless told otherwise, `partition` columns of `df`, and these columns of the table; `SchemaError` if one is
+    missing or misfits."""
+    roles = ("key", "partition") if partition else ("key",)
+    needed = [(name, role) for name, role in attempt.properties.needed_columns if role in roles]
     require_columns(df.columns, needed)
     df = _named(df, list(dict.fromkeys(name for name, _ in needed)))
     columns = _only(attempt.schema, df.columns)

@@ -15,7 +15,7 @@ from lakelock.occ.phases import Phase
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
-from lakelock.spark_plugin.writing.key_reads import LookedUp
+from lakelock.spark_plugin.writing.key_reads import LookedUp, in_every_partition
 from lakelock.spark_plugin.writing.memory import Memory, Staged
 from lakelock.spark_plugin.writing.packing import pack_of
 from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, ROUTE
@@ -34,6 +34,7 @@ from lakelock.spark_plugin.writing.tagging import (
     tag_stage,
 )
 from lakelock.table.keys.held_keys import HeldKeys
+from lakelock.table.snapshot import DataFile
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,39 @@ def look_up(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -
         with attempt.jobs("fetching the keys"):
             staged.keys = looked_up.keys()
     return _by_files(attempt, rows, plan, looked_up, staged.keys, memory)
+
+
+@dataclass(frozen=True)
+class FoundAnywhere:
+    """Keys that were looked up in all partitions: how many, and the files that hold some of them, or, of too many keys for the
+    driver, may. `keys` are under the empty partition, None if they are too many."""
+
+    count: int
+    files: tuple[DataFile, ...]
+    looked_up: LookedUp
+    keys: KeysByPartition | None = None
+
+
+def look_up_anywhere(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -> FoundAnywhere | None:
+    """Find which files hold the keys of `frame`, in whatever partition; None if it has no row.
+
+    The plan's context is that of a table without partitions.
+    """
+    files = attempt.tx.snapshot().files
+    staged = memory.staged or _packed(attempt, frame, plan, memory)
+    if not staged.counts:
+        return None
+    rows, count = staged.frame.where(F.col(REPORT).isNull()), sum(staged.counts.values())
+    looked_up = LookedUp(rows.select(KEYS), plan.parcels, plan.context, count)
+    if count > tagging.FEW_KEYS:
+        return FoundAnywhere(count, files, looked_up)
+    if staged.keys is None:
+        with attempt.jobs("fetching the keys"):
+            staged.keys = looked_up.keys()
+    distinct = in_every_partition({"": staged.keys[""].unique()}, files)
+    found = _looked_into(attempt, replace(plan, files=files), distinct, memory) if files else []
+    holders = tuple(files[number] for number in sorted({each.file for each in found}))
+    return FoundAnywhere(count, holders, looked_up, staged.keys)
 
 
 def _packed(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -> Staged:

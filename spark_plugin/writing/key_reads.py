@@ -43,9 +43,10 @@ class LookedUp:
             found.setdefault(report[0], []).append(report[1])
         return {partition: pa.concat_arrays(parts) for partition, parts in found.items()}
 
-    def first_in(self, files: Sequence[DataFile]) -> str | None:
-        """The first match, found by the executors."""
-        stage = reporting(REPORT_SCHEMA, partial(_search_stage, self.context, self.parcels, tuple(files)))
+    def first_in(self, files: Sequence[DataFile], *, anywhere: bool = False) -> str | None:
+        """The first match, found by the executors; `anywhere` also in files of other partitions than the key's."""
+        search = partial(_search_stage, self.context, self.parcels, tuple(files), anywhere=anywhere)
+        stage = reporting(REPORT_SCHEMA, search)
         return next((str(report) for report in self._reports(stage)), None)
 
     def _reports(self, stage: Callable[[Batches], Batches]) -> list[object]:
@@ -60,33 +61,40 @@ class KeysRead:
     def __init__(
         self,
         description: str,
-        partitions: frozenset[str],
+        partitions: frozenset[str] | None,
         attempt: Attempt,
         looked_up: LookedUp,
         keys: KeysByPartition | None = None,
     ) -> None:
-        """`keys`: the same keys, if the driver has them already."""
+        """In these partitions; None: each key in all of them. `keys`: the same keys, if the driver has them already."""
         self.description = description
         self._partitions, self._looked_up, self._keys = partitions, looked_up, keys
         self._storage, self._runtime = attempt.storage, attempt.runtime
 
     def concerns(self, partition: str) -> bool:
-        return partition in self._partitions
+        return self._partitions is None or partition in self._partitions
 
     def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
         return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
-        mine = [file for file in files if file.partition in self._partitions]
+        mine, anywhere = [file for file in files if self.concerns(file.partition)], self._partitions is None
         if not mine:
             return None
         try:
             if self._keys is None:
-                return self._looked_up.first_in(mine)
+                return self._looked_up.first_in(mine, anywhere=anywhere)
             parallel = self._looked_up.context.settings.listing.parallel_requests
-            return first_held(self._keys, mine, self._storage, self._runtime, parallel)
+            keys = in_every_partition(self._keys, mine) if anywhere else self._keys
+            return first_held(keys, mine, self._storage, self._runtime, parallel)
         except StorageError as error:
             return error.message
+
+
+def in_every_partition(keys: KeysByPartition, files: Iterable[DataFile]) -> KeysByPartition:
+    """All of the keys, for each partition of the files."""
+    together = pa.concat_arrays(list(keys.values()))
+    return dict.fromkeys((file.partition for file in files), together)
 
 
 def first_held(
@@ -117,11 +125,12 @@ def _keys_stage(context: WriteContext, parcels: Parcels, batches: Iterator[pa.Re
 
 
 def _search_stage(
-    context: WriteContext, parcels: Parcels, files: Sequence[DataFile], batches: Iterator[pa.RecordBatch]
+    context: WriteContext, parcels: Parcels, files: Sequence[DataFile], batches: Iterator[pa.RecordBatch], *, anywhere: bool
 ) -> Iterator[object]:
     storage, parallel = context.location.open(), context.settings.listing.parallel_requests
     for rows in parcels.unpacked_keys(batches, CHUNK_ROWS):
-        found = first_held(keys_by_partition(context, rows), files, storage, SystemRuntime(), parallel)
+        keys = keys_by_partition(context, rows)
+        found = first_held(in_every_partition(keys, files) if anywhere else keys, files, storage, SystemRuntime(), parallel)
         if found is not None:
             yield found
             return

@@ -7,7 +7,7 @@ known about keys and files is on the driver.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
@@ -40,12 +40,20 @@ class Memory(EarlierFiles):
         """The rows of a merge, persisted as they are."""
         self.held: dict[str, FileKeys | None] = {}
         """By the key of a file that was looked into: which of the staged keys it holds, if any."""
+        self._rows: DataFrame | None = None
         self.matched: dict[str, bool] = {}
         """By the key of a file that was looked into: whether the call changes rows of it."""
 
     def keep(self, frame: DataFrame) -> None:
         """Persist a frame until the call has ended."""
         self._frames.keep(frame)
+
+    def kept_rows(self, compute: Callable[[], DataFrame]) -> DataFrame:
+        """The rows that the call brought, as the first attempt has computed them."""
+        if self._rows is None:
+            self._rows = compute()
+            self.keep(self._rows)
+        return self._rows
 
     def unstage(self) -> None:
         """Let the rows go."""
@@ -56,6 +64,9 @@ class Memory(EarlierFiles):
     def forget(self) -> None:
         super().forget()
         self.unstage()
+        if self._rows is not None:
+            self._frames.drop(self._rows)
+            self._rows = None
         self.held, self.matched = {}, {}
 
     def close(self) -> None:

@@ -138,11 +138,13 @@ def look_stage(plan: LookPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[li
     storage, runtime = plan.context.location.open(), SystemRuntime()
     parallel = plan.context.settings.listing.parallel_requests
     for share in (number for batch in batches for number in batch.column(0).to_pylist()):
-        by_partition: dict[str, dict[DataFile, int]] = {}
+        asked: dict[int, tuple[pa.Array, dict[DataFile, int]]] = {}
         for number in plan.shares[share]:
-            by_partition.setdefault(plan.files[number].partition, {})[plan.files[number]] = number
-        for partition, numbers in by_partition.items():
-            tags = tag(plan.keys[partition], list(numbers), storage, runtime, parallel=parallel)
+            file = plan.files[number]
+            keys = plan.keys[file.partition]
+            asked.setdefault(id(keys), (keys, {}))[1][file] = number  # partitions may share their keys
+        for keys, numbers in asked.values():
+            tags = tag(keys, list(numbers), storage, runtime, parallel=parallel)
             yield [FileKeys(numbers[held.file], held.rows, held.positions) for held in tags.holdings]
 
 
@@ -223,14 +225,15 @@ def possible_files(
     files: Sequence[DataFile], keys: KeysByPartition, statistics: Callable[[DataFile], FileStatistics]
 ) -> list[int]:
     """The numbers of the files that may hold one of the keys of their partition, by the key ranges recorded with them."""
-    asked: dict[str, SortedKeys] = {}
+    asked: dict[int, SortedKeys] = {}
     found = []
     for number, file in enumerate(files):
         known = statistics(file)
         stated = KeyRange(known.key_min, known.key_max) if known.key_min and known.key_max else None
-        if stated is not None and file.partition not in asked:
-            asked[file.partition] = SortedKeys(keys[file.partition])
-        if stated is None or asked[file.partition].meets(stated):
+        mine = keys[file.partition]
+        if stated is not None and id(mine) not in asked:
+            asked[id(mine)] = SortedKeys(mine)  # partitions may share their keys
+        if stated is None or asked[id(mine)].meets(stated):
             found.append(number)
     return found
 

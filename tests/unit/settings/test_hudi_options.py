@@ -39,3 +39,12 @@ def test_an_option_of_hudi_without_effect_is_an_error(key: str, problem: str) ->
 def test_a_setting_and_hudis_key_for_it_must_not_contradict_each_other() -> None:
     with pytest.raises(SettingsError, match=r"lock\.wait_s is given twice in option"):
         Settings.resolve({"lock.wait_s": 7, "hoodie.write.lock.wait_time_ms": "5000"})
+
+
+@pytest.mark.parametrize("kind", ["simple", "bloom"])
+def test_a_global_index_that_moves_rows_is_ours_and_one_that_does_not_is_refused(kind: str) -> None:
+    index, moves = {"hoodie.index.type": f"GLOBAL_{kind.upper()}"}, f"hoodie.{kind}.index.update.partition.path"
+    assert Settings.resolve(index).settings.write.index == "global"
+    assert Settings.resolve({**index, moves: "true"}).settings.write.index == "global"
+    with pytest.raises(SettingsError, match="leaves a row in the partition of its first version"):
+        Settings.resolve({**index, moves: "false"})

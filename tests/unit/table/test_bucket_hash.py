@@ -10,6 +10,7 @@ import pytest
 from lakelock.errors import InputError
 from lakelock.table.buckets import BucketIndex, bucket_of, new_file_id
 from lakelock.table.index.bucket_hash import buckets_of, buckets_of_keys, hashed_values, list_hash, string_hashes
+from lakelock.table.index_choice import parsed_index
 from lakelock.table.keys.keyed import Keyed
 
 PLAIN = {
@@ -157,11 +158,13 @@ def test_an_index_is_written_as_its_number_of_buckets_and_the_columns_to_hash() 
         ("bucket:1000001", "from 1 to 1,000,000"),
         ("bucket:many", "from 1 to 1,000,000"),
         (16, "not a text"),
+        ("globall", 'did you mean "global"'),
+        ("global:3", "takes nothing after its name"),
     ],
 )
 def test_what_is_no_index_is_refused(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        BucketIndex.parse(text)
+        parsed_index(text)
 
 
 def test_only_key_columns_are_hashed() -> None:
