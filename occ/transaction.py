@@ -278,7 +278,7 @@ class Transaction:
         tidy_up(self._table, self.instant, self.operation, markers, self._touched.announced.claimed)
         self.reserved.end_own()
         result = Committed.of(
-            decision, stats, kept=self.redo.kept, lock=commit.lock, took_s=self._took_s(), phases=self.phases.told()
+            decision, stats, kept=self.redo.kept, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told()
         )
         self._emit(EventKind.COMMITTED, **result.facts)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
@@ -321,7 +321,7 @@ class Transaction:
             isolation=Isolation(self._file_before, self._statistics_before, Level(concurrency.isolation), self.schema),
             ensure_alive=self.check_alive,
             reserved=self.reserved,
-            took_s=self._took_s,
+            took_s=self.took_s,
             phases=self.phases,
         )
 
@@ -383,12 +383,13 @@ class Transaction:
     @contextmanager
     def phase(self, phase: Phase, what: str) -> Iterator[None]:
         """The block is a long part of the work, `what` in words: its time is counted, and an event tells when it is over."""
-        began_s = self._took_s()
+        began_s = self.took_s()
         with self.phases.during(phase):
             yield
-        self._emit(EventKind.PHASE_DONE, phase=phase.value, what=what, took_s=round(self._took_s() - began_s, 3))
+        self._emit(EventKind.PHASE_DONE, phase=phase.value, what=what, took_s=round(self.took_s() - began_s, 3))
 
-    def _took_s(self) -> float:
+    def took_s(self) -> float:
+        """The seconds since it began."""
         return self._table.runtime.monotonic_s() - self._began_s
 
     def _tell(self, kind: EventKind, conflict: Conflict) -> None:

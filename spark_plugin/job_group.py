@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError, WriteFailed
 from lakelock.spark_plugin.lost_spark import why_gone
+from lakelock.spark_plugin.progress import ProgressLine, tasks_of
 
 WATCH_INTERVAL_S = 0.5
 _TYPED = re.compile(r"\[lakelock-error ([A-Za-z0-9+/=]+)\]")
@@ -27,8 +28,11 @@ _DESCRIPTION, _INTERRUPT = "spark.job.description", "spark.job.interruptOnCancel
 
 
 @contextmanager
-def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Callable[[], None]) -> Iterator[None]:
+def job_group(
+    spark: SparkSession, description: str, runtime: Runtime, check: Callable[[], None], line: ProgressLine | None = None
+) -> Iterator[None]:
     """Run Spark jobs as one cancellable group. `check` is called repeatedly; an error that it raises cancels them at once.
+    A `line` is drawn as often.
 
     Raises the error of `check`, the typed error of a task, or `WriteFailed` with the cause in one line. Where Spark
     itself is gone, Spark's own error passes: only the owner of the transaction can say what became of it.
@@ -48,6 +52,8 @@ def job_group(spark: SparkSession, description: str, runtime: Runtime, check: Ca
             causes.append(error)
             with _ignoring_spark():
                 context.cancelJobsWithTag(tag)
+        if line is not None:
+            line.show(tasks_of(context, tag))
 
     watcher = runtime.every(WATCH_INTERVAL_S, watch, name="job-watch")
     try:

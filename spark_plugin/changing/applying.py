@@ -51,10 +51,12 @@ def write_changes(attempt: Attempt, plan: ChangePlan, read: Sequence[DataFile], 
     if not known | found:
         return ()
     kept = redoing.claimed_and_kept(files, known | found, {})
-    written = _rewritten(attempt, plan, packed, _routes(attempt, files, report.counts)) if packed is not None and found else ()
+    written: tuple[WriteStat, ...] = ()
+    if packed is not None and found:
+        written = _rewritten(attempt, plan, packed, _routes(attempt, files, report.counts), report.counts)
     if lost := [files[number] for number in sorted(known - kept.files.keys())]:
         packed, report = _packed(attempt, plan, changes(lost))
-        written += _rewritten(attempt, plan, packed, _routes(attempt, files, report.counts))
+        written += _rewritten(attempt, plan, packed, _routes(attempt, files, report.counts), report.counts)
     return redoing.note(files, written, kept, {})
 
 
@@ -76,7 +78,7 @@ def _with_new_rows(attempt: Attempt, plan: ChangePlan, inserts: NewPlaces, chang
     if kept.stats:
         packed = packed.where(among({route for _, route in work}, ROUTE))
     plan = replace(plan, inserts=replace(inserts, routes=routes, settled=frozenset(kept.new)))
-    return redoing.note(files, _rewritten(attempt, plan, packed, routes), kept, new, routes.adopted, joined)
+    return redoing.note(files, _rewritten(attempt, plan, packed, routes, work), kept, new, routes.adopted, joined)
 
 
 def _left_over(
@@ -119,7 +121,10 @@ def _targets(attempt: Attempt, files: Sequence[DataFile]) -> list[FileTarget]:
     return [FileTarget(file.partition, file.size_bytes, full if rows is None else rows) for file, rows in known]
 
 
-def _rewritten(attempt: Attempt, plan: ChangePlan, packed: DataFrame, routes: Routes) -> tuple[WriteStat, ...]:
+def _rewritten(
+    attempt: Attempt, plan: ChangePlan, packed: DataFrame, routes: Routes, counts: Counter[tuple[str, int]]
+) -> tuple[WriteStat, ...]:
     rows = packed.where(F.col(REPORT).isNull()).drop(REPORT).repartition(routes.packs, pack_of(routes, ROUTE))
     stage = reporting(REPORT_SCHEMA, partial(change_stage, plan))
-    return attempt.written(rows.mapInArrow(stage, REPORTS_ONLY), f"rewriting {len(routes.rewritten)} file groups")
+    what = f"rewriting {len(routes.rewritten)} file groups"
+    return attempt.written(rows.mapInArrow(stage, REPORTS_ONLY), what, rows=counts.total())

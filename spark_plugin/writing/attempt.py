@@ -19,6 +19,7 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import KeptFrames, arrow_schema, parallelism, spark_schema
 from lakelock.spark_plugin.job_group import job_group
+from lakelock.spark_plugin.progress import Step, progress_line
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.reports import REPORT, received
@@ -81,10 +82,13 @@ class Attempt:
         return replace(context, settings=replace(context.settings, write=self.settings))
 
     @contextmanager
-    def jobs(self, what: str, phase: Phase = Phase.LOOK_UP, *, check: Callable[[], None] | None = None) -> Iterator[None]:
+    def jobs(
+        self, what: str, phase: Phase = Phase.LOOK_UP, *, rows: int = 0, check: Callable[[], None] | None = None
+    ) -> Iterator[None]:
         """Spark jobs in the block fail with one readable error, and are cancelled as soon as the transaction is lost.
 
-        `check` is called as well, and raises to cancel them.
+        `check` is called as well, and raises to cancel them. On a terminal a line shows how far they are; `rows`, if known, are
+        those that they handle.
         """
         description = f"{self.tx.operation.lower()} {self.tx.instant}: {what}"
 
@@ -93,16 +97,23 @@ class Attempt:
             if check is not None:
                 check()
 
-        with self.tx.phase(phase, what), job_group(self.spark, description, self.runtime, ensure_wanted):
+        step, wanted = Step(description, rows), self.settings.progress
+        with (
+            self.tx.phase(phase, what),
+            progress_line(step, self.runtime, self.tx.took_s(), wanted=wanted) as line,
+            job_group(self.spark, description, self.runtime, ensure_wanted, line),
+        ):
             yield
 
     def collected(self, frame: DataFrame) -> list[object]:
         """The reports in a frame."""
         return received(frame.select(REPORT).where(F.col(REPORT).isNotNull()).collect())
 
-    def written(self, frame: DataFrame, what: str, *, check: Callable[[], None] | None = None) -> tuple[WriteStat, ...]:
+    def written(
+        self, frame: DataFrame, what: str, *, rows: int = 0, check: Callable[[], None] | None = None
+    ) -> tuple[WriteStat, ...]:
         """Run a stage that writes files, and return their stats; one file per file group."""
-        with self.jobs(what, Phase.WRITE, check=check):
+        with self.jobs(what, Phase.WRITE, rows=rows, check=check):
             stats = [report for report in self.collected(frame) if isinstance(report, WriteStat)]
         in_buckets = self.properties.bucket_index is not None
         groups = Counter(bucket_of_group(stat.group) if in_buckets else stat.group for stat in stats)

@@ -58,7 +58,8 @@ def remove_rows(attempt: Attempt, selection: Selection) -> tuple[WriteStat, ...]
     plan = RemovePlan(attempt.context(), files)
     stage = reporting(REPORT_SCHEMA, partial(remove_stage, plan))
     packed = selection.positions().repartition(routes.packs, pack_of(routes, ROUTE))
-    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"rewriting {len(counts)} file groups")
+    what = f"rewriting {len(counts)} file groups"
+    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), what, rows=sum(counts.values()))
 
 
 @dataclass(frozen=True)

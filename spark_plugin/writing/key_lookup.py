@@ -150,7 +150,8 @@ def _looked_into(attempt: Attempt, plan: TagPlan, distinct: KeysByPartition, mem
         look = LookPlan(plan.context, distinct, plan.files, tagging.shares(plan.files, fresh, 2 * attempt.tasks))
         stage = reporting(REPORT_SCHEMA, partial(look_stage, look))
         numbers = attempt.spark.range(0, len(look.shares), 1, len(look.shares))
-        with attempt.jobs(f"looking up keys in {len(fresh)} files"):
+        keys = sum(len(each) for each in {id(each): each for each in distinct.values()}.values())
+        with attempt.jobs(f"looking up keys in {len(fresh)} files", rows=keys):
             found = [each for part in attempt.collected(numbers.mapInArrow(stage, REPORTS_ONLY)) for each in _file_keys(part)]
         memory.held.update(dict.fromkeys((plan.files[number].key for number in fresh), None))
         memory.held.update((plan.files[each.file].key, each) for each in found)
@@ -173,7 +174,7 @@ def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, staged: Staged, m
     together = rows.repartition((packs := _packs(staged.counts)).packs, pack_of(packs, ROUTE))
     tagged = together.mapInArrow(reporting(PARCELS, partial(tag_stage, plan)), spark_schema(PARCELS))
     attempt.keep(tagged)
-    with attempt.jobs("looking up keys"):
+    with attempt.jobs("looking up keys", rows=sum(staged.counts.values())):
         reports = [report for report in attempt.collected(tagged) if isinstance(report, TagReport)]
     if memory is not attempt.memory or not attempt.tx.redo.keeps_files:
         memory.unstage()  # the tagged rows are all that the rest of the write needs

@@ -97,4 +97,5 @@ def _rewritten(
         rows = rows.where(among(wanted, ROUTE))
     stage = reporting(REPORT_SCHEMA, partial(rewrite_stage, plan))
     packed = rows.repartition(plan.routes.packs, pack_of(plan.routes, ROUTE))
-    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"rewriting {len(plan.routes.rewritten)} file groups")
+    what = f"rewriting {len(plan.routes.rewritten)} file groups"
+    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), what, rows=sum(work.values()))
