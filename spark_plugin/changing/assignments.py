@@ -20,9 +20,9 @@ from pyspark.sql.types import (
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import column_hint
+from lakelock.spark_plugin.column_names import ColumnNames
 from lakelock.spark_plugin.conditions import is_repeatable
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
-from lakelock.table.columns.fields import spelled
 from lakelock.table.partial import lacking
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write
@@ -42,11 +42,11 @@ def require_mapping(given: object, what: str) -> dict[str, object]:
     return dict(given)
 
 
-def as_the_table_spells(given: Mapping[str, object], schema: TableSchema) -> dict[str, object]:
+def as_the_table_spells(given: Mapping[str, object], names: ColumnNames) -> dict[str, object]:
     """The assignments under the table's names; `InputError` if two of them mean one column."""
     named: dict[str, object] = {}
     for name, value in given.items():
-        column = spelled(name, schema.names) or name
+        column = names.spelling(name)
         if column in named:
             raise InputError(f"the column {column} gets two values", hint="leave out one of them")
         named[column] = value
@@ -84,7 +84,7 @@ def checked_assignments(
 ) -> Assignments:  # fmt: skip
     """The assignments, if rows of the table can be updated so: checked by Spark's analysis, without any work. They may name the
     old row's columns `alias.column`."""
-    values = as_the_table_spells(require_mapping(given, what), schema)
+    values = as_the_table_spells(require_mapping(given, what), ColumnNames.of(spark, schema))
     require_settable(list(values), schema, properties, what)
     rows = spark.createDataFrame([], spark_schema(schema.arrow))
     fitting_values(rows.alias(alias) if alias else rows, values, schema)

@@ -19,12 +19,12 @@ from lakelock.spark_plugin.changing.assignments import (
     require_settable,
 )
 from lakelock.spark_plugin.changing.changes import ACTION, DELETE, DRAWN, FILE, INSERT, MISFIT, ROW, UPDATE
+from lakelock.spark_plugin.column_names import ColumnNames
 from lakelock.spark_plugin.conditions import Condition, condition_text, is_repeatable
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
 from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
-from lakelock.table.columns.fields import spelled
 from lakelock.table.keys.generated import require_key
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, require_columns
@@ -201,18 +201,18 @@ def _values(
     """The new values of a clause in the table's types."""
     if clause.then is Then.DELETE:
         return None
+    names = ColumnNames.of(source.sparkSession, schema)
     if clause.values is None:
-        missing = [name for name in schema.names if spelled(name, source.columns) is None]
+        missing = names.missing_in(source.columns)
         if missing:
             raise SchemaError(
                 f"{clause.name}: the source has no column {missing[0]!r}",
                 hint=f"{column_hint(missing[0], source.columns)} Or name the columns to set",
                 column=missing[0],
             )
-        names = [name for name in schema.names if clause.then is Then.INSERT or name not in fixed]
-        every = {name: of(spec.source_alias, name) for name in names}
+        every = {name: of(spec.source_alias, name) for name in schema.names if clause.then is Then.INSERT or name not in fixed}
         return fitting_values(side, every, schema, whole=clause.then is Then.INSERT)
-    given = as_the_table_spells(_unqualified(clause, spec), schema)
+    given = as_the_table_spells(_unqualified(clause, spec), names)
     if clause.then is Then.UPDATE:
         require_settable(list(given), schema, properties, clause.name)
         return fitting_values(side, given, schema)

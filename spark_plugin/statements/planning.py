@@ -13,6 +13,7 @@ from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.changing import updating
 from lakelock.spark_plugin.changing.assignments import checked_assignments, is_float_in_sql
+from lakelock.spark_plugin.column_names import ColumnNames
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging import execution
@@ -32,11 +33,8 @@ from lakelock.spark_plugin.statements.operations import (
 )
 from lakelock.spark_plugin.statements.sources import (
     IN_A_TRANSACTION,
-    is_case_sensitive,
     is_path_of,
     require_foreign,
-    spelled,
-    spelling,
 )
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting
 from lakelock.spark_plugin.writing.attempt import Write
@@ -91,8 +89,8 @@ class StatementPlanner:
         return PlannedWrite("UPDATE", write, statement.where, anywhere="an update")
 
     def _merge(self, statement: Merge) -> PlannedWrite:
-        target, names = statement.target, self.schema.names
-        source = spelled(self._source(f"SELECT * FROM {statement.source}", statement.reads), names, exactly=self._exactly)
+        target = statement.target
+        source = self._columns.spelled(self._source(f"SELECT * FROM {statement.source}", statement.reads))
         clauses = tuple(
             Clause(
                 clause.when,
@@ -126,8 +124,8 @@ class StatementPlanner:
         """The rows of the query, under the names of the table's columns."""
         df, names = self._source(statement.query, statement.reads), self.schema.names
         if statement.by_name:
-            self._require_session_spelling(df.columns)
-            return spelled(df, names, exactly=self._exactly)
+            self._columns.refuse_other_case(df.columns)
+            return self._columns.spelled(df)
         columns = list(names)
         if statement.columns is not None:
             columns = [self._column(name, statement.target) for name in statement.columns]
@@ -178,15 +176,7 @@ class StatementPlanner:
                 f"{quoted(name)} is not a column of {target.qualifier}",
                 hint="a field of a struct is set with its column: address = named_struct('city', 'x', 'zip', address.zip)",
             )
-        self._require_session_spelling([name[-1]])
-        return spelling(name[-1], self.schema.names, exactly=self._exactly)
-
-    def _require_session_spelling(self, names: Iterable[str]) -> None:
-        """`SchemaError` for a column in another case than the table's, where the session tells cases apart."""
-        mine = self.schema.names
-        for name in names if self._exactly else ():
-            if name not in mine and name.lower() in map(str.lower, mine):
-                raise SchemaError(f"the table has no column {name!r}", hint=column_hint(name, mine), column=name)
+        return self._columns.spelling(name[-1])
 
     def _condition(self, text: str, target: Target) -> Condition:
         return Condition.of(self.spark, spark_schema(self.schema.arrow), text, alias=target.qualifier)
@@ -206,8 +196,8 @@ class StatementPlanner:
         return last == self.properties.name.lower() and database in ([], [self.properties.database.lower()])
 
     @property
-    def _exactly(self) -> bool:
-        return is_case_sensitive(self.spark)
+    def _columns(self) -> ColumnNames:
+        return ColumnNames.of(self.spark, self.schema)
 
 
 def _read(spark: SparkSession, text: str, args: Mapping[str, object] | None) -> Statement:

@@ -57,25 +57,6 @@ def _paths(leaf: Any) -> Sequence[object]:
     return []
 
 
-def spelled(frame: DataFrame, names: Sequence[str], *, exactly: bool) -> DataFrame:
-    """The frame with its columns spelt as the table's, unless the session tells upper case from lower case."""
-    if exactly:
-        return frame
-    return frame.toDF(*[spelling(column, names, exactly=False) for column in frame.columns])
-
-
-def spelling(name: str, names: Sequence[str], *, exactly: bool) -> str:
-    """A column as the table spells it; itself if the table has none of the name."""
-    if exactly or name in names:
-        return name
-    return next((other for other in names if other.lower() == name.lower()), name)
-
-
-def is_case_sensitive(spark: SparkSession) -> bool:
-    """Whether the session tells upper case from lower case in names."""
-    return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
-
-
 def path_of_view(spark: SparkSession, name: Name) -> str | None:
     """The path of a temporary view `USING lakelock OPTIONS (path ...)`; None for any other relation, and for no relation."""
     try:

@@ -277,8 +277,20 @@ def test_columns_are_told_apart_as_the_session_does(spark: SparkSession, table: 
             table.sql("UPDATE goods SET V = 1")
         with pytest.raises(SchemaError, match="no column 'V'|V: not a column"):
             table.sql("INSERT INTO goods BY NAME SELECT 9 AS id, 'a' AS p, 1 AS V")
+        with pytest.raises(SchemaError, match="no column 'V'"):
+            table.sql("INSERT INTO goods (id, p, V) VALUES (9, 'a', 1)")
+        with pytest.raises(SchemaError, match="no column 'V'"):
+            table.update({"V": 1})
+        source = rows(spark, *SOURCE)
+        by_key = "target.id = source.id and target.p = source.p"
+        with pytest.raises(SchemaError, match="no column 'V'"):
+            table.merge(source, by_key).when_matched_update({"V": "source.v"}).execute()
+        with pytest.raises(SchemaError, match="no column 'v'"):
+            table.merge(source.withColumnRenamed("v", "V"), by_key).when_matched_update_all().execute()
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+    with table.transaction() as tx:
+        tx.update({"V": "v + 0"}, "P = 'a'")
 
 
 def test_statements_of_a_transaction_are_committed_as_one(table: LakeTable) -> None:
