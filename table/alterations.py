@@ -1,4 +1,5 @@
-"""Changes of a table's columns that leave all its files as they are: columns are added, widened, or may be null from now on.
+"""Changes of a table's columns. Its files stay as they are when columns are added, widened, reordered, or may be null from now
+on; who renames or drops columns writes all rows again, because nobody could tell an old column from a later one of its name.
 
 Fields inside columns are named as in Spark's ALTER TABLE: `address.zip`, `items.element.price`, `prices.value.net`.
 """
@@ -12,14 +13,14 @@ import pyarrow as pa
 
 from lakelock.errors import SchemaError
 from lakelock.near_misses import column_hint
-from lakelock.table.columns.canonical import canonical, new_column
+from lakelock.table.columns.canonical import canonical, new_column, refuse_twins
 from lakelock.table.columns.fields import Fields
 from lakelock.table.columns.widening import ALLOWED, keeps_text, widens
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
 OTHERWISE = (
-    "to rename, drop, reorder or otherwise change columns, write the table again: "
+    "rename_columns and drop_columns write the table again; for other types: "
     "table.overwrite(table.read().select(...), overwrite_schema=True)"
 )
 
@@ -28,15 +29,18 @@ _Change = Callable[["pa.Field | None", str], pa.Field]
 
 @dataclass(frozen=True)
 class Alteration:
-    """What to change: types of new columns by path, wider types by path, and the paths of what may be null from now on."""
+    """What to change: types of new columns by path, wider types by path, the paths of what may be null from now on, and the
+    columns that come first, in this order.
+    """
 
     add: Mapping[str, pa.DataType] = field(default_factory=dict)
     widen: Mapping[str, pa.DataType] = field(default_factory=dict)
     relax: Sequence[str] = ()
+    first: Sequence[str] = ()
 
     def applied(self, schema: TableSchema, properties: TableProperties) -> TableSchema:
         """The columns after the change; `SchemaError` for whatever files and their readers could not follow."""
-        if not (self.add or self.widen or self.relax):
+        if not (self.add or self.widen or self.relax or self.first):
             raise SchemaError("no column was named", hint='name them with their types: {"note": "string"}')
         fields = list(schema.arrow)
         for path, arrow in self.add.items():
@@ -47,9 +51,56 @@ class Alteration:
             if path.lower() in (name.lower() for name in properties.record_keys):
                 raise SchemaError(f"{path} is a record key column, which is never null", column=path)
             fields = _edited(fields, path.split("."), path, _relaxed)
-        after = TableSchema(pa.schema(fields))
+        after = TableSchema(pa.schema(_reordered(fields, self.first)))
         require_same_text(schema, after, properties)
         return after
+
+
+def renamed(
+    schema: TableSchema, properties: TableProperties, rename: Mapping[str, str], drop: Sequence[str]
+) -> list[tuple[str, str]]:
+    """The columns that stay, each with its new name; `SchemaError` for a change that a table cannot have."""
+    roles = {name.lower(): role for name, role in properties.needed_columns}
+    new_names: dict[str, str | None] = {}
+    for given in (*rename, *drop):
+        name = _known(schema, given)
+        if name.lower() in roles:
+            raise SchemaError(
+                f"{name} is the table's {roles[name.lower()]} column, and stays",
+                hint="write the rows into a new table with other columns for that",
+                column=name,
+            )
+        if name in new_names:
+            raise SchemaError(f"{name} is named twice", column=name)
+        new_names[name] = rename.get(given)
+    left = [(name, new) for name in schema.names if (new := new_names.get(name, name)) is not None]
+    if not new_names:
+        raise SchemaError("no column was named", hint='name it: {"old": "new"} to rename, "old" to drop')
+    refuse_twins([new for _, new in left])
+    return left
+
+
+def _known(schema: TableSchema, given: str) -> str:
+    """A top-level column as the table spells it."""
+    found = Fields(schema.arrow).find(given)
+    if found is not None:
+        return str(found.name)
+    column, dot, path = given.partition(".")
+    hint = column_hint(given, schema.names)
+    if dot and Fields(schema.arrow).find(column) is not None:
+        hint = f"overwrite the table with F.col({column!r}).dropFields({path!r}) for the column, and overwrite_schema=True"
+    raise SchemaError(f"the table has no column {given!r}", hint=hint, column=given)
+
+
+def _reordered(fields: Sequence[pa.Field], first: Sequence[str]) -> list[pa.Field]:
+    """The named fields first, then the others in their order."""
+    schema = TableSchema(pa.schema(fields))
+    names = [_known(schema, given) for given in first]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise SchemaError(f"{twice} is named twice", column=twice)
+    there = {field.name: field for field in fields}
+    return [*(there[name] for name in names), *(field for field in fields if field.name not in names)]
 
 
 def require_same_text(before: TableSchema, after: TableSchema, properties: TableProperties) -> None:

@@ -15,13 +15,29 @@ def merged(base: TableSchema, theirs: TableSchema, mine: TableSchema) -> tuple[T
 
     Files that either side wrote must be readable in it. So columns and fields of structs may be added, if they may be null;
     types may widen (`lakelock.table.columns.widening`); what must not be null may become nullable. Columns are in the order of
-    `theirs`, mine come last. If one side changed nothing, the other's schema is the result as it is.
+    `theirs`, mine come last; in that of `mine` if it alone has another order than `base`. If one side changed nothing, the
+    other's schema is the result as it is.
     """
     if base == theirs:
         return mine, []
     problems: list[str] = []
-    fields = pa.schema(_together(base.arrow, theirs.arrow, mine.arrow, "", problems))
+    fields = pa.schema(_in_order(base, theirs, mine, _together(base.arrow, theirs.arrow, mine.arrow, "", problems), problems))
     return theirs if fields == theirs.arrow else TableSchema(fields), problems
+
+
+def _in_order(
+    base: TableSchema, theirs: TableSchema, mine: TableSchema, fields: list[pa.Field], problems: list[str]
+) -> list[pa.Field]:
+    """The fields, which are in the order of `theirs`, in the order that one side has chosen."""
+    common = set(base.names).intersection(theirs.names, mine.names)
+    before, there, here = ([name for name in each.names if name in common] for each in (base, theirs, mine))
+    if here in (before, there):
+        return fields
+    if there != before:
+        problems.append("the order of the columns: both have changed it")
+        return fields
+    place = {name: number for number, name in enumerate(mine.names)}
+    return sorted(fields, key=lambda field: place.get(field.name, len(place)))
 
 
 def is_readable_as(old: TableSchema, new: TableSchema) -> bool:

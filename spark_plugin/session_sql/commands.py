@@ -79,6 +79,26 @@ class Restore:
     moment: Moment
 
 
+class ColumnChange(Enum):
+    """What becomes of columns, and what the second part of each pair is then."""
+
+    ADD = "types of new columns"
+    DROP = "empty"
+    RENAME = "new names"
+    WIDEN = "wider types"
+    RELAX = "empty, for columns that may be null from now on"
+    PLACE = "the columns before them; none: they come first"
+
+
+@dataclass(frozen=True)
+class Alter:
+    """`ALTER TABLE target ADD COLUMNS (...)` and the like."""
+
+    target: Relation
+    change: ColumnChange
+    columns: tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True)
 class Change:
     """`UPDATE`, `DELETE`, `MERGE` or `INSERT`. `alias_follows`: the statement gives the target an alias, or may not."""
@@ -103,4 +123,4 @@ class Unreadable:
     error: InputError
 
 
-Command = Unreadable | Describe | Vacuum | Optimize | Restore | Change | Query
+Command = Unreadable | Describe | Vacuum | Optimize | Restore | Alter | Change | Query

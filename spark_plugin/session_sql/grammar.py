@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from sqlglot import Token
 
 from lakelock.errors import InputError
+from lakelock.spark_plugin.session_sql.altering import alter
 from lakelock.spark_plugin.session_sql.commands import (
     By,
     Change,
@@ -41,7 +42,7 @@ def command_of(text: str) -> Command | None:
         return change
     if first in ("DESCRIBE", "DESC") and words[1] in ("HISTORY", "DETAIL"):
         return _about(words, text, 2, _describe)
-    if first in _ABOUT:
+    if first in _ABOUT and (first != "ALTER" or words[1] == "TABLE"):
         return _about(words, text, 1 + (words[1] == "TABLE"), _ABOUT[first])
     refuse_catalog(words)
     relations = tuple(_relations(words, text, 0))
@@ -128,6 +129,7 @@ def _restore(words: Words, text: str, target: Relation, at: int) -> Restore:
 
 
 _ABOUT: dict[str, Callable[[Words, str, Relation, int], Command]] = {
+    "ALTER": alter,
     "VACUUM": _vacuum,
     "OPTIMIZE": _optimize,
     "RESTORE": _restore,

@@ -16,7 +16,6 @@ _FROM_FRAME = (
 _INSTEAD = {
     "CREATE": _FROM_FRAME,
     "CACHE": "lakelock.spark_plugin.sql(spark, 'SELECT ...').cache()",
-    "ALTER": "new columns come with insert(df, merge_schema=True) of LakeTable.for_path(spark, path)",
     "DROP": "DELETE FROM removes the rows; a table ends with its folder",
     "TRUNCATE": "DELETE FROM the table, without a condition",
     "REFRESH": "leave it out: each read sees the newest commit",
@@ -27,7 +26,7 @@ _INSTEAD = {
 }
 _TAKES = (
     "it takes SELECT with TIMESTAMP or VERSION AS OF, UPDATE, DELETE FROM, MERGE INTO, INSERT, DESCRIBE HISTORY and DETAIL, "
-    "VACUUM, OPTIMIZE and RESTORE"
+    "VACUUM, OPTIMIZE, RESTORE and ALTER TABLE"
 )
 
 

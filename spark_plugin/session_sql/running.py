@@ -18,8 +18,10 @@ from lakelock.errors import InputError
 from lakelock.spark_plugin.frames import require_classic
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.session_sql.commands import (
+    Alter,
     By,
     Change,
+    ColumnChange,
     Command,
     Describe,
     Moment,
@@ -59,9 +61,9 @@ def sql(
 
     It takes `UPDATE`, `DELETE FROM`, `MERGE INTO` and `INSERT` as `LakeTable.sql` does; `SELECT` with `TIMESTAMP AS OF` (a time
     in the session's zone) and `VERSION AS OF` (an instant); `DESCRIBE HISTORY` and `DESCRIBE DETAIL`; `VACUUM … RETAIN n HOURS
-    DRY RUN`; `OPTIMIZE … WHERE … ZORDER BY (…)`, which sorts; `RESTORE TABLE … TO …`. What changes the table returns
-    one row that tells what was done. `args` are values for markers such as `:shop`. `config` and `options` are those of
-    `LakeTable.for_path`.
+    DRY RUN`; `OPTIMIZE … WHERE … ZORDER BY (…)`, which sorts; `RESTORE TABLE … TO …`; `ALTER TABLE` with `ADD`,
+    `RENAME`, `DROP` and `ALTER COLUMN`. What changes the table returns one row that tells what was done. `args` are values for
+    markers such as `:shop`. `config` and `options` are those of `LakeTable.for_path`.
 
     `InputError` before any work for what cannot be run. Needs sqlglot: `pip install 'lakelock[sql]'`.
     """
@@ -109,6 +111,8 @@ class _Session:
                     return self._done("OPTIMIZE", table.optimize(command.where, sort_by=command.sort_by))
                 case Restore():
                     return self._done("RESTORE", table.restore(self._moment(command.moment, restores=True)))
+                case Alter():
+                    return self._done("ALTER", _altered(table, command))
                 case Change():
                     return self._change(table, command)
 
@@ -172,6 +176,33 @@ class _Session:
             operation = str(result.operation)
             counts = (result.instant, result.rows_inserted, result.rows_updated, result.rows_deleted)
         return self.spark.createDataFrame([(operation, *counts, repr(result))], DONE)
+
+
+def _altered(table: LakeTable, command: Alter) -> WriteResult:
+    columns, names = dict(command.columns), [name for name, _ in command.columns]
+    match command.change:
+        case ColumnChange.ADD:
+            return table.add_columns(columns)
+        case ColumnChange.WIDEN:
+            return table.widen_columns(columns)
+        case ColumnChange.RELAX:
+            return table.relax_columns(names)
+        case ColumnChange.RENAME:
+            return table.rename_columns(columns)
+        case ColumnChange.DROP:
+            return table.drop_columns(names)
+        case ColumnChange.PLACE:
+            ((name, before),) = command.columns
+            return table.reorder_columns([*_up_to(table.schema.names, before, but=name), name])
+
+
+def _up_to(names: list[str], last: str, *, but: str) -> list[str]:
+    """The names up to one, without another; none for no name."""
+    if not last:
+        return []
+    lower = [name.lower() for name in names]
+    end = lower.index(last.lower()) + 1 if last.lower() in lower else 0
+    return [name for name in names[:end] if name.lower() != but.lower()] or [last]
 
 
 def _replaced(text: str, pieces: list[tuple[Relation, str]]) -> str:

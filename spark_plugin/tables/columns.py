@@ -1,31 +1,29 @@
-"""The columns of a `LakeTable`: what may change while all its files stay as they are."""
+"""The columns of a `LakeTable`: what changes while all its files stay as they are, and what writes all rows again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from lakelock.errors import InputError
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.services.alter import alter
 from lakelock.spark_plugin.arguments import names
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.results import WriteResult
-from lakelock.table.alterations import Alteration
+from lakelock.spark_plugin.tables.transactions import TableTransactions
+from lakelock.spark_plugin.writing.overwriting import rename_columns
+from lakelock.table.alterations import Alteration, renamed
 
 Types = Mapping[str, "str | DataType"]
 """Columns, or fields inside them such as `address.zip`, and their types: Spark's, or their names in SQL."""
 
 
-class TableColumns:
+class TableColumns(TableTransactions):
     """The operations of a `LakeTable` that change its columns."""
-
-    _spark: SparkSession
-    _coordinator: Coordinator
 
     @needs_spark
     def add_columns(self, columns: Types, *, tag: str = "") -> WriteResult:
@@ -50,6 +48,33 @@ class TableColumns:
         """Let columns be null that must not be, as Java's tables have them: `table.relax_columns("price")`."""
         return self._altered(Alteration(relax=names(columns)), tag)
 
+    @needs_spark
+    def reorder_columns(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
+        """Put these columns first, in this order; the others follow in theirs: `table.reorder_columns(["price", "note"])`.
+
+        No file is written: every reader finds columns by their names. Two who reorder at the same time conflict.
+        """
+        return self._altered(Alteration(first=names(columns)), tag)
+
+    @needs_spark
+    def rename_columns(self, columns: Mapping[str, str], *, tag: str = "") -> WriteResult:
+        """Give columns other names: `table.rename_columns({"price": "cost"})`.
+
+        All rows are written again, in one transaction that everybody else's commit makes run again: files find their columns by
+        name. Key, partition and ordering columns keep their names, and fields inside columns, too: a `SchemaError`.
+        `read(as_of=...)` shows the old names as before; the change feed does not go across it.
+        """
+        return self._written_again(_new_names(columns), (), tag)
+
+    @needs_spark
+    def drop_columns(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
+        """Remove columns and their values: `table.drop_columns("note")`. Rows are written again, as by `rename_columns`."""
+        return self._written_again({}, names(columns), tag)
+
+    def _written_again(self, rename: Mapping[str, str], drop: Sequence[str], tag: str) -> WriteResult:
+        renamed(self._coordinator.schema(), self._coordinator.properties, rename, drop)
+        return self._write("INSERT_OVERWRITE_TABLE", partial(rename_columns, rename=rename, drop=drop), tag=tag)
+
     def _altered(self, alteration: Alteration, tag: str) -> WriteResult:
         return WriteResult.of(alter(self._coordinator, alteration, tag=tag))
 
@@ -63,3 +88,9 @@ class TableColumns:
     def _arrow(self, path: str, given: str | DataType) -> pa.DataType:
         spark = given if isinstance(given, DataType) else self._spark.createDataFrame([], f"c {given}").schema[0].dataType
         return arrow_schema(StructType([StructField(path, spark)])).field(0).type
+
+
+def _new_names(given: object) -> dict[str, str]:
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for pair in given.items() for name in pair):
+        raise InputError(f"{given!r} is not a mapping from old to new names", hint='use {"old": "new"}')
+    return dict(given)

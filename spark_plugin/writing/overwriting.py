@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import arrow_schema
-from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared
+from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared
 from lakelock.spark_plugin.writing.bucketing import write_buckets
 from lakelock.spark_plugin.writing.deleting import remove_rows
 from lakelock.spark_plugin.writing.fits import FITS
 from lakelock.spark_plugin.writing.inserting import insert, write_rows
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.selecting import select_rows
-from lakelock.table.alterations import replacing_schema
+from lakelock.table.alterations import renamed, replacing_schema
 
 
 def overwrite_partitions(attempt: Attempt, df: DataFrame) -> Written:
@@ -38,6 +38,13 @@ def overwrite_table(attempt: Attempt, df: DataFrame, *, overwrite_schema: bool =
     attempt.tx.claim(file.group for file in attempt.tx.snapshot().files)
     written = insert(attempt, df, anew=True)
     return _replacing(attempt, written, {*partitions, *(stat.partition_path or "" for stat in written.stats)})
+
+
+def rename_columns(attempt: Attempt, *, rename: Mapping[str, str], drop: Sequence[str]) -> Written:
+    """Write the whole table again, with other names for some columns and without others. Nobody may add anything meanwhile."""
+    kept = renamed(attempt.schema, attempt.properties, rename, drop)
+    rows = attempt.read(attempt.tx.snapshot().files)
+    return overwrite_table(attempt, rows.select(*[column(old).alias(new) for old, new in kept]), overwrite_schema=True)
 
 
 def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Written:

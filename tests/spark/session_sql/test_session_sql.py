@@ -10,7 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from lakelock.errors import InputError
+from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin import LakeTable, register, sql
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -76,6 +76,23 @@ def test_a_moment_is_read_and_restored_and_what_happened_is_described(spark: Spa
     assert len(prices(table)) == 3
     assert "OPTIMIZE" in sql(spark, f"OPTIMIZE {path} ZORDER BY (shop)").head()["summary"]
     assert sql(spark, f"VACUUM {path} RETAIN 1000 HOURS DRY RUN").head()["operation"] == "VACUUM"
+
+
+def test_columns_are_altered(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([(1, "berlin", 10)], "id long, shop string, n int")
+    path = f"lakelock.`{LakeTable.create(spark, tmp_path / 'altered', schema=rows, key='id').path}`"
+    sql(spark, f"INSERT INTO {path} VALUES (1, 'berlin', 10)")
+    sql(spark, f"ALTER TABLE {path} ADD COLUMNS (note string, gone decimal(5, 2))")
+    sql(spark, f"ALTER TABLE {path} ALTER COLUMN n TYPE bigint")
+    sql(spark, f"ALTER TABLE {path} ALTER COLUMN note AFTER id")
+    sql(spark, f"ALTER TABLE {path} ALTER COLUMN n FIRST")
+    assert sql(spark, f"ALTER TABLE {path} RENAME COLUMN shop TO store").head()["rows_inserted"] == 1
+    assert sql(spark, f"ALTER TABLE {path} DROP COLUMN gone").head()["operation"] == "INSERT_OVERWRITE_TABLE"
+    found = sql(spark, f"SELECT * FROM {path}")
+    assert dict(found.dtypes) == {"n": "bigint", "id": "bigint", "note": "string", "store": "string"}
+    assert [*found.columns, *found.head()] == ["n", "id", "note", "store", 10, 1, None, "berlin"]
+    with pytest.raises(SchemaError, match="no column 'nowhere'"):
+        sql(spark, f"ALTER TABLE {path} ALTER COLUMN n AFTER nowhere")
 
 
 def test_a_time_is_one_of_the_sessions_zone(spark: SparkSession, table: LakeTable) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
+from hudi import HudiTableBuilder
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.errors import InputError, SchemaError
+from lakelock.conflict import ConflictRule
+from lakelock.errors import ConflictError, InputError, SchemaError
 from lakelock.spark_plugin import LakeTable
 from tests.spark.sparks import since_spark_4
+from tests.spark.unchanged import unchanged
 
 PLACE = "struct<street: string, floor: int>"
 OLD = (
@@ -118,6 +123,47 @@ def test_an_overwrite_of_the_table_may_replace_its_columns(spark: SparkSession, 
         location
     )
     assert shown(table.read("n = 2"))[2]["ratio"] == 0.5 and "m" not in table.read().columns
+
+
+def test_columns_are_renamed_dropped_and_reordered_and_nobodys_commit_is_lost(spark: SparkSession, table: LakeTable) -> None:
+    first, other = table.history(1).head()["instant"], LakeTable.for_path(spark, table.path, application="other")
+    assert table.reorder_columns(["P", "ratio"]).files == 0
+    assert table.read().columns == ["p", "ratio", "id", "n", "m", "price", "place", "stops", "by_day"]
+    table.update({"n": "n + 100"})
+    with pytest.raises(ConflictError) as late, other.transaction() as tx:  # noqa: PT012 - a transaction is a block
+        tx.read("id = 1")
+        table.rename_columns({"N": "m", "m": "n"}, tag="swapped")
+        tx.update({"n": 70}, "id = 1")
+    assert late.value.conflict.rule is ConflictRule.FILE_GROUP
+    table.drop_columns(["stops", "by_day", "place"])
+    assert table.read().columns == ["p", "ratio", "id", "m", "n", "price"]
+    assert shown(table.read())[2] == Row(p="a", ratio=0.5, id=2, m=102, n=2, price=Decimal("1.25"))
+    assert "place" in table.read(as_of=first).columns
+    table.add_columns({"place": "string"})
+    assert {row["place"] for row in table.read().collect()} == {None}
+    batches = HudiTableBuilder.from_base_uri(table.path).build().read()
+    theirs = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
+    assert theirs.column_names[-7:] == table.read().columns and theirs.num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda table: table.rename_columns({"id": "key"}), "id is the table's key column, and stays"),
+        (lambda table: table.drop_columns(["n", "P"]), "p is the table's partition column"),
+        (lambda table: table.rename_columns({"n": "M"}), "M.*m|m.*M"),
+        (lambda table: table.rename_columns({"n": "a", "N": "b"}), "n is named twice"),
+        (lambda table: table.drop_columns("nn"), "no column 'nn'"),
+        (lambda table: table.drop_columns("place.floor"), "dropFields"),
+        (lambda table: table.reorder_columns(["n", "N"]), "n is named twice"),
+        (lambda table: table.rename_columns({"n": 1}), "not a mapping from old to new names"),
+    ],
+)
+def test_a_change_of_names_that_a_table_cannot_have_is_refused_before_any_work(
+    table: LakeTable, change: Callable[[LakeTable], object], problem: str
+) -> None:
+    with unchanged(table), pytest.raises((SchemaError, InputError), match=f"(?s){problem}"):
+        change(table)
 
 
 def test_types_are_named_as_in_sql_and_columns_by_a_mapping(table: LakeTable) -> None:

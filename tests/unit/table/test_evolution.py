@@ -33,6 +33,8 @@ NUMBER_A, REQUIRED_X = column("a", INT), column("x", TEXT, False)
         ([A], [A], [A, X], [A, X]),
         ([A, B], [A, X, B], [A, B], [A, X, B]),
         ([A, B], [B, X, A], [A, B, Y], [B, X, A, Y]),
+        ([A, B], [A, B, X], [B, A], [B, A, X]),
+        ([A, B], [B, A], [B, Y, A], [B, A, Y]),
         ([A], [A, X], [A, Y], [A, X, Y]),
         ([A], [A, X], [A, X], [A, X]),
         ([A], [A, X], [A, Y, X], [A, X, Y]),
@@ -96,6 +98,7 @@ def test_wider_types_and_columns_that_may_be_null_go_together(
 @pytest.mark.parametrize(
     ("base", "theirs", "mine", "problem"),
     [
+        ([A, B, X], [B, A, X], [X, A, B], "the order of the columns: both have changed it"),
         ([A, B], [A], [A, B], "b: removed by the other"),
         ([A], [NUMBER_A], [A], "a: int64 there, string here"),
         ([WHOLE], [LONG], [REAL], "n: int64 there, double here"),
