@@ -68,6 +68,13 @@ class Holder:
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
+    @property
+    def lease_text(self) -> str:
+        """When somebody else can have the lock if this holder is dead, for the message of a refusal; empty if nobody knows."""
+        if self.left_s is not None:
+            return f", whose lease runs {for_up_to(self.left_s)} unless it is renewed"
+        return "" if self.lease_s is None else f", whose lease ends {self.lease_s:g} s after its last renewal"
+
     def __str__(self) -> str:
         return str(self.writer) if self.writer else f"another Hudi writer (lock owner {self.owner})"
 

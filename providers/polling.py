@@ -232,10 +232,13 @@ class PollingProvider(LockClient, LockProvider):
         return lease
 
     def _timeout(self, holder: Holder | None, wait_s: float) -> LockTimeout:
-        who = f"held by {holder}" if holder else "contended"
+        who = f"held by {holder}{holder.lease_text}" if holder else "contended"
+        look = f"`lakelock locks ls {self.table}` shows the holder; raise lock.wait_s if it is only slow"
+        if holder and holder.token:
+            look += f"; if it is gone and its lease does not end: `lakelock locks break {self.table} --token {holder.token}`"
         return LockTimeout(
             f"the lock of {self.table} is {who}; gave up after {wait_s:g} s",
-            hint=f"`lakelock locks ls {self.table}` shows the holder; raise lock.wait_s if it is only slow",
+            hint=look,
             holder=holder.as_dict() if holder else None,
             waited_s=wait_s,
         )

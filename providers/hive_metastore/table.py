@@ -134,5 +134,6 @@ class LockCalls:
                 ) from error
             raise ProviderUnavailable(
                 f"the metastore does not do what the lock needs: {error}",
-                hint="hive_metastore:// needs the lock manager of a Hive metastore 1.3 or later",
+                hint="hive_metastore:// needs the lock manager of a Hive metastore 1.3 or later; AWS Glue's catalog has none. "
+                "Other locks need no metastore: storage:, dynamodb://, zookeeper://, redis://",
             ) from error

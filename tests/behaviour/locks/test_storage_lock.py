@@ -101,3 +101,17 @@ def test_a_lock_that_is_refused_because_its_lease_runs_never_runs_for_0_s_more(u
         with pytest.raises(LockError, match=f"whose lease runs for up to {said} s more\n"):
             operator.break_lock(lease.token)
         runtime.advance(4)
+
+
+@pytest.mark.parametrize(
+    ("uri", "until"),
+    [("memory:", "runs for up to 11 s more unless it is renewed"), ("storage:", "ends 15 s after its last renewal")],
+)
+def test_a_refusal_says_when_the_lease_of_a_dead_holder_ends_and_how_to_break_it(uri: str, until: str) -> None:
+    runtime = ManualRuntime()
+    world = World(MemoryStorage(runtime.now_ms, name=f"{uri} refused"), runtime, uri)
+    lease = take(world.writer("dead"))
+    runtime.advance(4)
+    with pytest.raises(LockTimeout, match=f"is held by dead .*, whose lease {until}; gave up after 0 s") as refused:
+        take(world.writer("next"))
+    assert f"--token {lease.token}`" in refused.value.hint
