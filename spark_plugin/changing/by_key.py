@@ -16,7 +16,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lakelock.errors import DuplicateKeyError, SchemaError
-from lakelock.spark_plugin.changing.changes import ACTION, DELETE, FILE, INSERT, ROW, UPDATE, ChangePlan, write_changes
+from lakelock.spark_plugin.changing.applying import write_changes
+from lakelock.spark_plugin.changing.changes import ACTION, DELETE, DRAWN, FILE, INSERT, ROW, UPDATE, ChangePlan
 from lakelock.spark_plugin.changing.placing import NewPlaces
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.spark_versions import file_place
@@ -92,9 +93,9 @@ class _Moving:
             else (column(_STORED + name) if name in kept else F.lit(None)).cast(types[name].dataType).alias(name)
             for name in self._schema.names
         ]  # fmt: skip
-        changes = self._actions(joined).select(FILE, ROW, ACTION, *values)
+        changes = self._actions(joined).select(FILE, ROW, ACTION, *values, F.lit(0).cast("long").alias(DRAWN))
         places = NewPlaces(self._context, found.files)
-        return write_changes(self._attempt, changes, ChangePlan(self._context, found.files, tuple(columns.names), places))
+        return self._write(changes, ChangePlan(self._context, found.files, tuple(columns.names), places))
 
     def delete(self, frame: DataFrame) -> tuple[WriteStat, ...]:
         """Delete the rows with these keys."""
@@ -104,7 +105,11 @@ class _Moving:
             return ()
         joined = rows.join(self._stored(found.files, ()), self._same_key())
         changes = joined.select(FILE, ROW, F.lit(DELETE).alias(ACTION))
-        return write_changes(self._attempt, changes, ChangePlan(self._context, found.files, ()))
+        return self._write(changes, ChangePlan(self._context, found.files, ()))
+
+    def _write(self, changes: DataFrame, plan: ChangePlan) -> tuple[WriteStat, ...]:
+        # The next attempt takes no file over: a row that moved has values of its old place, where they may be others by then.
+        return write_changes(self._attempt.forgetful(), plan, plan.files, lambda _: changes)
 
     def _newest(self, frame: DataFrame) -> DataFrame:
         """One row for each key, the newest; of several that are as new, one, or, if that is an error, all."""
