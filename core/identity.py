@@ -13,7 +13,7 @@ class WriterIdentity:
     """One writer. Its `writer_id` is unique forever; the other fields are for people.
 
     `writer_id` is random and generated anew in every process (also after a fork), never taken from configuration.
-    `application` is a name that the user chose or Spark's application id.
+    `application` is a name that the user chose, or the name and id of Spark's application.
     """
 
     writer_id: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 
-from lakelock.errors import ProviderMismatch, StorageError
+from lakelock.errors import ProviderMismatch, StorageError, TableError
 from lakelock.json_object import JsonObject
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.providers import LockProvider
@@ -108,7 +108,11 @@ def _bytes(guard: TableGuard) -> bytes:
 def _parse(data: bytes) -> TableGuard:
     try:
         found = JsonObject.parse(data)
+        version = found.integer("format") if "format" in found.fields else FORMAT
         optional = {name: found.text(name) for name in ("profile", "isolation") if name in found.fields}
-        return TableGuard(found.text("provider"), **optional)
+        guard = TableGuard(found.text("provider"), **optional)
     except ValueError as error:
         raise StorageError(f"{layout.LOCK_IDENTITY} is not readable", hint="delete it while no writer is live") from error
+    if version > FORMAT:
+        raise TableError("the record of the table's lock is of a newer lakelock", hint="pip install --upgrade lakelock")
+    return guard

@@ -123,8 +123,8 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
     ) -> LakeTable:
         """Open a table, even one that Java Hudi created; `TableError` says why a table cannot be read.
 
-        `application` is the name under which others see this writer (default: Spark's application name). `listeners`
-        are called with each event, in the thread that writes.
+        `application` is the name under which others see this writer (default: the name and id of Spark's application).
+        `listeners` are called with each event, in the thread that writes.
         """
         require_classic(spark)
         settings = settings_of(spark, path, config, options)
@@ -228,7 +228,8 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         application: str,
         listeners: Sequence[Listener],
     ) -> LakeTable:
-        name = application or spark.sparkContext.appName or ""
+        context = spark.sparkContext
+        name = application or " ".join(filter(None, (context.appName, context.applicationId)))
         coordinator = Coordinator.open(location, settings, application=name, listeners=listeners)
         return cls(spark, coordinator, root)
 

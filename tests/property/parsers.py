@@ -299,7 +299,7 @@ PARSERS: dict[str, Parser] = {
         Parser("redis-value", _redis_value, (), (
             json.dumps({"grant": "g", "ear": "e", "lease_ms": 5, "writer": _JSON}).encode(),)),
         Parser("base-file", base_files.read, _TORN, tuple(map(base_files.sample, ("zstd", "none")))),
-        Parser("recorded-lock", _stored(layout.LOCK_IDENTITY, recorded_provider), (StorageError,), (
+        Parser("recorded-lock", _stored(layout.LOCK_IDENTITY, recorded_provider), (StorageError, TableError), (
             b'{"format": 1, "provider": "storage:x"}',)),
         Parser("audit-record", _stored(f"{layout.AUDIT}/{AT}-x.ended", read_audit), (), (
             json.dumps({"at_ms": 1, "action": "a", "by": _JSON, "lock": "l", "token": 1, "holder": "", "reason": "",

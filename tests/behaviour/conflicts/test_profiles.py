@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from lakelock import errors
 from lakelock.cli.main import app
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.errors import ConflictError, SettingsError
+from lakelock.errors import ConflictError, SettingsError, TableError
 from lakelock.occ.conflicts.footprint import CLUSTER
 from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.coordinator import Coordinator
@@ -28,6 +28,8 @@ from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema
 from tests.behaviour.tables import (
@@ -270,3 +272,10 @@ def test_the_command_line_shows_sets_and_releases_the_required_profile(tmp_path:
         writer(storage, with_profile("hive")).begin("INSERT")
     assert json.loads(told("--release", "--json"))["required"] is None
     writer(storage, with_profile("hive")).begin("INSERT").abort()
+
+
+def test_a_record_of_the_lock_by_a_newer_release_stops_a_writer() -> None:
+    storage = MemoryStorage()
+    storage.put(layout.LOCK_IDENTITY, b'{"format": 2, "provider": "storage:x"}')
+    with pytest.raises(TableError, match="of a newer lakelock"):
+        recorded_guard(storage)

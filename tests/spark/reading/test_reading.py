@@ -80,7 +80,7 @@ def test_changes_are_the_rows_that_later_commits_touched_in_their_newest_version
 
 def test_history_tells_who_did_what(spark: SparkSession, table: LakeTable) -> None:
     table.insert(rows(spark, (1, "a", 1), (2, "b", 1)), tag="nightly load")
-    table.delete("id = 1")
+    LakeTable.for_path(spark, table.path).delete("id = 1")
     newest, oldest = table.history().collect()
     assert (newest["operation"], newest["rows_deleted"], newest["decision"]) == ("DELETE", 1, 2)
     assert (oldest["operation"], oldest["rows_inserted"], oldest["partitions"], oldest["tag"]) == (
@@ -89,7 +89,8 @@ def test_history_tells_who_did_what(spark: SparkSession, table: LakeTable) -> No
         2,
         "nightly load",
     )
-    assert "tests" in oldest["writer"] and oldest["completion"] > oldest["instant"]
+    assert oldest["writer"].startswith("tests (") and oldest["completion"] > oldest["instant"]
+    assert newest["writer"].startswith(f"lakelock-tests {spark.sparkContext.applicationId} (")
     assert table.history(limit=1).count() == 1
 
 
