@@ -82,7 +82,11 @@ STATEMENTS = (
     ("`CALL run_clean`, `run_clustering`, `create_savepoint`", "`table.vacuum()`, `table.optimize()`, `table.savepoint(name)`"),
     ("`ALTER TABLE … ADD COLUMNS`", '`table.add_columns({"note": "string"})`'),
     ("`ALTER TABLE … ALTER COLUMN … TYPE`", '`table.widen_columns({"stock": "bigint"})`'),
-    ("`ALTER TABLE … RENAME COLUMN`, `DROP COLUMN`", "`table.overwrite(table.read().select(…), overwrite_schema=True)`"),
+    (
+        "`ALTER TABLE … RENAME COLUMN`, `DROP COLUMN`",
+        '`table.rename_columns({"price": "cost"})`, `table.drop_columns("note")`, which write the table again',
+    ),
+    ("`ALTER TABLE … ALTER COLUMN … FIRST`, `AFTER`", '`table.reorder_columns(["price"])`'),
     ("`CREATE TABLE … USING lakelock`", "`LakeTable.create(spark, path, …)`: Spark's catalog keeps no path for such a table"),
     ("`df.write.saveAsTable`, `df.mergeInto`", "`df.write.save(path)`, `table.merge(df, on)`"),
 )

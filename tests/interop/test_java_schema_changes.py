@@ -87,6 +87,15 @@ def test_columns_that_java_and_lakelock_add_at_the_same_time_are_both_kept(table
     assert seen(table, BOTH) == [("a", 10, "eu", None, 7), ("b", 2, "us", None, None), ("n", 3, "ap", "noted", None)]
 
 
+def test_java_reads_and_writes_columns_in_another_order(table: Shared) -> None:
+    table.engine().alter(Alteration(first=("region", "v")))
+    assert table.coordinator().schema().names == ["region", "v", "id"]
+    assert seen(table, SCHEMA) == [("a", 1, "eu"), ("b", 2, "us")]
+    table.java.write(table.path, rows(("a", 10, "eu"), ("c", 3, "us")), table.java_options("upsert"))
+    table.engine().upsert(rows(("b", 20, "us")))
+    assert seen(table, SCHEMA) == [("a", 10, "eu"), ("b", 20, "us"), ("c", 3, "us")]
+
+
 def test_a_column_of_another_type_that_java_adds_rejects_mine(table: Shared) -> None:
     coordinator = table.coordinator()
     engine = table.engine(**{"write.merge_schema": True})
