@@ -66,7 +66,7 @@ def stages(jobs: int, coverage: bool) -> list[Stage]:
         Stage("simulation", ["tests/simulation", *workers(fewer), "--durations=20"]),
         Stage("interop", ["tests", "-m", "interop", *measured]),
         Stage("without-spark", ["tests", *waiting, *measured]),
-        Stage("spark", ["tests", "-m", "spark", *workers(min(3, jobs)), "--dist", "loadfile", *measured]),
+        Stage("spark", ["tests", "-m", "spark", *workers(fewer), "--dist", "loadfile", *measured]),
     ]
 
 

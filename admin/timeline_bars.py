@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from lakelock.identity import OTHER_ENGINE
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.history import HistoryEntry
 from lakelock.occ.records.rejections import Rejection, read_rejection, rejected_instants
 from lakelock.table.instants import parse_instant
-
-FOREIGN = "another Hudi writer"
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def _of_commit(entry: HistoryEntry) -> Bar:
     rows = f"{entry.rows_inserted:,} inserted, {entry.rows_updated:,} updated, {entry.rows_deleted:,} deleted"
     told = f"{rows}, {entry.files:,} files"
     return Bar(
-        entry.instant, began_ms, ended_ms, "committed", entry.operation, entry.writer or FOREIGN, told,
+        entry.instant, began_ms, ended_ms, "committed", entry.operation, entry.writer or OTHER_ENGINE, told,
         waited_ms=round((entry.lock_wait_s or 0) * 1000), locked_ms=round((entry.lock_s or 0) * 1000),
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelock.data_locks import LockedData
+from lakelock.identity import name_of
 from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.occ.outcomes.history import HistoryEntry
@@ -14,8 +15,6 @@ from lakelock.occ.records.reservations import Reservation
 from lakelock.providers import LockState
 from lakelock.table.instants import parse_instant
 from lakelock.table.timeline import Timeline
-
-FOREIGN = "another Hudi writer"
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _writing(seen: Seen, instant: str, claims: int) -> Writing:
         instant=instant,
         state=str(state) if state is not None else "not on the timeline",
         operation=known.operation if known is not None else "",
-        writer=str(known.writer) if known is not None else FOREIGN,
+        writer=name_of(known.writer if known is not None else None),
         sign=sign,
         beat_age_s=None if age_s is None else round(age_s, 1),
         running_s=round(max(0, seen.now_ms - parse_instant(instant)) / 1000, 1),

@@ -8,6 +8,7 @@ import typer
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, reporting
+from lakelock.identity import name_of
 from lakelock.occ.foreign.overlaps import HINT, Overlap, audit
 
 
@@ -40,7 +41,7 @@ def _side(name: str, overlap: Overlap) -> dict[str, object]:
         name: party.instant,
         f"{name}_completion": party.completion,
         f"{name}_operation": party.operation,
-        f"{name}_writer": str(party.writer) if party.writer else "another Hudi writer",
+        f"{name}_writer": name_of(party.writer),
     }
 
 

@@ -10,6 +10,7 @@ import typer
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, moment, reporting, size
 from lakelock.errors import InputError, LakelockError
+from lakelock.identity import OTHER_ENGINE, name_of
 from lakelock.markers.liveness import judge_all
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.coordinator import Coordinator
@@ -56,7 +57,7 @@ def _print_list(out: Output, entries: list[HistoryEntry], pending: list[str]) ->
         "decision",
     )
     rows = [
-        (e.instant, moment(e.completion), e.operation, e.writer or "another Hudi writer", e.rows_inserted, e.rows_updated,
+        (e.instant, moment(e.completion), e.operation, e.writer or OTHER_ENGINE, e.rows_inserted, e.rows_updated,
          e.rows_deleted, e.files, size(e.size_bytes), e.took_s, e.decision)
         for e in entries
     ]  # fmt: skip
@@ -103,7 +104,7 @@ def _facts(coordinator: Coordinator, instant: str) -> dict[str, object]:
             facts |= {
                 "state": str(found.state) if found else "",
                 "operation": record.operation if record else "",
-                "writer": str(record.writer) if record else "another Hudi writer",
+                "writer": name_of(record.writer if record else None),
                 "liveness": liveness.state.value,
                 "evidence": liveness.evidence,
             }

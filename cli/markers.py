@@ -12,6 +12,7 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArg
 from lakelock.cli.output import Exit, Output, plain, reporting
 from lakelock.errors import StorageError
 from lakelock.events import Event, EventKind
+from lakelock.identity import name_of
 from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, judge_all
@@ -151,7 +152,7 @@ def _would_reap(coordinator: Coordinator) -> list[dict[str, object]]:
                 "instant": instant,
                 "state": str(timeline.state_of(instant)) if action else "finished",
                 "operation": record.operation if record else "",
-                "writer": str(record.writer) if record else "another Hudi writer",
+                "writer": name_of(record.writer if record else None),
                 "evidence": liveness.evidence,
                 "data_files": list(left.data_files),
                 "control_files": list(left.control_files),

@@ -12,10 +12,11 @@ from rich.live import Live
 from rich.text import Text
 
 from lakelock.admin.watch import Watch
-from lakelock.admin.watched import FOREIGN, View, Writing, view_of
+from lakelock.admin.watched import View, Writing, view_of
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, console, in_columns, iso, reporting
 from lakelock.clock import Runtime
+from lakelock.identity import OTHER_ENGINE
 
 
 def watch(
@@ -79,7 +80,7 @@ def rendered(uri: str, view: View) -> Group:
     if view.unread_claims:
         lines.append(f"{view.unread_claims} claims are not read yet")
     done = [
-        (c.instant, c.operation, c.writer or FOREIGN, c.rows_inserted, c.rows_updated, c.rows_deleted, c.took_s)
+        (c.instant, c.operation, c.writer or OTHER_ENGINE, c.rows_inserted, c.rows_updated, c.rows_deleted, c.took_s)
         for c in view.commits
     ]
     names = ("committed", "operation", "by", "+", "~", "-", "took s")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from lakelock.identity import WriterIdentity
+from lakelock.identity import WriterIdentity, name_of
 
 SHOWN = 5
 WHOLE_TABLE = "the whole table"
@@ -45,10 +45,9 @@ class Party:
     seen_ago_s: float | None = None
 
     def __str__(self) -> str:
-        who = str(self.writer) if self.writer else "another Hudi writer"
         state = f", committed {self.completion}" if self.completion else ""
         alive = f", seen {self.seen_ago_s:.0f} s ago" if self.seen_ago_s is not None else ""
-        return f"{self.operation} {self.instant} by {who}{state}{alive}"
+        return f"{self.operation} {self.instant} by {name_of(self.writer)}{state}{alive}"
 
 
 @dataclass(frozen=True)

@@ -43,4 +43,13 @@ class WriterIdentity:
         return f"{self.application} ({self.user}@{self.host}, pid {self.pid})"
 
 
+OTHER_ENGINE = "another Hudi writer"
+"""What people read in place of a writer that leaves no name: one of another engine."""
+
+
+def name_of(writer: WriterIdentity | None) -> str:
+    """The writer as people read it, also one that left no identity."""
+    return str(writer) if writer else OTHER_ENGINE
+
+
 _FIELDS = tuple(f.name for f in fields(WriterIdentity))

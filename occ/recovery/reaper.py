@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderUnavailable
 from lakelock.events import EventKind
+from lakelock.identity import name_of
 from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
@@ -78,7 +79,7 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
     for instant, action, liveness in find_dead(table, timeline, own, patient=patient):
         record = liveness.record
         operation = record.operation if record else "write"
-        who = str(record.writer) if record else "another Hudi writer"
+        who = name_of(record.writer if record else None)
         try:
             target = RollbackTarget(instant, action or Action.COMMIT, operation, liveness.evidence)
             outcome = _reap_one(table, instant, action, target, ours=record is not None)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -147,10 +148,10 @@ def test_a_retry_sees_the_other_commit_and_succeeds(
     frame = rows(spark, (1, "a", 99)).withColumn("v", slow("v"))
     written = Attempt.written
 
-    def disturbed(self: Attempt, files: DataFrame, what: str) -> tuple[WriteStat, ...]:
+    def disturbed(self: Attempt, files: DataFrame, what: str, **more: Any) -> tuple[WriteStat, ...]:
         monkeypatch.setattr(Attempt, "written", written)
         other.insert(rows(spark, (1, "a", -1)))
-        return written(self, files, what)
+        return written(self, files, what, **more)
 
     monkeypatch.setattr(Attempt, "written", disturbed)
     result = patient.upsert(frame)
@@ -296,7 +297,7 @@ def test_two_files_of_one_file_group_are_never_committed(
     stat = pickle.dumps(WriteStat(file_id="f-0", path="p=a/f-0_0-0-0_20260101000000000.parquet", partition_path="p=a"))
     twice = spark.createDataFrame([(bytearray(stat),)] * 2, REPORTS_ONLY)
     written = Attempt.written
-    monkeypatch.setattr(Attempt, "written", lambda self, files, what: written(self, twice, what))
+    monkeypatch.setattr(Attempt, "written", lambda self, files, what, **more: written(self, twice, what, **more))
     with pytest.raises(WriteFailed, match="persist or checkpoint"), table.transaction() as tx:
         tx.insert(rows(spark, (5, "a", 1)))
     assert len(content(table)) == 3
