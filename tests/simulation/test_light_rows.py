@@ -9,13 +9,14 @@ import pytest
 from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
 
-SEEDS = 80
-PARTS = 16
+SEEDS = (*range(24), 51, 64)
+"""The last two have an eager foreign writer."""
+PARTS = 8
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_seed_is_the_same_history_with_lines_of_json_as_with_parquet(part: int) -> None:
-    for seed in range(part, SEEDS, PARTS):
+    for seed in SEEDS[part::PARTS]:
         scenario = scenario_of(seed)
         light, parquet = (run(replace(scenario, files=files)) for files in ("json", "parquet"))
         assert light.violations == parquet.violations == ()
@@ -28,4 +29,4 @@ def test_a_seed_is_the_same_history_with_lines_of_json_as_with_parquet(part: int
 
 
 def test_these_seeds_have_every_foreign_writer() -> None:
-    assert {scenario_of(seed).foreign for seed in range(SEEDS)} == {"none", "lazy", "eager"}
+    assert {scenario_of(seed).foreign for seed in SEEDS} == {"none", "lazy", "eager"}
