@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lakelock.admin.lock_rows import DEAD, RESERVATION, RESERVED, LockRow, common_row, state_of, touches
 from lakelock.data_locks import Resource
-from lakelock.markers.liveness import CLOCK_GRAIN_MS, StorageClock
+from lakelock.markers.liveness import StorageClock, is_too_old
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.reservations import Reservation
 from lakelock.occ.reserving.waiting import limit_s
@@ -27,8 +27,8 @@ def reservation_rows(
     rows: list[LockRow] = []
     alive: list[Reservation] = []
     for each in queue:
-        beat_ms, limit_ms = beats.get(each.id, (None, 0.0))
-        dead = beat_ms is None or now_ms - beat_ms > limit_ms + CLOCK_GRAIN_MS
+        beat_ms, most_s = beats.get(each.id, (None, 0.0))
+        dead = beat_ms is None or is_too_old(now_ms - beat_ms, most_s)
         ahead = [] if dead else [older.id for older in alive if older.meets(each)]
         if not dead:
             alive.append(each)
@@ -44,7 +44,7 @@ def reservation_rows(
 
 
 def _beats(coordinator: Coordinator) -> dict[str, tuple[int, float]]:
-    """By reservation, when its holder was last heard of by the storage's time, and how old that may be, in milliseconds."""
+    """By reservation, when its holder was last heard of by the storage's time, and how old in seconds that may be."""
     table = coordinator.table
     listed = {item.key.rpartition("/")[2]: item for item in table.storage.list(layout.RESERVATIONS)}
-    return {name: (item.modified_ms, limit_s(table, table.storage.get(item.key)) * 1000) for name, item in listed.items()}
+    return {name: (item.modified_ms, limit_s(table, table.storage.get(item.key))) for name, item in listed.items()}

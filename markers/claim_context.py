@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakelock.markers.claims import Claim, ClaimResult, Fate, OwnerState, claim_group
-from lakelock.markers.liveness import CLOCK_GRAIN_MS
+from lakelock.markers.liveness import is_too_old
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.instants import parse_file_name
@@ -39,7 +39,7 @@ class ClaimContext:
         theirs, mine = beats.get(instant), beats.get(self.claim.instant)
         if theirs is not None:
             age_ms = max(0, mine.modified_ms - theirs.modified_ms) if mine else 0
-            dead = age_ms > self.limit_s * 1000 + CLOCK_GRAIN_MS
+            dead = is_too_old(age_ms, self.limit_s)
             return OwnerState(Fate.DEAD if dead else Fate.ALIVE, seen_ago_s=age_ms / 1000)
         completion = _completion(storage, instant)
         return OwnerState(Fate.FINISHED) if completion is None else OwnerState(Fate.COMMITTED_SINCE, completion=completion)

@@ -24,6 +24,11 @@ CLOCK_GRAIN_MS = 1_000
 """Object stores round modification times to the second."""
 
 
+def is_too_old(age_ms: float, limit_s: float) -> bool:
+    """Whether a heartbeat of this age, by the storage's clock, is that of a dead owner, who gives up after `limit_s`."""
+    return age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
+
+
 class LivenessState(str, Enum):
     """DEAD is proven and stays so. MISSING: there is no heartbeat, but the instant is too young for that to prove anything."""
 
@@ -102,7 +107,7 @@ def judge(
         record = records.get(instant)
         limit_s = record.limit_s if record else settings.limit_s
         age_ms = max(0, now_ms - beat.modified_ms)
-        dead = age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
+        dead = is_too_old(age_ms, limit_s)
         evidence = f"its heartbeat is {age_ms / 1000:.0f} s old, {limit_s:g} s are allowed"
         state = LivenessState.DEAD if dead else LivenessState.ALIVE
         is_foreign = not beat.size_bytes
@@ -119,7 +124,7 @@ def judge_missing(requested_ms: int, now_ms: int, settings: HeartbeatSettings) -
     """
     limit_s = settings.limit_s
     age_ms = max(0, now_ms - requested_ms)
-    dead = age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
+    dead = is_too_old(age_ms, limit_s)
     evidence = f"it has no heartbeat and was requested {age_ms / 1000:.0f} s ago, {limit_s:g} s are allowed"
     state = LivenessState.DEAD if dead else LivenessState.MISSING
     return Liveness(state, age_ms / 1000, limit_s, evidence, is_foreign=True, patience=settings.foreign_patience)

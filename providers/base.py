@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from lakelock.clock import Runtime
 from lakelock.errors import LeaseLost, LockError
 from lakelock.events import Events
-from lakelock.identity import WriterIdentity
+from lakelock.identity import OTHER_ENGINE, WriterIdentity
 from lakelock.storage import Storage
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Holder:
         return "" if self.lease_s is None else f", whose lease ends {self.lease_s:g} s after its last renewal"
 
     def __str__(self) -> str:
-        return str(self.writer) if self.writer else f"another Hudi writer (lock owner {self.owner})"
+        return str(self.writer) if self.writer else f"{OTHER_ENGINE} (lock owner {self.owner})"
 
 
 def past_ms(value: object) -> int | None:

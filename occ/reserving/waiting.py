@@ -12,7 +12,7 @@ from contextlib import suppress
 from lakelock.errors import LakelockError, StorageUnavailable
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import HeartbeatRecord
-from lakelock.markers.liveness import CLOCK_GRAIN_MS, StorageClock
+from lakelock.markers.liveness import StorageClock, is_too_old
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.reservations import Reservation, in_the_way
 from lakelock.storage import Stored
@@ -96,7 +96,7 @@ def is_over(table: OpenTable, beat_key: str, own_beat: str) -> bool:
     mine = table.storage.get(own_beat)
     if beat is None or mine is None:
         return beat is None
-    return mine.modified_ms - beat.modified_ms > limit_s(table, beat) * 1000 + CLOCK_GRAIN_MS
+    return is_too_old(mine.modified_ms - beat.modified_ms, limit_s(table, beat))
 
 
 def end_dead(table: OpenTable) -> None:
@@ -108,7 +108,7 @@ def end_dead(table: OpenTable) -> None:
     if beats:
         now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
         limits_s = {name: limit_s(table, table.storage.get(item.key)) for name, item in beats.items()}
-        ended |= {name for name, item in beats.items() if now_ms - item.modified_ms > limits_s[name] * 1000 + CLOCK_GRAIN_MS}
+        ended |= {name for name, item in beats.items() if is_too_old(now_ms - item.modified_ms, limits_s[name])}
     for name in sorted(ended):
         remove(table, name)
 

@@ -30,7 +30,7 @@ BUGS_OF_RESERVATIONS = (
         "the dead keep their reservations",
         "a reservation does not end with its heartbeat",
         "occ.reserving.waiting:is_over",
-        "return mine.modified_ms - beat.modified_ms > limit_s(table, beat) * 1000 + CLOCK_GRAIN_MS",
+        "return is_too_old(mine.modified_ms - beat.modified_ms, limit_s(table, beat))",
         "return False",
         within=50,
         among=RESERVING,

@@ -61,15 +61,21 @@ def disturbed(spark: SparkSession, path: str, **meanwhile: Callable[[Event], obj
     return LakeTable.for_path(spark, path, listeners=[listener])
 
 
-def test_an_upsert_over_five_groups_of_which_one_collides_writes_only_that_one_again(spark, path, tmp_path):
-    table = disturbed(spark, five(spark, path), claimed=lambda _: another(path).upsert(rows(("a", 7, "3"))))
+def counted_source(spark: SparkSession, tmp_path: Path) -> tuple[DataFrame, Path]:
+    """Rows for all five file groups, and a folder that gets a file whenever they are computed."""
     (computed := tmp_path / "computed").mkdir()
 
     def counted(batches):
         (computed / str(len([*computed.iterdir()]))).touch()
         yield from batches
 
-    brought = spark.createDataFrame(everywhere(("b", 2), ("c", 2)), COLUMNS).coalesce(1).mapInArrow(counted, COLUMNS)
+    rows_of_all = spark.createDataFrame(everywhere(("b", 2), ("c", 2)), COLUMNS).coalesce(1)
+    return rows_of_all.mapInArrow(counted, COLUMNS), computed
+
+
+def test_an_upsert_over_five_groups_of_which_one_collides_writes_only_that_one_again(spark, path, tmp_path):
+    table = disturbed(spark, five(spark, path), claimed=lambda _: another(path).upsert(rows(("a", 7, "3"))))
+    brought, computed = counted_source(spark, tmp_path)
     done = table.upsert(brought)
     assert (done.attempts, done.files, done.files_kept, done.rows_updated, done.rows_inserted) == (2, 5, 4, 5, 5)
     assert "attempt 2, which redid 1 of 5 files" in repr(done)
@@ -237,13 +243,7 @@ def test_new_rows_of_the_same_key_that_are_others_are_written_again(spark, path)
 
 def test_the_source_of_a_merge_is_computed_once_for_all_attempts(spark, path, tmp_path):
     table = disturbed(spark, five(spark, path), claimed=lambda _: another(path).upsert(rows(("a", 7, "3"))))
-    (computed := tmp_path / "computed").mkdir()
-
-    def counted(batches):
-        (computed / str(len([*computed.iterdir()]))).touch()
-        yield from batches
-
-    brought = spark.createDataFrame(everywhere(("b", 2), ("c", 2)), COLUMNS).coalesce(1).mapInArrow(counted, COLUMNS)
+    brought, computed = counted_source(spark, tmp_path)
     merge = table.merge(brought, BY_KEY)
     done = merge.when_matched_update_all().when_not_matched_insert_all().execute()
     assert (done.attempts, done.files, done.files_kept, done.rows_updated, done.rows_inserted) == (2, 5, 4, 5, 5)
