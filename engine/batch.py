@@ -98,10 +98,9 @@ class Batch:
 
         So redos that want the same file group queue for it before they copy the other files, instead of copying in vain.
         """
-        files, new_buckets = tuple(files), tuple(new_buckets)
-        if self.tx.redo.earlier is not None and not self.coordinator.table.settings.concurrency.early_conflict_detection:
-            self.tx.claim((file.group for file in files if self._before.made_from(file) is None), always=True)
-        self.tx.claim((file.group for file in files), new_buckets)
+        files, again = tuple(files), self.tx.redo.earlier is not None
+        collided = (file.group for file in files if again and self._before.made_from(file) is None)
+        self.tx.claim((file.group for file in files), new_buckets, always=collided)
 
     def tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
         """For each file group the rows whose keys it holds, and by partition the rows whose keys nobody holds.

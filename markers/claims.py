@@ -25,16 +25,26 @@ from lakelock.table.layout import FileGroupId
 FORMAT = 1
 
 
+MOST_PLACES = 100
+"""More partitions than this are told as the whole table."""
+
+
 @dataclass(frozen=True)
 class Claim:
-    """One transaction's announcement that it rewrites a file group."""
+    """One transaction's announcement that it rewrites a file group.
+
+    `places` are the partitions to which the transaction is known to write, this group's and others; None: anywhere. So whoever
+    finds one of several claims while the others are still on their way knows where they will be.
+    """
 
     instant: str
     writer: WriterIdentity
     operation: str
+    places: frozenset[str] | None = frozenset()
 
     def to_bytes(self) -> bytes:
-        fields = {"instant": self.instant, "writer": self.writer.as_dict(), "operation": self.operation}
+        places = None if self.places is None or len(self.places) > MOST_PLACES else sorted(self.places)
+        fields = {"instant": self.instant, "writer": self.writer.as_dict(), "operation": self.operation, "places": places}
         return json.dumps({"format": FORMAT, **fields}, ensure_ascii=False).encode()
 
     @classmethod
@@ -42,7 +52,11 @@ class Claim:
         """The claim, or None for bytes that are not a claim (a power loss may leave an empty file)."""
         try:
             found = JsonObject.parse(data)
-            return cls(found.text("instant"), WriterIdentity.from_dict(found.child("writer").fields), found.text("operation"))
+            writer = WriterIdentity.from_dict(found.child("writer").fields)
+            places: frozenset[str] | None = frozenset()
+            if "places" in found.fields:  # a claim of an earlier lakelock has none
+                places = None if found.get("places") is None else frozenset(map(str, found.items("places")))
+            return cls(found.text("instant"), writer, found.text("operation"), places)
         except ValueError:
             return None
 

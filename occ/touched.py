@@ -39,6 +39,11 @@ class Touched:
         self.ensure_within(partitions)
         self._places.update(partitions)
 
+    @property
+    def written(self) -> frozenset[str]:
+        """The partitions that it is known to write to."""
+        return frozenset(self._places)
+
     def overwrite(self, partitions: Iterable[str]) -> None:
         """Note that these partitions are replaced; needs a transaction begun as an overwrite."""
         partitions = tuple(partitions)

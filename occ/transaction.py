@@ -146,7 +146,7 @@ class Transaction:
 
     def claim(
         self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *,
-        leave_held: bool = False, always: bool = False,
+        leave_held: bool = False, always: Iterable[FileGroupId] = (),
     ) -> None:  # fmt: skip
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
 
@@ -155,17 +155,19 @@ class Transaction:
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.
         With `leave_held` (a service) groups that others hold are left to them; `claimed` says what is left to do.
-        `always`: also where `concurrency.early_conflict_detection` is off.
+        `always`: those of the groups that are claimed also where `concurrency.early_conflict_detection` is off.
         """
         self._ensure_open()
         self.check_alive()
         fresh = self._touched.announced.add(groups, new_buckets)
         self._touched.write_to(g.partition for g in fresh)
         table = self._table
-        if not fresh or not (always or leave_held or table.settings.concurrency.early_conflict_detection):
+        if not (leave_held or table.settings.concurrency.early_conflict_detection):
+            fresh = sorted({*fresh} & {*always})
+        if not fresh:
             return
         fresh = self._unreserved(fresh, leave=leave_held)
-        claim = Claim(self.instant, table.writer, self.operation)
+        claim = Claim(self.instant, table.writer, self.operation, self._touched.written)
         context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
         refused = [each for each in self._touched.announced.claim(table, context, fresh) if not self._overrules(each)]
         conflict = early_conflict(table, self.baseline, self._touched.footprint, () if leave_held else refused)

@@ -9,7 +9,7 @@ from functools import partial
 from lakelock.conflict import Party
 from lakelock.errors import LakelockError
 from lakelock.events import EventKind
-from lakelock.markers.claims import Claim, all_claims
+from lakelock.markers.claims import MOST_PLACES, Claim, all_claims
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.open_table import OpenTable
@@ -18,8 +18,6 @@ from lakelock.occ.reserving.waiting import is_over, remove, wait_until, wait_unt
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 
-MOST_PLACES = 100
-"""A reservation of more partitions is one of the whole table."""
 SWAPS = 10
 """How often the queue is changed anew because somebody else has changed it or the boundary."""
 
@@ -132,11 +130,15 @@ def _joined(table: OpenTable, heartbeat: Heartbeat, mine: Reservation) -> Turn |
 
 
 def _at_work(mine: Reservation, claims: Mapping[str, Claim]) -> tuple[Claimant, ...]:
-    """The transactions that have claims in my places. Services are left out: they yield."""
+    """The transactions that have claims in my places, or are about to make some. Services are left out: they yield."""
     folder = len(layout.CLAIMS) + 1
+
+    def comes_here(key: str, claim: Claim) -> bool:
+        return claim.places is None or any(map(mine.covers, {key[folder:].rpartition("/")[0], *claim.places}))
+
     found = {
         claim.instant: Claimant(claim, key)
         for key, claim in claims.items()
-        if claim.operation not in SERVICES and mine.covers(key[folder:].rpartition("/")[0])
+        if claim.operation not in SERVICES and comes_here(key, claim)
     }
     return tuple(found[instant] for instant in sorted(found))

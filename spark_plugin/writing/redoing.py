@@ -107,9 +107,9 @@ class Redoing:
     ) -> None:
         """Without early conflict detection a redo claims only what collided, so redos queue for it before they copy."""
         tx = self.attempt.tx
-        if tx.redo.earlier is not None and not self.context.settings.concurrency.early_conflict_detection:
-            tx.claim((files[number].group for number in numbers if number not in known), always=True)
-        tx.claim((files[number].group for number in numbers), new)
+        again = tx.redo.earlier is not None
+        collided = (files[number].group for number in numbers if again and number not in known)
+        tx.claim((files[number].group for number in numbers), new, always=collided)
 
     def _copies(self, files: Sequence[WriteStat]) -> dict[str | None, WriteStat]:
         """The copies of these files that could be made, by the path of the original."""

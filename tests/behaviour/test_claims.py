@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from lakelock.conflict import Party
 from lakelock.identity import WriterIdentity
 from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import (
+    MOST_PLACES,
     Claim,
     Claimed,
     ClaimResult,
@@ -52,6 +55,23 @@ def fate(value: Fate) -> Callable[[str], OwnerState]:
 @pytest.fixture(params=["memory", "local"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> CountingStorage:
     return CountingStorage(MemoryStorage() if request.param == "memory" else LocalStorage(tmp_path))
+
+
+@pytest.mark.parametrize("places", [None, frozenset[str](), frozenset({"", "month=1", "année=été"})])
+def test_a_claim_tells_where_its_transaction_writes(places: frozenset[str] | None) -> None:
+    claim = replace(claim_at(MINE), places=places)
+    assert Claim.from_bytes(claim.to_bytes()) == claim
+
+
+def test_a_claim_of_too_many_partitions_is_one_of_the_whole_table() -> None:
+    claim = replace(claim_at(MINE), places=frozenset(f"month={number}" for number in range(MOST_PLACES + 1)))
+    assert Claim.from_bytes(claim.to_bytes()) == replace(claim, places=None)
+
+
+def test_a_claim_of_an_earlier_version_tells_nothing_of_other_partitions() -> None:
+    fields = json.loads(claim_at(MINE).to_bytes())
+    del fields["places"]
+    assert Claim.from_bytes(json.dumps(fields).encode()) == claim_at(MINE)
 
 
 def holder(storage: Storage) -> str | None:

@@ -11,10 +11,11 @@ import pytest
 
 from lakelock.errors import ConflictError
 from lakelock.events import EventKind
+from lakelock.markers.claims import MOST_PLACES
 from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.reserving.making import MOST_PLACES, Turn, reserve
+from lakelock.occ.reserving.making import Turn, reserve
 from lakelock.settings import ConcurrencySettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
@@ -194,6 +195,19 @@ def test_a_claimant_that_is_set_aside_is_not_waited_for(table):
     turn.wait()
     assert 2 <= table.runtime.monotonic_s() - began_s < 4
     assert holder.is_alive
+
+
+def test_a_claim_that_is_on_its_way_is_waited_for(table):
+    """Another claim of its writer tells of it."""
+    here, there = FileGroupId("month=1", "s1"), FileGroupId("month=2", "s2")
+    holder = table.stream.begin("UPSERT")
+    holder.claim([here, there])
+    table.storage.delete([layout.claim(here)])  # as long as its request is under way
+    turn = made(table, frozenset({"month=1"}))
+    later(table, 2, lambda: table.storage.delete([layout.claim(there)]))
+    began_s = table.runtime.monotonic_s()
+    turn.wait()
+    assert 2 <= table.runtime.monotonic_s() - began_s < 4
 
 
 def test_a_claim_that_came_later_does_not_hold_up_the_one_with_the_reservation(table):

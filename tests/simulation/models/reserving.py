@@ -38,6 +38,8 @@ class Rules:
     """The holder takes the lock once after it has joined the queue."""
     wait_for_turn: bool = True
     """The holder waits for older reservations and for claims that were there before it."""
+    claims_tell_places: bool = True
+    """A claim tells in which other partitions its attempt is about to make claims, and the holder waits for these, too."""
     end_with_heartbeat: bool = True
     """The reservation of a dead holder ends."""
 
@@ -45,7 +47,8 @@ class Rules:
 class Work(NamedTuple):
     """What one attempt touches: partitions that it claims, call by call, and those that it only adds rows to.
 
-    It loses against whoever has committed to one that it claims, so a stream, which claims nothing, never loses.
+    The claims of one call are put one after the other. It loses against whoever has committed to one that it claims, so a
+    stream, which claims nothing, never loses.
     """
 
     claims: tuple[str, ...] = ()
@@ -64,6 +67,10 @@ class Reserved(NamedTuple):
     places: frozenset[str]
     before: frozenset[tuple[int, int]]
 
+    @property
+    def waited_for(self) -> tuple[int, int]:
+        return (self.owner, -1 - self.number)
+
 
 class Call(NamedTuple):
     """Where one call is. `base` counts the commits that the attempt has seen, `seen` is the queue as of its beginning."""
@@ -75,6 +82,7 @@ class Call(NamedTuple):
     base: int = 0
     seen: tuple[Reserved, ...] = ()
     claimed: int = 0
+    put: frozenset[str] = frozenset()
     made: int = 0
     listed: frozenset[tuple[int, int]] = frozenset()
     read: tuple[Reserved, ...] = ()
@@ -82,12 +90,25 @@ class Call(NamedTuple):
     dead: bool = False
 
 
+class Claimed(NamedTuple):
+    """A claim on one partition. `told`: all those that its owner is known to write to."""
+
+    part: str
+    by: int
+    attempt: int
+    told: frozenset[str]
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        return (self.by, self.attempt)
+
+
 class World(NamedTuple):
-    """The queue, the claims (partition, call, attempt), the commits, who has the lock, the calls, what broke."""
+    """The queue, the claims, the commits, who has the lock, the calls, what broke."""
 
     calls: tuple[Call, ...]
     queue: tuple[Reserved, ...] = ()
-    claims: frozenset[tuple[str, int, int]] = frozenset()
+    claims: frozenset[Claimed] = frozenset()
     commits: tuple[frozenset[str], ...] = ()
     lock: int = -1
     broken: str = ""
@@ -133,7 +154,7 @@ def _step(world: World, me: int, call: Call, plan: Plan, rules: Rules) -> Iterat
             if changed & frozenset("".join(work.claims)):
                 yield _lost(world._replace(lock=-1), me, call, work.partitions, held, rules, frozenset())
             elif way is not None:
-                waits_for = frozenset({(way.owner, -1)})
+                waits_for = frozenset({way.waited_for})
                 yield _as(world._replace(lock=-1), me, call._replace(at="wait at commit", waits_for=waits_for))
             else:
                 yield _as(world, me, call._replace(at="decide"))
@@ -167,26 +188,22 @@ def _step(world: World, me: int, call: Call, plan: Plan, rules: Rules) -> Iterat
 
 def _claim(world: World, me: int, call: Call, work: Work, held: Reserved | None, rules: Rules) -> Iterator[World]:
     wanted = frozenset(work.claims[call.claimed])
-    way = _in_the_way(world, call.seen, me, call, wanted, rules)
-    if way is not None:
+    if not call.put and _in_the_way(world, call.seen, me, call, wanted, rules) is not None:
         return  # it waits
-    others = {(by, attempt) for part, by, attempt in world.claims if part in wanted and by != me}
-    others = {other for other in others if not world.calls[other[0]].dead}
-    if held is not None and rules.overrule_later_claims:
-        # The groups of one call may be in several partitions: each claim is judged by where it is.
-        others = {
-            (by, attempt)
-            for part, by, attempt in world.claims
-            if part in wanted and (by, attempt) in others and not (part in held.places and (by, attempt) not in held.before)
-        }
-    if others:
-        touched = frozenset("".join(work.claims[: call.claimed + 1]))
-        yield _lost(world, me, call, touched, held, rules, frozenset({min(others)}))
-        return
-    taken = {part for part, by, _ in world.claims if not world.calls[by].dead}
-    mine = {(part, me, call.attempt) for part in wanted - taken}
-    rest = frozenset(each for each in world.claims if each[0] not in wanted - taken)
-    yield _as(world._replace(claims=rest | mine), me, call._replace(claimed=call.claimed + 1))
+    touched = frozenset("".join(work.claims[: call.claimed + 1]))
+    for part in sorted(wanted - call.put):
+        there = {each for each in world.claims if each.part == part and each.by != me}
+        others = {each for each in there if not world.calls[each.by].dead}
+        if held is not None and rules.overrule_later_claims and part in held.places:
+            others = {each for each in others if each.owner in held.before}
+        if others:
+            yield _lost(world, me, call, touched, held, rules, frozenset({min(each.owner for each in others)}))
+            continue
+        taken = any(not world.calls[each.by].dead for each in there)
+        claims = world.claims if taken else (world.claims - there) | {Claimed(part, me, call.attempt, touched)}
+        put = call.put | {part}
+        after = call._replace(claimed=call.claimed + 1, put=frozenset()) if put == wanted else call._replace(put=put)
+        yield _as(world._replace(claims=claims), me, after)
 
 
 def _join(world: World, me: int, call: Call, rules: Rules) -> Iterator[World]:
@@ -195,8 +212,12 @@ def _join(world: World, me: int, call: Call, rules: Rules) -> Iterator[World]:
         yield _as(world, me, call._replace(at=again, read=(), listed=frozenset()))
         return
     mine = Reserved(me, call.made, call.places, call.listed)
-    older = {(each.owner, -1) for each in world.queue if each.places & mine.places}
-    claims = {(by, attempt) for part, by, attempt in world.claims if part in mine.places and (by, attempt) in mine.before}
+    older = {each.waited_for for each in world.queue if each.places & mine.places}
+    claims = {
+        each.owner
+        for each in world.claims
+        if each.owner in mine.before and mine.places & (each.told if rules.claims_tell_places else {each.part})
+    }
     after = call._replace(at="take lock", made=call.made + 1, waits_for=frozenset(older | claims), read=(), listed=frozenset())
     yield _as(world._replace(queue=(*world.queue, mine)), me, after)
 
@@ -213,9 +234,8 @@ def _lost(
         world = world._replace(queue=tuple(each for each in world.queue if each.owner != me))
     if call.attempt + 1 == MOST_ATTEMPTS:
         return _as(world, me, call._replace(at="release"))
-    after = call._replace(
-        at="wait for other", attempt=call.attempt + 1, lost=True, places=touched, waits_for=to, claimed=0, seen=(), base=0
-    )
+    lost = call._replace(at="wait for other", attempt=call.attempt + 1, lost=True, places=touched, waits_for=to)
+    after = lost._replace(claimed=0, put=frozenset(), seen=(), base=0)
     return _as(world, me, after)
 
 
@@ -236,23 +256,23 @@ def _in_the_way(
 
 
 def _all_over(world: World, call: Call, rules: Rules) -> bool:
-    """Whether everything that the call waits for has ended: attempts, and reservations, which have the attempt -1."""
+    """Whether everything that the call waits for has ended: attempts, and reservations, which have negative numbers."""
     for other, attempt in call.waits_for:
         dead = world.calls[other].dead
         if attempt >= 0:
             if not dead and world.calls[other].attempt == attempt and world.calls[other].at not in ("release", "end"):
                 return False
-        elif any(each.owner == other for each in world.queue) and not (dead and rules.end_with_heartbeat):
+        elif any(each.waited_for == (other, attempt) for each in world.queue) and not (dead and rules.end_with_heartbeat):
             return False
     return True
 
 
 def _at_work(world: World) -> frozenset[tuple[int, int]]:
-    return frozenset((by, attempt) for _, by, attempt in world.claims)
+    return frozenset(each.owner for each in world.claims)
 
 
 def _without_claims(world: World, me: int) -> World:
-    return world._replace(claims=frozenset(each for each in world.claims if each[1] != me))
+    return world._replace(claims=frozenset(each for each in world.claims if each.by != me))
 
 
 def _violation(world: World, model: partial[Iterator[World]]) -> str | None:

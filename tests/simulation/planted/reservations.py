@@ -77,6 +77,16 @@ BUGS_OF_RESERVATIONS = (
         seed=98,
     ),
     Planted(
+        "claims on their way",
+        "the holder does not wait for transactions whose claims in its partitions are not made yet",
+        "occ.reserving.making:_at_work",
+        '.rpartition("/")[0], *claim.places}',
+        '.rpartition("/")[0]}',
+        within=1_500,
+        among=RESERVING,
+        seed=32873,
+    ),
+    Planted(
         "set aside and waited for",
         "the holder waits for the end of a transaction that was set aside, which waits for the holder",
         "occ.reserving.making:Claimant.is_over",
