@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from types import TracebackType
 
 from lakelock.conflict import Conflict, Party
@@ -28,13 +27,12 @@ from lakelock.errors import (
 )
 from lakelock.events import EventKind
 from lakelock.markers import direct
-from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Claim, Held, Refusal
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ.baseline import Baseline, inflight_key
 from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
+from lakelock.occ.claiming import Claiming
 from lakelock.occ.committing.commit import Commit
 from lakelock.occ.committing.deciding import Deciding
 from lakelock.occ.committing.pending_commit import PendingCommit
@@ -43,7 +41,6 @@ from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.detached import Detached
-from lakelock.occ.early.detection import early_conflict
 from lakelock.occ.foreign.overlaps import alarm
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
@@ -159,38 +156,13 @@ class Transaction:
         """
         self._ensure_open()
         self.check_alive()
-        fresh = self._touched.announced.add(groups, new_buckets)
-        self._touched.write_to(g.partition for g in fresh)
-        table = self._table
-        if not (leave_held or table.settings.concurrency.early_conflict_detection):
-            fresh = sorted({*fresh} & {*always})
-        if not fresh:
-            return
-        fresh = self._unreserved(fresh, leave=leave_held)
-        claim = Claim(self.instant, table.writer, self.operation, self._touched.written)
-        context = ClaimContext(claim, self.baseline.timeline.completed_instants, self._heartbeat.record.limit_s)
-        refused = [each for each in self._touched.announced.claim(table, context, fresh) if not self._overrules(each)]
-        conflict = early_conflict(table, self.baseline, self._touched.footprint, () if leave_held else refused)
+        claiming = Claiming(self._table, self.baseline, self._touched, self.reserved, self._heartbeat)
+        conflict = claiming.claim(groups, new_buckets, leave_held=leave_held, always=always)
         if conflict is not None:
-            error = self._rejection(replace(conflict, early=True))
+            error = self._rejection(conflict)
             self._tell(EventKind.EARLY_CONFLICT, error.conflict)
             self._lost = error
             raise error
-        reached(Step.CLAIMED)
-        self._emit(EventKind.CLAIMED, groups=len(fresh))
-
-    def _unreserved(self, groups: list[FileGroupId], *, leave: bool) -> list[FileGroupId]:
-        """The groups, once no older reservation is in the way; if it may `leave` some, at once those that are not reserved."""
-        queue = self.baseline.reservations
-        if leave:
-            return [group for group in groups if self.reserved.in_the_way(queue, [group.partition]) is None]
-        while (reservation := self.reserved.in_the_way(queue, (group.partition for group in groups))) is not None:
-            self.reserved.wait_for(reservation)
-        self.check_alive()
-        return groups
-
-    def _overrules(self, refusal: Refusal) -> bool:
-        return isinstance(refusal, Held) and self.reserved.overrules(refusal.by.instant, refusal.group.partition)
 
     @property
     def claimed(self) -> frozenset[FileGroupId]:
