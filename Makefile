@@ -37,7 +37,7 @@ help: ## list the targets
 demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, ARGS="--size ..."
 	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(ARGS)
 
-test: java $(VENV)/.test ## everything: lint, types, layers, then all tests; ends with what failed
+test: java $(VENV)/.test ## everything: lint, types, layers, then all tests; ends with what failed; FULL=1 for the long forms, too
 	@$(RUN_STAGES) lint types layers -- $(ARGS)
 
 lint: $(VENV)/.test ## ruff: rules and format

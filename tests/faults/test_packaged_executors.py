@@ -53,6 +53,7 @@ def test_the_conf_that_the_command_prints_brings_lakelock_to_the_executors(
     assert answer == {"ids": [f"n{i}" for i in range(6)]}
 
 
+@pytest.mark.long
 def test_without_it_the_error_names_the_command(bare_python: Path, tmp_path: Path) -> None:
     answer = job(bare_python, str(tmp_path), str(tmp_path / "table"))
     assert "the Spark executors cannot import" in answer["problem"]

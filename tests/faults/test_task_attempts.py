@@ -18,6 +18,7 @@ from lakelock.table.commit_metadata import WriteStat
 from tests.faults.task import Task
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import BEFORE, PERSISTENT, check_settled, read_by_all
+from tests.long_forms import long
 from tests.spark.processes import WriterProcess
 
 KINDS = ["new", "rewrite"]
@@ -63,7 +64,7 @@ def check(path: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("step", ["marked", "file-opened", "file-written"])
+@pytest.mark.parametrize("step", [*long("marked", "file-opened"), "file-written"])
 def test_an_attempt_that_is_killed_leaves_nothing_beside_the_one_that_follows(path, tmp_path, kind, step):
     with driver(path).begin("UPSERT") as tx:
         with Executor(tx, kind, tmp_path, crash_at=step) as first:

@@ -36,6 +36,7 @@ from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 from tests.faulty_storage import Fault, FaultyStorage, Rule
 from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
+from tests.long_forms import but, long
 from tests.waiting import Stopwatch, eventually
 
 WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
@@ -246,7 +247,7 @@ def check_without_the_service(scene: Scene, moment: str, allowed: tuple[str, ...
     check_the_rest(scene, first, outcome, instant)
 
 
-@pytest.mark.parametrize("moment", list(MOMENTS))
+@pytest.mark.parametrize("moment", but(MOMENTS, {"lock held", "decided"}))
 def test_a_service_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene, service: Service, moment: str) -> None:
     if service.tables:  # the table is there, too
         check_without_the_service(scene, moment, TOLD_WITHOUT_STORAGE[moment], SLACK_S + STORE_RETRIES_S)
@@ -256,14 +257,14 @@ def test_a_service_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene
 
 @pytest.mark.parametrize("service", ["storage"], indirect=True)
 @pytest.mark.parametrize("reach", ["*"])
-@pytest.mark.parametrize("moment", list(MOMENTS))
+@pytest.mark.parametrize("moment", but(MOMENTS, {"lock held", "decided"}))
 def test_storage_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene, moment: str) -> None:
     check_without_the_service(scene, moment, TOLD_WITHOUT_STORAGE[moment])
 
 
 # What storage that comes back costs is told in tests/faults/test_object_store.py.
 @pytest.mark.parametrize("service", list(SERVICES), indirect=True)
-@pytest.mark.parametrize("moment", ["before the lock", "lock held", "lock lost"])
+@pytest.mark.parametrize("moment", ["lock held", *long("before the lock", "lock lost")])
 def test_a_service_that_comes_back_in_time_costs_time_only(scene: Scene, moment: str) -> None:
     back = threading.Timer(BACK_SOON_S, scene.restore)
     back.daemon = True

@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.long_forms import long
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = Path(__file__).parent / "third_party"
 GUIDE = ROOT / "docs" / "howto-write-a-lock-provider.md"
@@ -68,7 +70,7 @@ def test_an_installed_provider_is_found_by_its_entry_point_in_another_process(in
     assert {"drawer", "sqlite", "storage"} <= set(looks[0][2])
 
 
-@pytest.mark.parametrize(("example", "least"), [("minimal", 18), ("sqlite_lock", 25)])
+@pytest.mark.parametrize(("example", "least"), [("minimal", 18), *long(("sqlite_lock", 25))])
 def test_the_example_passes_the_suite_as_its_author_runs_it(installed: Path, tmp_path: Path, example: str, least: int) -> None:
     for file in (EXAMPLES / example).glob("test_*.py"):
         (tmp_path / file.name).write_bytes(file.read_bytes())

@@ -23,6 +23,7 @@ from tests.interop.lakelock_writer import COUNTER
 from tests.interop.processes import Writer, ending
 from tests.interop.shared import Row, Shared
 from tests.interop.witness import JavaError
+from tests.long_forms import long
 
 Share = Callable[..., Shared]
 
@@ -81,7 +82,9 @@ JDK = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt
 
 
 @pytest.mark.timeout(WITHIN_S)
-@pytest.mark.parametrize("lock", ["zookeeper", "hive_metastore", pytest.param("dynamodb", marks=JDK)])
+@pytest.mark.parametrize(
+    "lock", ["zookeeper", *long("hive_metastore"), pytest.param("dynamodb", marks=[JDK, pytest.mark.long])]
+)
 def test_java_and_lakelock_at_once_under_one_lock_lose_no_update_and_every_loser_can_say_why(share: Share, lock: str) -> None:
     each, java_commits, commits = MANY if FULL else FEW
     table = share(lock=lock)

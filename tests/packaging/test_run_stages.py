@@ -86,6 +86,7 @@ def test_where_all_is_well_everything_runs_once_and_is_measured_on_request(proje
     assert written and sorted(Path(path).stem for path in written[1].split()) == sorted(names)
 
 
+@pytest.mark.long
 def test_a_test_that_waits_and_passes_alone_is_listed_as_flaky_with_its_first_output(project: Project) -> None:
     project.add("integration/test_slow.py", ONCE.format(name="slow"))
     project.add("spark/test_job.py", ONCE.format(name="job"))
@@ -115,6 +116,7 @@ def test_whatever_fails_the_rest_runs_and_all_that_failed_is_listed(project: Pro
     assert counts(done) == "3 failed, 5 passed, 3 errors"
 
 
+@pytest.mark.long
 def test_a_run_of_pytest_that_breaks_down_or_finds_nothing_is_a_failure(project: Project) -> None:
     for stage in ("unit", "interop", "spark"):
         project.add(f"{stage}/test_{stage}_ends.py", "import os\n\ndef test_ends():\n    os._exit(0)\n")
@@ -134,6 +136,7 @@ def test_tests_that_cannot_even_be_looked_for_are_a_failure(project: Project) ->
     assert done.stdout.partition("= failed =")[2].count("pytest left no results, exit status 4") == 4
 
 
+@pytest.mark.long
 def test_a_run_of_some_tests_does_not_need_one_in_each_stage(project: Project) -> None:
     done = project.run("--", "-k", "test_unit_passes or nothing")
     assert (done.returncode, counts(done)) == (0, "1 passed")

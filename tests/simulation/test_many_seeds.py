@@ -11,9 +11,11 @@ import pytest
 from lakelock.simulator.campaign import run_batch
 from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
+from tests.long_forms import but
 
 SEEDS = 1000
-PARTS = 40
+PARTS, SHORT = 40, 12
+"""The short form runs the first 300 seeds."""
 
 FAILED_ONCE = (
     2228, 2351, 2466, 2468, 2472, 2495, 2639, 2927, 3106, 3124, 3775, 4105, 4980, 5456, 7980, 9924, 12875, 15844, 17780, 24218,
@@ -31,7 +33,7 @@ print(run(scenario_of({})).digest)
 """
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", but(range(PARTS), range(SHORT)))
 def test_every_promise_is_kept(part: int) -> None:
     size = SEEDS // PARTS
     tally = run_batch(range(part * size, (part + 1) * size))

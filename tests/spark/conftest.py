@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from tests.golden_tables import unpack
+from tests.spark.preloaded_daemon import __name__ as PRELOADED_DAEMON
 from tests.spark.processes import short_lived_jvms
 from tests.spark.sparks import HAS_DATA_SOURCES
 
@@ -29,11 +30,12 @@ def spark() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2,3]")
         .appName("lakelock-tests")
         .config("spark.driver.memory", "1g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.session.timeZone", "America/New_York")
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.default.parallelism", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.python.daemon.module", PRELOADED_DAEMON)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

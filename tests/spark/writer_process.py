@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from lakelock.demo.session import SHARED_JVM, session_in_the_shared_jvm
 from lakelock.errors import LakelockError
 from lakelock.spark_plugin import LakeTable
+from tests.spark.preloaded_daemon import __name__ as PRELOADED_DAEMON
 from tests.spark.sparks import register_without_confs
 
 COLUMNS = "id string, v bigint, month string"
@@ -38,6 +39,7 @@ def session() -> SparkSession:
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.daemon.module", PRELOADED_DAEMON)
         .getOrCreate()
     )
     made.sparkContext.setLogLevel("OFF")

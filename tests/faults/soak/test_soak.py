@@ -10,8 +10,8 @@ from tests.faults.soak.usage import FILES, LONG_ENOUGH, MEMORY_MB, Usage, growth
 
 
 @pytest.mark.slow
-def test_twenty_seconds_of_mixed_load_with_kills_and_pauses_equal_the_serial_replay(tmp_path):
-    soak = Soak(tmp_path, seconds=20, writers=3, quiet=True)
+def test_eight_seconds_of_mixed_load_with_kills_and_pauses_equal_the_serial_replay(tmp_path):
+    soak = Soak(tmp_path, seconds=8, writers=3, quiet=True)
     summary = soak.run()
     print(summary)
     assert soak.problems == []

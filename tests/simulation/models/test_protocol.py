@@ -13,7 +13,9 @@ MOST_STATES = 1_500_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("conflicting", [True, False], ids=["conflicting", "disjoint"])
+@pytest.mark.parametrize(
+    "conflicting", [pytest.param(True, id="conflicting"), pytest.param(False, id="disjoint", marks=pytest.mark.long)]
+)
 def test_every_interleaving_of_the_protocol_keeps_every_promise(conflicting: bool) -> None:
     states, violation = explore(Model(conflicting), most_states=MOST_STATES)
     assert violation is None

@@ -13,6 +13,7 @@ from lakelock.storage.local import LocalStorage
 from lakelock.table.timeline import read_timeline
 from tests.behaviour.tables import leftovers
 from tests.faults.worker import open_engine, rows
+from tests.long_forms import but, long
 from tests.spark.at_once.test_writers_at_once import START, content, hudi_content, with_rows
 from tests.spark.processes import PATIENT, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
@@ -29,6 +30,8 @@ COMMIT_STEPS = {
     "data-written": False, "reconciled": False, "locked": False, "validated": False,
     "decided": True, "published": True, "unlocked": True, "cleaned": True,
 }  # fmt: skip
+KEPT = {"claimed": False, "data-written": False, "decided": True, "published": True}
+"""The steps that are tested in the short form: `tests/faults` kills writers without Spark at every one of them."""
 ROLLBACK_STEPS = [
     "rollback-decided", "rollback-data-deleted", "rollback-markers-deleted", "rollback-pending-deleted", "rollback-recorded",
 ]  # fmt: skip
@@ -79,7 +82,7 @@ def check_settled(spark, path: str, expected: list[tuple]) -> None:
     assert leftovers(LocalStorage(path)) == []
 
 
-@pytest.mark.parametrize(("step", "decided"), COMMIT_STEPS.items())
+@pytest.mark.parametrize(("step", "decided"), but(COMMIT_STEPS.items(), KEPT.items()))
 def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_next(spark, path, step, decided):
     own_jvm = step == "decided"  # with the writer its JVM goes, once
     with WriterProcess(path, "upsert", UPSERT, options=PATIENT, own_jvm=own_jvm, crash_at=step) as victim:
@@ -94,7 +97,7 @@ def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_n
     ("operation", "argument", "done"),
     [("merge", UPSERT, DONE), ("update", [{"v": "v + 7"}, "id = 'a'"], with_rows(("a", 8, "1")))],
 )
-@pytest.mark.parametrize(("step", "decided"), [("claimed", False), ("data-written", False), ("decided", True)])
+@pytest.mark.parametrize(("step", "decided"), [*long(("claimed", False)), ("data-written", False), ("decided", True)])
 def test_a_merge_or_update_that_is_killed_is_finished_or_removed_by_the_next(
     spark, path, operation, argument, done, step, decided
 ):
@@ -128,7 +131,7 @@ def test_an_executor_killed_while_it_writes_leaves_no_file(spark, path):
     check_settled(spark, path, with_rows())
 
 
-@pytest.mark.parametrize("step", ROLLBACK_STEPS)
+@pytest.mark.parametrize("step", but(ROLLBACK_STEPS, ROLLBACK_STEPS[:2]))
 def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_next(spark, path, step):
     with WriterProcess(path, "upsert", UPSERT, options=PATIENT, crash_at="reconciled") as victim:
         assert victim.died()

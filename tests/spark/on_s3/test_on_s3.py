@@ -22,6 +22,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers.hadoop_jars import hadoop_aws
 from lakelock.testing.servers.s3 import AUTHORIZATION, S3_OPTIONS, s3_server
+from tests.long_forms import long
 from tests.spark.processes import QUICK, named
 from tests.spark.sparks import since_spark_4
 
@@ -181,7 +182,7 @@ def test_a_writer_without_spark_and_one_with_it_share_a_table(driver: Remote, ta
         assert ArrowEngine(beside).read().num_rows == 3
 
 
-@pytest.mark.parametrize(("step", "decided"), [("data-written", False), ("decided", True)])
+@pytest.mark.parametrize(("step", "decided"), [*long(("data-written", False)), ("decided", True)])
 def test_a_writer_that_is_killed_is_finished_or_removed_by_the_other(
     driver: Remote, start: Callable[..., Remote], table: str, step: str, decided: bool
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakelock.spark_plugin import LakeTable
+from tests.long_forms import long
 from tests.spark.processes import QUICK, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 from tests.waiting import eventually
@@ -64,7 +65,7 @@ def unharmed(spark: SparkSession, path: str) -> Iterator[None]:
     assert table.upsert(frame(spark, NEW)).attempts == 1
 
 
-@pytest.mark.parametrize("what", ["upsert", "transaction", "computing"])
+@pytest.mark.parametrize("what", ["upsert", *long("transaction", "computing")])
 def test_a_jvm_that_dies_under_a_write_is_an_error_that_says_what_became_of_it(
     spark: SparkSession, path: str, tmp_path: Path, what: str
 ) -> None:

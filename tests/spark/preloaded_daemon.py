@@ -1,0 +1,19 @@
+"""Spark's Python daemon with everything imported that its processes need: a fork spends no second on imports, over and over.
+
+PySpark imports after the fork, because a library might start threads. Here nothing computes before it. Sessions on S3, on
+clusters, on Spark Connect and of the documentation use PySpark's own daemon, as users do.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from sys import argv
+
+from pyspark.daemon import manager
+
+PRELOADED = ("pandas", "pyarrow.parquet", "pyarrow.dataset", "lakelock.occ.coordinator", "lakelock.spark_plugin", argv[-1])
+
+if __name__ == "__main__":
+    for module in PRELOADED:
+        import_module(module)
+    manager()
