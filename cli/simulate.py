@@ -40,11 +40,14 @@ def simulate(
             failed = _show_one(out, seed, parquet)
         else:
             failed = None
-            total = many.NOTHING
+            total, told = many.NOTHING, 0
             for total in many.campaign(seed, seeds, processes=processes or os.cpu_count() or 1, parquet=parquet):
                 if sys.stderr.isatty() or total.seeds % 1000 < many.BATCH:
                     end = "\r" if sys.stderr.isatty() else "\n"
                     sys.stderr.write(f"{total}{end}")
+                for number, violation in total.failures[told:]:
+                    sys.stderr.write(f"seed {number}: {violation}\n")
+                told = len(total.failures)
             values = {**total.__dict__, "first": seed}
             out.show(values, lambda o: _print_failures(o, total.failures))
             if total.failures:

@@ -14,7 +14,7 @@ from lakelock.markers.claims import Claim
 from lakelock.occ.records.commit_keys import RESTORED
 from lakelock.occ.records.decisions import Decision, Resolution, resolve
 from lakelock.occ.records.outcomes import OutcomeRecord, Verdict
-from lakelock.settings import CleanSettings
+from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.simulator.deletions import Deletions
 from lakelock.simulator.operations import Operation, State
 from lakelock.simulator.scheduler import Hub, Process
@@ -63,8 +63,9 @@ class Checker:
     """Watches one run; the first violation stops it."""
 
     def __init__(
-        self, hub: Hub, server: SimServer, operations: Mapping[int, Operation], *, serial: bool, clean: CleanSettings
-    ) -> None:
+        self, hub: Hub, server: SimServer, operations: Mapping[int, Operation], *, serial: bool,
+        clean: CleanSettings, archive: ArchiveSettings,
+    ) -> None:  # fmt: skip
         self._hub, self._server, self._operations, self._serial = hub, server, operations, serial
         self.violations: list[Violation] = []
         self.published: list[Published] = []
@@ -85,7 +86,7 @@ class Checker:
         self.straggled = 0
         self._doubled_until_s = -1.0
         self._arrived_late: set[str] = set()
-        self._deletions = Deletions(hub, server, clean)
+        self._deletions = Deletions(hub, server, clean, archive)
         self._began_s: dict[str, float] = {}
         self.verdicts: dict[str, Verdict] = {}
         """The first outcome of each transaction over several tables: what comes later under its name means nothing."""
@@ -257,6 +258,7 @@ class Checker:
             self.fail("an instant completes once", f"{key} after {self._completed[requested]}")
             return
         self._completed[requested] = key
+        self._deletions.completed(requested)
         metadata = CommitMetadata.from_bytes(data, key)
         decision = self._decided.get(requested)
         if "lakelock.decision" in metadata.extra:
@@ -340,6 +342,8 @@ class Checker:
             self._deletions.released(key)
         elif (instant.requested, instant.action) not in self._deletions.archived():
             self.fail("a commit is there for ever", f"{process} deletes {key}, and the history lacks it")
+        elif instant.is_write and (why := self._deletions.too_young(instant.requested)):
+            self.fail("an instant is archived in its time", f"{process} deletes {key}: {why}")
 
     def _data_file_deleted(self, key: str, process: Process) -> None:
         file = DataFile.parse(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lakelock.occ.upkeep.clean_policy import COMMITS, VERSIONS
-from lakelock.settings import CleanSettings
+from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.simulator.scheduler import Hub
 from lakelock.simulator.storage import ObserversStorage, SimServer
 from lakelock.simulator.visible import Commits, files_of, slices_as_of
@@ -23,14 +23,25 @@ _GRAIN_S = 0.001
 class Deletions:
     """Judges each deletion at the moment when it takes effect."""
 
-    def __init__(self, hub: Hub, server: SimServer, clean: CleanSettings) -> None:
+    def __init__(self, hub: Hub, server: SimServer, clean: CleanSettings, archive: ArchiveSettings) -> None:
         self._hub, self._storage, self._clean = hub, ObserversStorage(server), clean
+        self._stays_s = max(archive.min_age_s, clean.readers_s)
+        self._completed_s: dict[str, float] = {}
         self._superseded_s: dict[str, float] = {}
         self._saved: dict[str, frozenset[str]] = {}
 
     def superseded(self, files: Iterable[DataFile]) -> None:
         """Later slices, or the replacements of their groups, have become visible."""
         self._superseded_s.update((file.key, self._hub.now_s) for file in files)
+
+    def completed(self, requested: str) -> None:
+        """A write has become visible."""
+        self._completed_s[requested] = self._hub.now_s
+
+    def too_young(self, requested: str) -> str:
+        """Why this write must not leave the timeline yet, `""` if it may: whoever has listed it looks for it there."""
+        age_s = self._hub.now_s - self._completed_s[requested]
+        return f"it was completed {age_s:.3f} s ago" if age_s < self._stays_s - _GRAIN_S else ""
 
     def saved(self, key: str, data: bytes) -> None:
         """A savepoint was completed."""

@@ -111,8 +111,10 @@ class World:
         self.tables: dict[str, World] = beside.tables if beside is not None else {}
         """All tables of the run, by their URIs."""
         self.tables[self.server.uri] = self
-        serial, clean = scenario.is_serializable, scenario.tending.clean
-        self.checker = Checker(self.hub, self.server, scenario.operations, serial=serial, clean=clean)
+        serial, tending = scenario.is_serializable, scenario.tending
+        self.checker = Checker(
+            self.hub, self.server, scenario.operations, serial=serial, clean=tending.clean, archive=tending.archive
+        )
         if scenario.foreign != "none":
             # A foreign writer does not know decisions: a commit published after its own was judged before it. That is
             # the one gap that no lock closes once its holder is dead (docs/robustness.md).

@@ -116,6 +116,15 @@ BUGS_OF_UPKEEP = (
         seed=20,
     ),
     Planted(
+        "archived by the archiver's own clock",
+        "an archiver judges the age of commits by its machine's clock instead of the storage's",
+        "occ.upkeep.archive:_archivable",
+        "StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)",
+        "table.runtime.now_ms()",
+        among=CLEANED,
+        seed=372,
+    ),
+    Planted(
         "a replacement archived too early",
         "a replacement leaves the timeline while replaced files are still there, and they are shown again",
         "occ.upkeep.archive_policy:_held",

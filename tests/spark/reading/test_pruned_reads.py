@@ -24,6 +24,7 @@ from lakelock.spark_plugin.scans import by_name
 from lakelock.storage.location import StorageLocation
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
+from tests.long_forms import but
 from tests.spark.sparks import to_arrow
 
 COLUMNS = "id int, month int, who string, day date, v long"
@@ -203,7 +204,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", but(KINDS, {"date", "timestamp"}))
 def test_partition_values_of_every_type_are_those_in_the_files(spark: SparkSession, path: str, kind: str) -> None:
     frame = spark.createDataFrame(list(enumerate(KINDS[kind])), f"id int, p {kind}")
     table = LakeTable.create(spark, path, schema=frame, key="id", partition_by="p")
@@ -239,7 +240,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("kind", but(VALUES, {"timestamp", "decimal(12,10)", "string"}))
 def test_a_condition_on_any_column_gives_all_its_rows_and_opens_only_files_whose_range_fits(
     spark: SparkSession, path: str, kind: str
 ) -> None:

@@ -17,6 +17,7 @@ from lakelock.spark_plugin.writing import tagging
 from lakelock.storage.local import LocalStorage
 from tests.behaviour.tables import SCHEMA, leftovers
 from tests.faults.worker import open_engine
+from tests.long_forms import long
 
 COLUMNS = "id string, v long, month string"
 MONTHS = [str(number) for number in range(1, 6)]
@@ -130,11 +131,13 @@ def others_change_much(path: str) -> None:
     ("operation", "index", "few_keys", "kept"),
     [
         ("upsert", None, True, 4),
-        ("upsert", None, False, 3),  # new rows are the same only where nobody wrote
-        ("upsert", "bucket:2", True, None),
         ("insert", "bucket:2", True, None),
-        ("delete", None, True, 4),
         ("delete_where", None, True, 4),
+        *long(
+            ("upsert", None, False, 3),  # new rows are the same only where nobody wrote
+            ("upsert", "bucket:2", True, None),
+            ("delete", None, True, 4),
+        ),
     ],
 )
 def test_a_redo_gives_what_a_fresh_run_gives(spark, tmp_path, monkeypatch, operation, index, few_keys, kept):
@@ -197,13 +200,10 @@ def by_value(table: LakeTable, source: DataFrame) -> WriteResult:
 @pytest.mark.parametrize(
     ("change", "index", "kept"),
     [
-        (updating, None, 4),
         (updating, "bucket:2", None),
-        (changing, None, 4),
         (merging, None, 4),
-        (merging, "bucket:2", None),
         (by_value, None, None),
-        (by_value, "bucket:2", None),
+        *long((updating, None, 4), (changing, None, 4), (merging, "bucket:2", None), (by_value, "bucket:2", None)),
     ],
 )
 def test_a_redo_of_an_update_or_a_merge_gives_what_a_fresh_run_gives(spark, tmp_path, change, index, kept):
