@@ -11,7 +11,8 @@ from sys import argv
 
 from pyspark.daemon import manager
 
-PRELOADED = ("pandas", "pyarrow.parquet", "pyarrow.dataset", "lakelock.occ.coordinator", "lakelock.spark_plugin", argv[-1])
+PRELOADED = ("pandas", "pyarrow.parquet", "pyarrow.dataset", "lakelock.occ.coordinator", "lakelock.spark_plugin", *argv[1:])
+"""The arguments name the module of the workers; Spark 3.5 gives none."""
 
 if __name__ == "__main__":
     for module in PRELOADED:
