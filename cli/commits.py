@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
+from lakelock.admin.audit import audited
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.lock_changes import ReasonOption
 from lakelock.cli.output import Exit, Output, moment, reporting, size
 from lakelock.errors import InputError, LakelockError
 from lakelock.identity import OTHER_ENGINE, name_of
 from lakelock.markers.liveness import judge_all
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.multi_table.lost_home import settle_without_home
 from lakelock.occ.outcomes.history import HistoryEntry, Outcome, entry_of
 from lakelock.occ.publishing.fate import InstantFate, shown_fate
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
@@ -85,6 +88,38 @@ def show_commit(
             values = _facts(coordinator, instant)
         out.show(values, lambda o: o.fields({name: _text(name, value) for name, value in values.items()}))
         raise typer.Exit(_EXITS[Outcome(str(values["outcome"]))])
+
+
+@app.command("settle")
+def settle_commit(
+    path: TableArgument,
+    instant: Annotated[str, typer.Argument(help="The instant that waits, from `lakelock doctor`.", show_default=False)],
+    home_is_gone: Annotated[
+        bool, typer.Option("--home-is-gone", help="The table that the error names was dropped and will not come back.")
+    ] = False,
+    reason: ReasonOption = "",
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End a transaction over several tables whose first table was dropped for good.
+
+    It is committed if one of its other tables shows it, else rejected, and so in all of them. Needed only in this case:
+    every other transaction is ended by the next writer.
+    """
+    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
+        if not home_is_gone:
+            raise InputError(
+                "nobody but you can know that the table with the outcome will not come back",
+                hint="put it back where it was, or say --home-is-gone",
+            )
+        table = coordinator.table
+        with audited(table.storage, table.runtime, table.writer, "settle", f"the outcome of {instant}", reason=reason):
+            record = settle_without_home(table, instant)
+        outcome = coordinator.outcome(instant).value
+        others = [f"{each.uri} {each.instant}" for each in record.name.tables[1:] if each.uri != table.storage.uri]
+        values = {"table": table.storage.uri, "instant": instant, "outcome": outcome, "why": record.why, "other_tables": others}
+        out.show(values, lambda o: o.fields({name: _text(name, value) for name, value in values.items()}))
 
 
 def _facts(coordinator: Coordinator, instant: str) -> dict[str, object]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 import pytest
 
 
-def long(*values: object) -> Iterator[object]:
+def long(*values: object) -> list[object]:
     """These parameters, for `pytest.mark.parametrize`, in the long form only. A tuple is one parameter of several names."""
-    for value in values:
-        yield pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long)
+    return [pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long) for value in values]
 
 
-def but(values: Iterable[object], kept: Collection[object]) -> Iterator[object]:
+def but(values: Iterable[object], kept: Collection[object]) -> list[object]:
     """All of these parameters, of which the short form has only what is `kept`."""
-    for value in values:
-        yield from (value,) if value in kept else long(value)
+    return [each for value in values for each in ([value] if value in kept else long(value))]

@@ -65,8 +65,8 @@ def settle(table: OpenTable, prepare: Decision, timeline: Timeline) -> Settled:
     transaction = _transaction_of(prepare)
     home = table.storage_of(transaction.home)
     _ensure_home(table, home, prepare)
-    outcome = _awaited(table, home, prepare, found.timeline) or abort(
-        table, home, transaction, "its writer did not decide in time"
+    outcome = _awaited(table, home, prepare, found.timeline) or put_outcome(
+        table, home, transaction, Verdict.ABORTED, "its writer did not decide in time"
     )
     return by_outcome(table, prepare, outcome)
 
@@ -107,13 +107,14 @@ def counts(decision: Decision, timeline: Timeline) -> bool:
     return decision.kind is DecisionKind.COMMIT
 
 
-def abort(table: OpenTable, home: Storage, transaction: TransactionName, why: str) -> OutcomeRecord:
-    """Put `aborted` as the outcome, unless there is one; the outcome that is there."""
-    record = OutcomeRecord(transaction, Verdict.ABORTED, table.runtime.uuid(), table.writer, table.runtime.now_ms(), why)
+def put_outcome(table: OpenTable, home: Storage, transaction: TransactionName, verdict: Verdict, why: str) -> OutcomeRecord:
+    """Put an outcome for another's transaction, unless there is one; the outcome that is there."""
+    record = OutcomeRecord(transaction, verdict, table.runtime.uuid(), table.writer, table.runtime.now_ms(), why)
     for _ in range(PUTS):
         made = create(home, layout.outcome(transaction.id), record.to_bytes())
         if made is Created.OURS:
-            reached(Step.ABORTED_FOR_ANOTHER)
+            if verdict is Verdict.ABORTED:
+                reached(Step.ABORTED_FOR_ANOTHER)
             return record
         found = read_outcome(home, transaction.id) if made is Created.THEIRS else None
         if found is not None:
@@ -166,14 +167,20 @@ def _transaction_of(prepare: Decision) -> TransactionName:
     return prepare.transaction
 
 
+def is_there(home: Storage) -> bool:
+    """Whether there is a table where a transaction has its home."""
+    return any(home.get(key) is not None for key in (layout.PROPERTIES, layout.PROPERTIES_BACKUP))
+
+
 def _ensure_home(table: OpenTable, home: Storage, prepare: Decision) -> None:
     """An outcome in a place where there is no table would decide nothing for whoever moved the table away."""
-    if any(home.get(key) is not None for key in (layout.PROPERTIES, layout.PROPERTIES_BACKUP)):
+    if is_there(home):
         return
     raise TableError(
         f"decision {prepare.number} of {table.storage.uri} prepares {prepare.instant} for a transaction whose outcome belongs "
         f"to the table {home.uri}, and there is no such table any more",
-        hint="put that table back where it was",
+        hint="put that table back where it was. If it is gone for good: "
+        f"lakelock commits settle {table.storage.uri} {prepare.instant} --home-is-gone",
         home=home.uri,
         instant=prepare.instant,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from lakelock.cli.output import Exit
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot
+from lakelock.errors import TableError
 from lakelock.occ.records.decisions import DecisionKind
 from lakelock.storage.local import LocalStorage
 from tests.behaviour.cli.command_line import run
@@ -92,3 +94,24 @@ def test_whoever_is_killed_while_it_ends_the_transaction_of_another_is_followed_
         engine.coordinator.upkeep()
     assert not any(leftovers(storage) for storage in storages)
     assert (orders.read().num_rows, stock.read().num_rows) == (0, 1)
+
+
+def test_after_a_kill_whoever_dropped_the_table_with_the_outcome_can_go_on_in_the_other_one(tmp_path: Path) -> None:
+    storages = [LocalStorage(str(tmp_path / name)) for name in ("orders", "stock")]
+    for storage in storages:
+        new_table(storage)
+    stock = ArrowEngine(writer(storages[1]))
+    chair = pa.table({"id": ["chair"], "v": [1], "month": ["1"]}, schema=SCHEMA)
+    stock.insert(chair)
+    assert move_killed_at("prepared:2", storages)
+    let_heartbeats_run_out(storages[1].root)
+    shutil.rmtree(storages[0].root)
+    with pytest.raises(TableError, match="there is no such table any more") as stuck:
+        stock.upsert(chair)
+    hint = stuck.value.hint.split("lakelock ")[1].split()
+    assert run(*hint[:-1]).code != Exit.OK  # only with --home-is-gone
+    ended = run(*hint, "--reason", "orders were dropped", "--json")
+    assert (ended.code, ended.json["outcome"]) == (Exit.OK, "rejected")
+    stock.upsert(chair)
+    assert stock.read().column("id").to_pylist() == ["chair"]
+    assert "orders were dropped" in run("locks", "ls", storages[1].root, "--extended").out

@@ -1,7 +1,7 @@
 """Spark's Python daemon with everything imported that its processes need: a fork spends no second on imports, over and over.
 
 PySpark imports after the fork, because a library might start threads. Here nothing computes before it. Sessions on S3, on
-clusters, on Spark Connect and of the documentation use PySpark's own daemon, as users do.
+clusters and on Spark Connect use PySpark's own daemon, as users do.
 """
 
 from __future__ import annotations

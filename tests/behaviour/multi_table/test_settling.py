@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakelock.errors import LockTimeout, RolledBackError, StorageUnavailable, TableError
+from lakelock.errors import InputError, LockTimeout, RolledBackError, StorageUnavailable, TableError
+from lakelock.occ.multi_table.lost_home import settle_without_home
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.outcomes.rejected import why_rejected
 from lakelock.occ.records.decisions import DecisionKind
@@ -144,6 +145,56 @@ def test_a_table_whose_home_is_gone_says_which_and_decides_nothing():
     shop.settle()
     assert shop.seen() == {False}
     assert shop.left() == []
+
+
+def dropped(shop: Shop) -> str:
+    """Drop the home for good; the instant that waits for it in the other table."""
+    shop.runtime.stop_repeating()
+    shop.runtime.advance(30)
+    shop.table("orders").delete_folder(".hoodie")
+    return prepare_of(shop, "stock").instant
+
+
+def test_whoever_says_that_the_home_is_gone_ends_what_no_other_table_shows():
+    shop = Shop()
+    stopped_at(shop, "put_if_absent", OUTCOME)
+    instant = dropped(shop)
+    stock = shop.coordinator("stock")
+    assert settle_without_home(stock.table, instant).verdict is Verdict.ABORTED
+    assert stock.outcome(instant) is Outcome.REJECTED
+    shop.insert("stock", "next", "month=2")
+    assert not shop.has("stock") and "next" in shop.shown("stock")
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_a_home_that_is_gone_ends_the_transaction_in_all_other_tables_alike(published):
+    shop = Shop(("orders", "returns", "stock"))
+    if published:
+        stopped_at(shop, "put_if_absent", f"{layout.TIMELINE}/*_*.commit", "stock")
+    else:
+        stopped_at(shop, "put_if_absent", OUTCOME)
+    assert shop.has("returns") is published
+    instant = dropped(shop)
+    settle_without_home(shop.coordinator("stock").table, instant)
+    for name in ("stock", "returns"):
+        shop.runtime.advance(30)
+        shop.insert(name, "next", "month=2")
+        assert shop.has(name) is published
+    with pytest.raises(InputError, match="waits for no outcome"):
+        settle_without_home(shop.coordinator("stock").table, instant)
+
+
+def test_a_home_that_is_there_or_a_writer_that_lives_is_not_overruled():
+    shop = Shop()
+    stopped_at(shop, "put_if_absent", OUTCOME)
+    stock = shop.coordinator("stock", settings=BORN_TO_LIVE).table
+    instant = prepare_of(shop, "stock").instant
+    with pytest.raises(InputError, match="that table is there"):
+        settle_without_home(stock, instant)
+    shop.table("orders").delete([layout.PROPERTIES, layout.PROPERTIES_BACKUP])
+    with pytest.raises(InputError, match="is alive"):
+        settle_without_home(stock, instant)
+    assert [*shop.table("orders").list(layout.OUTCOMES)] == []
 
 
 def test_a_home_that_cannot_be_reached_is_named():
