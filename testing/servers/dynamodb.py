@@ -28,7 +28,8 @@ URL = "LAKELOCK_TEST_DYNAMODB_URL"
 
 FOLDER = Path(sys.prefix) / "lakelock-servers"
 _PROGRAM = FOLDER / "node_modules" / "dynalite" / "cli.js"
-_FAILED = FOLDER / "dynalite.failed"
+_INSTALLED, _FAILED = FOLDER / "dynalite.installed", FOLDER / "dynalite.failed"
+"""Written when npm has ended: before that the program is there and lacks modules."""
 _GUARD = """
 process.on("uncaughtException", error => {
   if (error.code !== "ECONNRESET") { console.error(error); process.exit(1) }
@@ -92,7 +93,7 @@ def dynalite_is_there() -> bool:
     """Whether dynalite can run here; installed into the virtual environment at the first use."""
     if os.environ.get("LAKELOCK_TEST_DYNAMODB") == "moto" or _node() < _OLDEST_NODE:
         return False
-    if _PROGRAM.exists():
+    if _INSTALLED.exists():
         return True
     npm = shutil.which("npm")
     if npm is None or not os.access(sys.prefix, os.W_OK):
@@ -100,9 +101,9 @@ def dynalite_is_there() -> bool:
     FOLDER.mkdir(exist_ok=True)
     with (FOLDER / "dynalite.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (_PROGRAM.exists() or _FAILED.exists()):
+        if not (_INSTALLED.exists() or _FAILED.exists()):
             _install(npm)
-    return _PROGRAM.exists()
+    return _INSTALLED.exists()
 
 
 def _install(npm: str) -> None:
@@ -110,10 +111,13 @@ def _install(npm: str) -> None:
     quickly = ["--fetch-retries=1", "--fetch-timeout=20000"]
     command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", *quickly, "--prefix", str(FOLDER), "dynalite@4"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_S, check=False).stderr
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
+        said, is_whole = ended.stderr, ended.returncode == 0
     except subprocess.TimeoutExpired:
-        said = f"npm took longer than {_INSTALL_S:.0f} s"
-    if not _PROGRAM.exists():
+        said, is_whole = f"npm took longer than {_INSTALL_S:.0f} s", False
+    if is_whole:
+        _INSTALLED.touch()
+    else:
         _FAILED.write_text(f"remove this file to try again\n{said}")
 
 
