@@ -77,8 +77,9 @@ def test_java_takes_over_a_dead_holder_and_the_holder_finds_out(world: World) ->
 
 
 def test_a_dead_java_holder_is_replaced_after_the_lease_in_its_item_and_a_live_one_never(world: World) -> None:
-    java_takes(world, lease_ms=60_000)
     provider = world.writer("one")
+    provider.probe()  # makes the table
+    java_takes(world, lease_ms=60_000)
     beat = world.runtime.every(20.0, lambda: java_renews_or_deletes(world, delete=False), name="java")
     with pytest.raises(LockTimeout):
         take(provider, wait_s=300)
