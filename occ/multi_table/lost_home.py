@@ -21,9 +21,9 @@ def settle_without_home(table: OpenTable, instant: str) -> OutcomeRecord:
     """
     uri, timeline = table.storage.uri, table.timeline()
     prepare = decided_for(instant, table.log.look(newest=None).decisions)
-    if prepare is None or prepare.transaction is None or standing(table, prepare, timeline).resolution is not _OPEN:
+    transaction = prepare.transaction if prepare is not None else None
+    if prepare is None or transaction is None or standing(table, prepare, timeline).resolution is not Resolution.UNDECIDED:
         raise InputError(f"{instant} of {uri} waits for no outcome", hint=f"lakelock commits show {uri} {instant}")
-    transaction = prepare.transaction
     home = table.storage_of(transaction.home)
     if is_there(home):
         raise InputError(
@@ -36,9 +36,6 @@ def settle_without_home(table: OpenTable, instant: str) -> OutcomeRecord:
     verdict = Verdict.ABORTED if shown is None else Verdict.COMMITTED
     why = f"{home.uri} is gone for good, and " + (f"{shown.uri} shows it" if shown else "no other table shows it")
     return put_outcome(table, home, transaction, verdict, why)
-
-
-_OPEN = Resolution.UNDECIDED
 
 
 def _lives(table: OpenTable, instant: str, timeline: Timeline) -> bool:
