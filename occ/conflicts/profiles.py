@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lakelock import errors
@@ -14,6 +14,8 @@ from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.rules import FileCheck, ReadRule, Rule, application_transaction
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.settings.sections import ConcurrencySettings
+from lakelock.table.layout import FileGroupId
+from lakelock.table.snapshot import DataFile
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,22 @@ def judge(
 
     Whatever the profile, an application's version is applied once.
     """
+    isolation = replace(isolation, before=_before(isolation, others))
     for other in others:
         for rule in (application_transaction, *profile.rules):
             conflict = rule(mine, other, isolation)
             if conflict is not None:
                 return conflict, []
     return None, [look for other in others for read_rule in profile.read_rules for look in read_rule(mine, other, isolation)]
+
+
+def _before(isolation: Isolation, others: Sequence[CommitSummary]) -> Callable[[FileGroupId], DataFile | None]:
+    """A file group's file in the snapshot, or the one into which a commit since then has moved rows of the snapshot.
+
+    Such a commit conflicts with no read. What is later removed from its files was read, all the same.
+    """
+    moved = {group: file for other in others if other.changes_no_row for group, file in other.files.items()}
+    return lambda group: isolation.before(group) or moved.get(group)
 
 
 def rejection(mine: ConcurrencySettings, conflict: Conflict, *, read: bool = False, hint: str = "") -> ConflictError:

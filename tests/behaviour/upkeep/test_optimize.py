@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import InputError
+from lakelock.errors import ConflictError, InputError
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.settings import OptimizeSettings, RetrySettings
 from lakelock.storage.local import LocalStorage
@@ -258,3 +258,16 @@ def test_an_optimize_whose_claim_was_taken_over_does_not_commit_although_nobody_
     with begun[0] as tx:
         other.upsert_in(tx, rows(("a0", 100, "1")))
     assert ("a0", 100, "1") in content(engine.read())
+
+
+@pytest.mark.parametrize("profile", ["strict", "delta"])
+def test_a_row_that_is_removed_after_an_optimize_has_moved_it_was_read_all_the_same(engine, storage, profile):
+    """What is removed is in no file that the reader has seen, and in none that is left: seed 12852 of the simulator."""
+    mine = ArrowEngine(writer(storage, replace(QUICK, concurrency=replace(QUICK.concurrency, profile=profile))))
+    with mine.coordinator.begin("UPSERT") as tx:
+        counted = mine.read_in(tx, pc.field("month") == "1").num_rows
+        engine.optimize()
+        engine.delete_where(pc.field("month") == "1")
+        with pytest.raises(ConflictError) as lost:
+            mine.upsert_in(tx, rows(("count", counted, "3")))
+    assert lost.value.conflict.other.operation == "DELETE"
