@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from lakelock.errors import InputError
-from lakelock.markers.liveness import LivenessState, judge_all
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import InstantFate, shown_fate
-from lakelock.occ.publishing.settling import is_there, put_outcome, standing
+from lakelock.occ.publishing.settling import is_there, owner_lives, put_outcome, standing
 from lakelock.occ.records.decisions import Resolution, decided_for
 from lakelock.occ.records.outcomes import OutcomeRecord, TableInstant, Verdict
-from lakelock.table.timeline import Timeline, read_timeline
+from lakelock.table.timeline import read_timeline
 
 
 def settle_without_home(table: OpenTable, instant: str) -> OutcomeRecord:
@@ -30,18 +29,12 @@ def settle_without_home(table: OpenTable, instant: str) -> OutcomeRecord:
             f"{instant} of {uri} waits for an outcome in {home.uri}, and that table is there",
             hint=f"the next writer of {uri} ends the transaction",
         )
-    if _lives(table, instant, timeline):
+    if owner_lives(table, instant, timeline):
         raise InputError(f"{prepare.writer}, whose transaction this is, is alive", hint="end that process first")
     shown = next((each for each in transaction.tables[1:] if _is_shown(table, each)), None)
     verdict = Verdict.ABORTED if shown is None else Verdict.COMMITTED
     why = f"{home.uri} is gone for good, and " + (f"{shown.uri} shows it" if shown else "no other table shows it")
     return put_outcome(table, home, transaction, verdict, why)
-
-
-def _lives(table: OpenTable, instant: str, timeline: Timeline) -> bool:
-    pending = [each for each in timeline.pending if each.requested == instant]
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, pending, parallel=table.parallel_requests)
-    return any(each.state is LivenessState.ALIVE for each in judged.values())
 
 
 def _is_shown(table: OpenTable, where: TableInstant) -> bool:

@@ -128,10 +128,7 @@ def put_outcome(table: OpenTable, home: Storage, transaction: TransactionName, v
 def _awaited(table: OpenTable, home: Storage, prepare: Decision, timeline: Timeline) -> OutcomeRecord | None:
     """The outcome, if its owner lives and puts one within a lease."""
     runtime, lease_s = table.runtime, table.settings.lock.lease_s
-    pending = [i for i in timeline.pending if i.requested == prepare.instant]
-    judged = judge_all(table.storage, table.settings.heartbeat, runtime, pending, parallel=table.parallel_requests)
-    liveness = judged.get(prepare.instant)
-    if prepare.writer == table.writer or liveness is None or liveness.state is not LivenessState.ALIVE:
+    if prepare.writer == table.writer or not owner_lives(table, prepare.instant, timeline):
         return None
     deadline_s = runtime.monotonic_s() + lease_s
     while runtime.monotonic_s() < deadline_s:
@@ -140,6 +137,13 @@ def _awaited(table: OpenTable, home: Storage, prepare: Decision, timeline: Timel
         if outcome is not None:
             return outcome
     return None
+
+
+def owner_lives(table: OpenTable, instant: str, timeline: Timeline) -> bool:
+    """Whether the writer of a pending instant is alive, by its heartbeat in this table."""
+    pending = [each for each in timeline.pending if each.requested == instant]
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, pending, parallel=table.parallel_requests)
+    return any(each.state is LivenessState.ALIVE for each in judged.values())
 
 
 def by_outcome(table: OpenTable, prepare: Decision, outcome: OutcomeRecord | None) -> Settled:
