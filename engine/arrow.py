@@ -65,7 +65,7 @@ class ArrowEngine:
         """Append the rows as the only write of a transaction that may have read before."""
         batch = self._batch(tx, rows, memory)
         place = batch.placed(batch.by_partition())
-        batch.claim(place.files, place.claims)
+        batch.claim(place.files, place.claims, place.new)
         added = [batch.rewritten(file, added=mine) for file, mine in place.known]
         return tx.commit([*added, *batch.new_files(place)], schema=batch.schema)
 
@@ -107,7 +107,7 @@ class ArrowEngine:
             tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the upsert"))
         # In a table with buckets whoever writes one of these keys writes one of these file groups.
         place = batch.tagged(keyed) if batch.index is None else batch.placed(keyed)
-        batch.claim(place.files, place.claims)
+        batch.claim(place.files, place.claims, place.new)
         stats = [batch.rewritten(file, upserts=changes) for file, changes in place.known]
         return tx.commit([*stats, *batch.new_files(place)], schema=batch.schema)
 

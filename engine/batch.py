@@ -93,13 +93,18 @@ class Batch:
     def index(self) -> BucketIndex | None:
         return self.tx.baseline.properties.bucket_index
 
-    def claim(self, files: Iterable[DataFile], new_buckets: Iterable[FileGroupId] = ()) -> None:
+    def claim(
+        self, files: Iterable[DataFile], new_buckets: Iterable[FileGroupId] = (), new_in: Iterable[str] = ()
+    ) -> None:  # fmt: skip
         """Claim what will be written; without early conflict detection only what collided in the attempt before.
+
+        `new_in`: the partitions that get new file groups, which nobody can claim.
 
         So redos that want the same file group queue for it before they copy the other files, instead of copying in vain.
         """
         files, again = tuple(files), self.tx.redo.earlier is not None
         collided = (file.group for file in files if again and self._before.made_from(file) is None)
+        self.tx.writes_to(new_in)
         self.tx.claim((file.group for file in files), new_buckets, always=collided)
 
     def tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:

@@ -136,6 +136,11 @@ class Transaction:
         self._ensure_open()
         self._touched.targets = tuple(targets)
 
+    def writes_to(self, partitions: Iterable[str]) -> None:
+        """Record that these partitions get rows. Claims that follow tell it to whoever makes a reservation there."""
+        self._ensure_open()
+        self._touched.write_to(partitions)
+
     def overwrites(self, partitions: Iterable[str]) -> None:
         """Record that the whole content of these partitions is replaced. Needs a transaction begun as an overwrite."""
         self._ensure_open()

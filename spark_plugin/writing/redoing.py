@@ -78,6 +78,7 @@ class Redoing:
         """
         numbers, there = sorted(numbers), {file.key for file in files}
         same = {target: made for target, keys in new.items() if (made := self._made_of(target, keys, there)) is not None}
+        self.attempt.tx.writes_to(partition for partition, _ in new)
         likely = (number for number in numbers if self.before.joined.get(files[number].key) == joined.get(number))
         known = {number: stat for number in likely if (stat := self._made_from(files[number], same)) is not None}
         self._claim(files, numbers, known, new_buckets)

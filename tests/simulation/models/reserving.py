@@ -40,6 +40,8 @@ class Rules:
     """The holder waits for older reservations and for claims that were there before it."""
     claims_tell_places: bool = True
     """A claim tells in which other partitions its attempt is about to make claims, and the holder waits for these, too."""
+    claims_tell_additions: bool = True
+    """So it tells where its attempt adds rows."""
     end_with_heartbeat: bool = True
     """The reservation of a dead holder ends."""
 
@@ -190,7 +192,7 @@ def _claim(world: World, me: int, call: Call, work: Work, held: Reserved | None,
     wanted = frozenset(work.claims[call.claimed])
     if not call.put and _in_the_way(world, call.seen, me, call, wanted, rules) is not None:
         return  # it waits
-    touched = frozenset("".join(work.claims[: call.claimed + 1]))
+    touched = frozenset("".join((*work.claims[: call.claimed + 1], work.adds if rules.claims_tell_additions else "")))
     for part in sorted(wanted - call.put):
         there = {each for each in world.claims if each.part == part and each.by != me}
         others = {each for each in there if not world.calls[each.by].dead}

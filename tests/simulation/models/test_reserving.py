@@ -19,6 +19,11 @@ PLANS: dict[str, Plan] = {
     "claims in opposite orders": (ONE_BY_ONE, BACKWARDS, STREAM_A),
     "a second attempt that needs more": (NEEDS_MORE, (Work(("b",), adds="a"),), STREAM_A),
     "an erasure beside two upserts": (ERASURE, (Work(("b",)),), (Work(("b",)),)),
+    "an upsert of known and new rows beside an upsert and a stream": (
+        (Work(("a",), adds="b"),),
+        (Work(("b",)),),
+        STREAM_B,
+    ),
     "rewriters that also append": ((Work(("a",), adds="b"),), (Work(("b",), adds="a"),), ERASURE),
 }
 FOUR: Plan = (ERASURE, ERASURE, STREAM_A, (Work(("b",)),))
@@ -30,6 +35,7 @@ BROKEN_BY = {
     "look_at_commit": (PLANS["an erasure beside two streams"], 0),
     "take_lock": (PLANS["an erasure beside two streams"], 0),
     "claims_tell_places": (PLANS["an erasure beside two upserts"], 0),
+    "claims_tell_additions": (PLANS["an upsert of known and new rows beside an upsert and a stream"], 0),
     "end_with_heartbeat": (PLANS["an erasure beside two streams"], 1),
 }
 

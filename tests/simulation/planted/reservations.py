@@ -87,6 +87,16 @@ BUGS_OF_RESERVATIONS = (
         seed=32873,
     ),
     Planted(
+        "additions on their way",
+        "claims do not tell the partitions that get new file groups, so the holder of a reservation does not wait for these",
+        "engine.batch:Batch.claim",
+        "self.tx.writes_to(new_in)",
+        "pass",
+        within=1_500,
+        among=RESERVING,
+        seed=6607,
+    ),
+    Planted(
         "set aside and waited for",
         "the holder waits for the end of a transaction that was set aside, which waits for the holder",
         "occ.reserving.making:Claimant.is_over",
