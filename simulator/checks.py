@@ -1,21 +1,21 @@
 """The invariants, checked at every change of the stored objects and at every answer that an actor gets.
 
-The checker inspects storage from outside, in no time. It follows the protocol's own records (decisions, timeline, data files)
-and keeps the table that a serial execution in decision order would give.
+The checker inspects storage from outside, in no time. It follows the protocol's own records (decisions by its `Ledger`,
+timeline, data files) and keeps the table that a serial execution in decision order would give.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakelock.markers.claims import Claim
 from lakelock.occ.records.commit_keys import RESTORED
-from lakelock.occ.records.decisions import Decision, Resolution, resolve
-from lakelock.occ.records.outcomes import OutcomeRecord, Verdict
+from lakelock.occ.records.decisions import Decision, Resolution
+from lakelock.occ.records.outcomes import OutcomeRecord
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.simulator.deletions import Deletions
+from lakelock.simulator.ledger import Ledger
 from lakelock.simulator.operations import Operation, State
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimServer
@@ -69,10 +69,8 @@ class Checker:
         self._hub, self._server, self._operations, self._serial = hub, server, operations, serial
         self.violations: list[Violation] = []
         self.published: list[Published] = []
-        self.decisions: dict[int, Decision] = {}
-        self.boundary = 0
+        self.ledger = Ledger(self.fail, is_visible=lambda instant: instant in self._completed, is_over=self._is_over)
         self.foreign_rollbacks: set[str] = set()
-        self._decided: dict[str, Decision] = {}
         self.table = VisibleTable(server)
         self._twins: dict[tuple[FileGroupId, str], set[str]] = {}
         self._completed: dict[str, str] = {}
@@ -88,35 +86,10 @@ class Checker:
         self._arrived_late: set[str] = set()
         self._deletions = Deletions(hub, server, clean, archive)
         self._began_s: dict[str, float] = {}
-        self.verdicts: dict[str, Verdict] = {}
-        """The first outcome of each transaction over several tables: what comes later under its name means nothing."""
 
     def fail(self, promise: str, detail: str) -> None:
         self.violations.append(Violation(promise, detail, self._hub.now_s))
         self._hub.stop()
-
-    @property
-    def head(self) -> int:
-        """The greatest decision number that counts."""
-        return max(self.decisions, default=0)
-
-    @property
-    def awaits_publication(self) -> bool:
-        """Whether a commit is decided but not visible yet."""
-        newest = self.decisions.get(self.head)
-        return newest is not None and self.resolution(newest) is Resolution.COMMITTED and not self._is_over(newest.instant)
-
-    def resolution(self, decision: Decision | None) -> Resolution:
-        """What a decision means, as an observer knows it who sees every outcome."""
-        if decision is None or decision.transaction is None:
-            return resolve(decision)
-        verdict = self.verdicts.get(decision.transaction.id)
-        if verdict is None:
-            return Resolution.UNDECIDED
-        return Resolution.COMMITTED if verdict is Verdict.COMMITTED else Resolution.ROLLED_BACK
-
-    def _outcome(self, outcome: OutcomeRecord) -> None:
-        self.verdicts.setdefault(outcome.name.id, outcome.verdict)
 
     def writes(self, key: str, data: bytes, process: Process) -> None:
         if key.endswith(".parquet") and process.straggles:
@@ -128,11 +101,11 @@ class Checker:
         elif key.startswith(_TIMELINE):
             self._timeline_file(key, data, process)
         elif key.startswith(_DECISION):
-            self._decision(key, data)
+            self.ledger.decision(key, data, is_new=key not in self._server.objects)
         elif key.startswith(_OUTCOME):
-            self._outcome(OutcomeRecord.from_bytes(data, key))
+            self.ledger.outcome(OutcomeRecord.from_bytes(data, key))
         elif key == layout.DECISIONS_BOUNDARY:
-            self._boundary(data)
+            self.ledger.collected(data)
 
     def deletes(self, key: str, process: Process) -> None:
         if key in self.strays:
@@ -145,9 +118,7 @@ class Checker:
             if instant is not None and instant.is_completed:
                 self._completed_deleted(key, instant, process)
         elif key.startswith(_DECISION):
-            number = layout.decision_number(key)
-            if number > self.boundary:
-                self.fail("a decision is deleted only below the boundary", f"{process} deletes {number}, not covered")
+            self.ledger.deleted(key, process)
         elif key.startswith(_CLAIM):
             claim = Claim.from_bytes(self._server.objects[key].data)
             owner = self._owners.get(claim.instant) if claim is not None and claim.instant not in self._ended else None
@@ -157,11 +128,6 @@ class Checker:
     def promised_from(self) -> str:
         """The instant as of which, and as of everything later, the table must be readable."""
         return self._deletions.promised_from(self.table.commits)
-
-    def is_decided(self, instant: str) -> bool:
-        """Whether the instant is committed, visible or not."""
-        decision = self._decided.get(instant)
-        return self.resolution(decision) is Resolution.COMMITTED
 
     def may_see_double(self, since_s: float) -> bool:
         """Whether a reader that began then may see rows of stragglers."""
@@ -177,7 +143,10 @@ class Checker:
         return [
             (instant, self._began_s[instant])
             for instant in self._deletions.pending()
-            if instant in self._owners and not self._owners[instant].dead and instant not in self._ended | self._decided.keys()
+            if instant in self._owners
+            and not self._owners[instant].dead
+            and instant not in self._ended
+            and self.ledger.of(instant) is None
         ]
 
     def superfluous(self) -> list[str]:
@@ -207,36 +176,6 @@ class Checker:
         gone = owner is None or owner.dead or file.instant in self._untidy
         return gone and (file.key in self._arrived_late or file.instant in self.foreign_rollbacks)
 
-    def _decision(self, key: str, data: bytes) -> None:
-        number = layout.decision_number(key)
-        decision = Decision.from_bytes(data, key)
-        if number <= self.boundary:
-            return
-        if key in self._server.objects:
-            self.fail("a decision is never rewritten", key)
-        if number != max(self.head, self.boundary) + 1:
-            self.fail("decisions are dense", f"number {number} is created while {self.head} is the head")
-        before = self._decided.get(decision.instant)
-        if before is not None and Resolution.COMMITTED in (self.resolution(decision), self.resolution(before)):
-            kinds = f"{before.kind.value} in {before.number} and {decision.kind.value} in {number}"
-            self.fail("commit or rollback, exactly one wins", f"{decision.instant} has {kinds}")
-        self.decisions[number] = decision
-        self._decided.setdefault(decision.instant, decision)
-        if self.resolution(decision) is Resolution.ROLLED_BACK and decision.instant in self._completed:
-            self.fail("a commit is there for ever", f"{decision.instant} is visible and decision {number} rolls it back")
-
-    def _boundary(self, data: bytes) -> None:
-        to = int(json.loads(data)["boundary"])
-        if to < self.boundary:
-            self.fail("the boundary only grows", f"from {self.boundary} to {to}")
-        for number in range(self.boundary + 1, to + 1):
-            decision = self.decisions.get(number)
-            if decision is None:
-                self.fail("decisions are dense", f"the boundary covers {number}, which never was")
-            elif self.resolution(decision) is Resolution.COMMITTED and not self._is_over(decision.instant):
-                self.fail("only finished decisions are collected", f"{number} commits {decision.instant}, which is not visible")
-        self.boundary = to
-
     def _is_over(self, instant: str) -> bool:
         return instant in self._completed or instant in self.foreign_rollbacks
 
@@ -260,28 +199,16 @@ class Checker:
         self._completed[requested] = key
         self._deletions.completed(requested)
         metadata = CommitMetadata.from_bytes(data, key)
-        decision = self._decided.get(requested)
         if "lakelock.decision" in metadata.extra:
-            self._published_by_decision(requested, key, data, decision)
-        self._apply(requested, instant.completion or "", decision, metadata)
+            self.ledger.published(requested, key, data)
+            if requested in self.foreign_rollbacks and self.ledger.is_decided(requested):
+                self.fail("what was rolled back stays so", f"{key} becomes visible after a foreign rollback")
+        self._apply(requested, instant.completion or "", self.ledger.of(requested), metadata)
 
     def _foreign_rollback(self, target: str) -> None:
         if target in self._completed:
             self.fail("a commit is there for ever", f"a foreign writer rolls {target} back, which is visible")
         self.foreign_rollbacks.add(target)
-
-    def _published_by_decision(self, requested: str, key: str, data: bytes, decision: Decision | None) -> None:
-        if decision is None or self.resolution(decision) is not Resolution.COMMITTED:
-            self.fail("only what is decided becomes visible", f"{key} has no decision for it")
-            return
-        if decision.payload != data:
-            self.fail("only what is decided becomes visible", f"{key} differs from decision {decision.number}")
-        for number in range(1, decision.number):
-            lower = self.decisions.get(number)
-            if lower is not None and self.resolution(lower) is Resolution.COMMITTED and not self._is_over(lower.instant):
-                self.fail("commits become visible in decision order", f"{decision.number} before {number}")
-        if requested in self.foreign_rollbacks:
-            self.fail("what was rolled back stays so", f"{key} becomes visible after a foreign rollback")
 
     def _apply(self, requested: str, completion: str, decision: Decision | None, metadata: CommitMetadata) -> None:
         """Make the files of a commit visible, and compare with the result of a serial execution."""
@@ -328,9 +255,8 @@ class Checker:
         file = DataFile.parse(key)
         if file is None:
             return
-        decision = self._decided.get(file.instant)
-        decided = self.resolution(decision) is Resolution.ROLLED_BACK
-        if decided or file.instant in self.foreign_rollbacks:
+        rolled_back = self.ledger.resolution(self.ledger.of(file.instant)) is Resolution.ROLLED_BACK
+        if rolled_back or file.instant in self.foreign_rollbacks:
             self._arrived_late.add(key)
         twins = self._twins.setdefault((file.group, file.instant), set())
         twins.add(key)
@@ -350,10 +276,10 @@ class Checker:
         if file is None:
             return
         self._twins.get((file.group, file.instant), set()).discard(key)
-        decision = self._decided.get(file.instant)
+        decision = self.ledger.of(file.instant)
         named = self.table.slice_of(file.group) == file or (
             decision is not None
-            and self.resolution(decision) is Resolution.COMMITTED
+            and self.ledger.is_decided(file.instant)
             and file.instant not in self.foreign_rollbacks
             and key in {stat.path for stat in CommitMetadata.from_bytes(decision.payload, "").stats}
         )

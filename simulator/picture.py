@@ -6,7 +6,7 @@ from html import escape
 
 from lakelock.events import EventKind
 from lakelock.simulator.run import Result
-from lakelock.simulator.world import Answer
+from lakelock.simulator.trace import Answer
 
 WIDTH, LANE, LEFT, TOP = 1400, 64, 130, 70
 _COLOURS = {

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
 from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.records.decisions import DecisionLog, Resolution
+from lakelock.occ.records.decisions import DecisionLog
+from lakelock.simulator.actor import Actor
 from lakelock.simulator.checks import Published, Violation
 from lakelock.simulator.cycles import Seen, anomalies
 from lakelock.simulator.faults import Fault
@@ -14,8 +15,9 @@ from lakelock.simulator.operations import State, Transfer, state_of
 from lakelock.simulator.rows import Row
 from lakelock.simulator.scenarios.scenario import ACCOUNTS, HOT, Scenario
 from lakelock.simulator.scheduler import Process
+from lakelock.simulator.trace import Answer, Trace
 from lakelock.simulator.visible import difference
-from lakelock.simulator.world import LONGEST_RUN_S, Actor, Answer, Trace, World
+from lakelock.simulator.world import LONGEST_RUN_S, World
 from lakelock.table import layout
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
@@ -182,7 +184,5 @@ def _check_tidy(world: World) -> None:
     lost = checker.lost()
     if lost:
         checker.fail("a commit is there for ever", f"neither the timeline nor the history has {lost}")
-    decided = [d for d in checker.decisions.values() if checker.resolution(d) is Resolution.COMMITTED]
-    unfinished = [d.instant for d in decided if d.instant not in committed]
-    if set(unfinished) - checker.foreign_rollbacks:
+    if unfinished := checker.ledger.unpublished:
         checker.fail("a decided commit becomes visible", str(unfinished))

@@ -1,19 +1,15 @@
-"""One run: a table on simulated storage, the actors on it, and everything that the run recorded."""
+"""One table of a run, on simulated storage: its processes, its settings, and what is checked of each event."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache
 
-from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, LakelockError
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.providers.base import Opening
 from lakelock.settings import (
@@ -31,64 +27,26 @@ from lakelock.simulator.checks import Checker
 from lakelock.simulator.engine import LIGHT, PARQUET, Engine
 from lakelock.simulator.faults import Faults
 from lakelock.simulator.locks import LockRoom, open_lock
-from lakelock.simulator.looking import look
-from lakelock.simulator.operations import Insert, Look, Operation, Relay, State, Upsert
 from lakelock.simulator.rows import SCHEMA
 from lakelock.simulator.runtime import SimRuntime
-from lakelock.simulator.scenarios.scenario import ActorPlan, Scenario, Tending
+from lakelock.simulator.scenarios.scenario import Scenario, Tending
 from lakelock.simulator.scenarios.stragglers import Stragglers
 from lakelock.simulator.scenarios.upkeep import keeps_every_claim
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimServer, SimStorage
+from lakelock.simulator.trace import Trace
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
 MOST_STEPS = 200_000
-LONGEST_OPERATION_S = 240.0
 LONGEST_RUN_S = 3_000.0
-REPLAYS = 8
 CHECKPOINTS_EVERY = (1, 2, 3, 5, 25)
 """After how many commits a checkpoint of the file index is due, chosen by the seed."""
 WITHOUT_INDEX = 13
 """One seed in this many has no file index: its snapshots follow the names of the files, as those of others do. Families
 are chosen by powers of two, so each of them has such seeds."""
-
-
-class Answer(str, Enum):
-    """What an actor was told about an operation."""
-
-    COMMITTED = "committed"
-    REJECTED = "rejected"
-    UNKNOWN = "unknown"
-    DIED = "died"
-    DONE = "done"
-
-
-@dataclass(frozen=True)
-class Answered:
-    """One answer (or the death of its actor), with the times of the request and of the answer."""
-
-    operation: int
-    actor: str
-    answer: Answer
-    instant: str
-    began_s: float
-    ended_s: float
-    detail: str = ""
-
-
-@dataclass
-class Trace:
-    """What one run did, for pictures and for checks of the whole run."""
-
-    answered: list[Answered] = field(default_factory=list)
-    events: list[tuple[float, str, Event]] = field(default_factory=list)
-    reads: dict[int, State] = field(default_factory=dict)
-    begun: int = 0
-    rejected: set[str] = field(default_factory=set)
-    """Instants that an event reported."""
 
 
 class World:
@@ -118,7 +76,7 @@ class World:
         if scenario.foreign != "none":
             # A foreign writer does not know decisions: a commit published after its own was judged before it. That is
             # the one gap that no lock closes once its holder is dead (docs/robustness.md).
-            self.faults.spared = lambda: self.checker.awaits_publication
+            self.faults.spared = lambda: self.checker.ledger.awaits_publication
         self.room = LockRoom(self.hub, scenario.lock, silent_from_s=scenario.silent_from_s)
         self.trace = Trace()
         self.network = Process("network", 0)
@@ -149,7 +107,7 @@ class World:
         if beside is None:
             self.hub.on_death = self._died
         else:
-            self.checker.verdicts = beside.checker.verdicts
+            self.checker.ledger.verdicts = beside.checker.ledger.verdicts
         self.server.write(layout.PROPERTIES, self.properties.serialize(0), self.network)
         self.server.observer = self.checker
 
@@ -218,108 +176,6 @@ class World:
 
     def _overran(self, detail: str) -> None:
         self.checker.fail("every wait ends within its bound", detail)
-
-
-class Actor:
-    """One user: does its operations one after the other, in a new process after each crash."""
-
-    def __init__(self, world: World, plan: ActorPlan) -> None:
-        self.world, self.plan = world, plan
-        self._left = list(plan.operations)
-        self._lives = 0
-        self._tries = 0
-        self.finished = not self._left
-        self._began_s = 0.0
-        if not self.finished:
-            self._be_born()
-
-    def _be_born(self) -> None:
-        self._lives += 1
-        name = self.plan.name if self._lives == 1 else f"{self.plan.name}.{self._lives}"
-        process = self.world.process(name, skew_ms=self.plan.skew_ms, rate=self.plan.rate)
-        self.world.when_dead(process, self._reborn)
-        self.world.hub.spawn(process, lambda: self._live(process), name)
-
-    def _reborn(self) -> None:
-        operation = self._left[0]
-        self._tell(operation, Answer.DIED)
-        self._done_with(operation, again=True)
-        if self._left:
-            self._be_born()
-
-    def _live(self, process: Process) -> None:
-        hub = self.world.hub
-        engine = self.world.engine(process)
-        while self._left:
-            operation = self._left[0]
-            task = hub.current
-            task.relabel(f"{operation.tag}/{self.plan.name}" + (f"/{self._tries}" if self._tries else ""))
-            hub.wait(task.random.expovariate(1 / self.plan.think_s))
-            self._began_s, paused_s = hub.now_s, process.paused_s
-            again = self._do(engine, operation)
-            took_s = hub.now_s - self._began_s - (process.paused_s - paused_s)
-            if took_s > LONGEST_OPERATION_S:
-                self.world.checker.fail("every wait ends within its bound", f"{operation} took {took_s:.0f} s")
-            self._done_with(operation, again=again)
-
-    def _done_with(self, operation: Operation, *, again: bool) -> None:
-        batch = isinstance(operation, Insert | Upsert | Relay) and operation.application is not None
-        if again and batch and self._tries < REPLAYS:
-            self._tries += 1
-            return
-        if again and batch:  # a stream does not go on without a batch: it stops
-            self._left.clear()
-        else:
-            self._left.pop(0)
-        self._tries = 0
-        self.finished = not self._left
-
-    def _do(self, engine: Engine, operation: Operation) -> bool:
-        """Run an operation and check the answer; True if a replay of it is due."""
-        published = self.world.checker.published
-        if isinstance(operation, Look):
-            self._look(engine, operation)
-            return False
-        try:
-            committed = operation.run(engine)
-        except CommitOutcomeUnknown as error:
-            self._tell(operation, Answer.UNKNOWN, str(error.details.get("instant", "")), error.message)
-            return True
-        except LakelockError as error:
-            answer = Answer.REJECTED if operation.tells else Answer.UNKNOWN
-            if isinstance(error, CorruptTableError):
-                self.world.checker.fail("no healthy table is called damaged", f"{operation} was told {error.message}")
-            self._tell(operation, answer, detail=f"{type(error).__name__}: {error.message}")
-            return True
-        if committed is None:
-            self._tell(operation, Answer.DONE)
-            return False
-        self._tell(operation, Answer.COMMITTED, committed.instant)
-        if not any(p.operation == operation.id and _matches(p.instant, committed) for p in published):
-            self.world.checker.fail("what is acknowledged is visible", f"{operation} was told {committed.instant}")
-        return False
-
-    def _look(self, engine: Engine, operation: Look) -> None:
-        try:
-            seen = look(self.world.checker, engine, operation, self._began_s)
-        except LakelockError as error:
-            self._tell(operation, Answer.REJECTED, detail=f"{type(error).__name__}: {error.message}")
-            return
-        self._tell(operation, Answer.DONE)
-        if seen is not None:
-            self.world.trace.reads[operation.id] = seen
-
-    def _tell(self, operation: Operation, answer: Answer, instant: str = "", detail: str = "") -> None:
-        now_s = self.world.hub.now_s
-        self.world.trace.answered.append(
-            Answered(
-                operation.id, self.plan.name, answer, instant, self._began_s, now_s, detail.splitlines()[0] if detail else ""
-            )
-        )
-
-
-def _matches(instant: str, committed: Committed) -> bool:
-    return instant == committed.instant or committed.already_applied
 
 
 _PROPERTIES = TableProperties.new(

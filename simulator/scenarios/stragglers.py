@@ -53,7 +53,7 @@ class Stragglers:
     def _run(self, instant: str, attempt: Attempt, runtime: SimRuntime) -> None:
         hub = self._hub
         for _ in range(_LOOKS):
-            if self._checker.is_decided(instant):
+            if self._checker.ledger.is_decided(instant):
                 hub.wait(_LATE_S * hub.current.random.random() ** 2)
                 with suppress(LakelockError):
                     attempt(storage=self._storage(hub.current.process), runtime=runtime)

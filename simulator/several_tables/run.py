@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lakelock.errors import CommitOutcomeUnknown, LakelockError, TransactionTorn
+from lakelock.simulator.actor import LONGEST_OPERATION_S
 from lakelock.simulator.checks import Violation
 from lakelock.simulator.cycles import Seen, anomalies
 from lakelock.simulator.engine import Engine
@@ -17,7 +18,8 @@ from lakelock.simulator.scenarios.scenario import ACCOUNTS
 from lakelock.simulator.scheduler import Process
 from lakelock.simulator.several_tables.operations import Cut, Move, Noted, account
 from lakelock.simulator.several_tables.scenario import BALANCE, Plan, SeveralTables, Task
-from lakelock.simulator.world import LONGEST_OPERATION_S, LONGEST_RUN_S, Answer, Answered, World
+from lakelock.simulator.trace import Answer, Answered
+from lakelock.simulator.world import LONGEST_RUN_S, World
 
 WHOLE = "a transaction over several tables shows in all of them or in none"
 

@@ -11,7 +11,7 @@ from lakelock.simulator.rows import Row
 from lakelock.simulator.run import Result, run
 from lakelock.simulator.scenarios.scenario import ActorPlan, Scenario
 from lakelock.simulator.scenarios.swarm import scenario_of
-from lakelock.simulator.world import Answer
+from lakelock.simulator.trace import Answer
 
 HOLDER_WAIT_S = 30.0
 
