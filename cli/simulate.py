@@ -15,6 +15,7 @@ from lakelock.errors import SettingsError
 
 if TYPE_CHECKING:
     from lakelock.simulator.run import Result
+    from lakelock.simulator.several_tables.run import SeveralResult
 
 
 def simulate(
@@ -25,23 +26,30 @@ def simulate(
     ] = None,
     picture: Annotated[Path, typer.Option("--picture", help="Folder for the picture of a failure.", file_okay=False)] = Path(),
     parquet: Annotated[bool, typer.Option("--parquet", help="Parquet files in every history; takes 4 times as long.")] = False,
+    several_tables: Annotated[
+        bool, typer.Option("--several-tables", help="Transactions over two and three tables, beside those of single ones.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the engine on simulated storage, time and locks, with faults. The same seed is the same history.
 
-    One seed is replayed step by step. A failure is made as small as possible and drawn as SVG; the exit code is 1.
+    One seed is replayed step by step. A failure is made as small as possible and drawn as SVG, but with `--several-tables`;
+    the exit code is 1.
     """
     with reporting(as_json) as out:
         try:
             from lakelock.simulator import campaign as many
         except ImportError as error:
             raise SettingsError(f"the simulator needs {error.name}", hint="pip install 'lakelock[simulator]'") from error
+        if several_tables and parquet:
+            raise SettingsError("--several-tables has no Parquet files", hint="leave out --parquet")
+        kind = many.Kind.SEVERAL_TABLES if several_tables else many.Kind.ON_PARQUET if parquet else many.Kind.ONE_TABLE
         if seeds == 1:
-            failed = _show_one(out, seed, parquet)
+            failed = _show_several(out, seed) if several_tables else _show_one(out, seed, parquet)
         else:
             failed = None
             total, told = many.NOTHING, 0
-            for total in many.campaign(seed, seeds, processes=processes or os.cpu_count() or 1, parquet=parquet):
+            for total in many.campaign(seed, seeds, processes=processes or os.cpu_count() or 1, kind=kind):
                 if sys.stderr.isatty() or total.seeds % 1000 < many.BATCH:
                     end = "\r" if sys.stderr.isatty() else "\n"
                     sys.stderr.write(f"{total}{end}")
@@ -52,7 +60,9 @@ def simulate(
             out.show(values, lambda o: _print_failures(o, total.failures))
             if total.failures:
                 failed = min(total.failures)[0]
-        if failed is not None:
+        if failed is not None and several_tables:
+            out.note(f"again: lakelock simulate --several-tables --seed {failed}")
+        elif failed is not None:
             _explain(out, failed, picture, parquet)
         if seeds > 1 and not as_json:
             out.line(str(total))
@@ -80,6 +90,39 @@ def _show_one(out: Output, seed: int, parquet: bool) -> int | None:
     }
     out.show(values, lambda o: _print_steps(o, result))
     return seed if result.violations else None
+
+
+def _show_several(out: Output, seed: int) -> int | None:
+    from lakelock.simulator.several_tables.run import run_several
+    from lakelock.simulator.several_tables.scenario import several_of
+
+    result = run_several(several_of(seed), keep_events=True)
+    values = {
+        "seed": seed,
+        "violations": [str(violation) for violation in result.violations],
+        "faults": [str(fault) for fault in result.faults],
+        "commits": result.commits,
+        "transactions": result.begun,
+        "digest": result.digest,
+    }
+    out.show(values, lambda o: _print_several(o, result))
+    return seed if result.violations else None
+
+
+def _print_several(out: Output, result: SeveralResult) -> None:
+    scenario = result.scenario
+    out.line(f"seed {scenario.base.seed}: {scenario.tables} tables, lock service that {scenario.base.lock.value}")
+    for plan in scenario.plans:
+        tasks = (f"table {task[0]}: {task[1]}" if isinstance(task, tuple) else str(task) for task in plan.tasks)
+        out.line(f"  {plan.name}: clock {plan.skew_ms:+} ms, {', '.join(tasks)}")
+    for at_s, text in sorted(result.steps):
+        out.line(f"{at_s:9.3f} s  {text}")
+    for fault in result.faults:
+        out.line(f"fault: {fault}")
+    kept = "a promise is broken:" if result.violations else "all promises kept"
+    out.line(f"{result.commits} commits, {result.moved} transactions over several tables, {kept}")
+    for violation in result.violations:
+        out.line(f"  {violation}")
 
 
 def _print_steps(out: Output, result: Result) -> None:

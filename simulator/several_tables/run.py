@@ -36,15 +36,18 @@ class SeveralResult:
     begun: int
     digest: str = ""
     answered: tuple[Answered, ...] = field(default=(), repr=False)
+    steps: tuple[tuple[float, str], ...] = field(default=(), repr=False)
+    """What happened when, in words, if that was asked for."""
 
 
 class Worlds:
     """All tables of one run."""
 
-    def __init__(self, scenario: SeveralTables) -> None:
+    def __init__(self, scenario: SeveralTables, *, keep_events: bool) -> None:
         self.scenario, self.noted = scenario, Noted()
-        first = World(scenario.of_table(0), name="t0")
-        more = [World(scenario.of_table(n), name=f"t{n}", beside=first) for n in range(1, scenario.tables)]
+        first = World(scenario.of_table(0), name="t0", keep_events=keep_events)
+        numbers = range(1, scenario.tables)
+        more = [World(scenario.of_table(n), name=f"t{n}", beside=first, keep_events=keep_events) for n in numbers]
         self.worlds = [first, *more]
         self.first, self.hub = first, first.hub
 
@@ -144,9 +147,9 @@ class Member:
             self._all.worlds[table].trace.answered.append(one)
 
 
-def run_several(scenario: SeveralTables) -> SeveralResult:
+def run_several(scenario: SeveralTables, *, keep_events: bool = False) -> SeveralResult:
     """Run a scenario to its end or to the first violation; the same scenario gives the same result."""
-    every = Worlds(scenario)
+    every = Worlds(scenario, keep_events=keep_events)
     closing = every.first.process("last")
     every.hub.spawn(closing, lambda: _direct(every, closing), "last")
     try:
@@ -174,6 +177,9 @@ def run_several(scenario: SeveralTables) -> SeveralResult:
         begun=sum(world.trace.begun for world in worlds),
         digest=f"{every.hub.steps}/{every.hub.now_s:.6f}/{published}",
         answered=tuple(one for world in worlds for one in world.trace.answered),
+        steps=tuple(
+            (at_s, f"{world.server.uri}: {process}: {event}") for world in worlds for at_s, process, event in world.trace.events
+        ),
     )
 
 

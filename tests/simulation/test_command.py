@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from lakelock.cli.main import app
 from tests.simulation.planted.bugs import PLANTED, first_seed
+from tests.simulation.planted.several_tables import BUGS_OF_SEVERAL_TABLES
 
 
 def test_one_seed_is_told_step_by_step() -> None:
@@ -28,6 +29,29 @@ def test_any_seed_can_be_run_with_parquet_files_also_beside_a_foreign_writer() -
     done = CliRunner().invoke(app, ["simulate", "--seed", "4", "--parquet"])
     assert done.exit_code == 0
     assert done.stdout.startswith("seed 4: files of parquet") and "foreign: clock" in done.stdout
+
+
+def test_histories_of_several_tables_are_told_step_by_step_and_counted() -> None:
+    one = CliRunner().invoke(app, ["simulate", "--several-tables", "--seed", "3"])
+    assert one.exit_code == 0
+    assert one.stdout.startswith("seed 3: ") and "transactions over several tables, all promises kept" in one.stdout
+    assert "memory://t0: mover-" in one.stdout and "memory://t1: mover-" in one.stdout
+    many = CliRunner().invoke(app, ["simulate", "--several-tables", "--seeds", "3"])
+    assert many.exit_code == 0 and many.stdout.splitlines()[-1].startswith("3 seeds, ")
+
+
+def test_a_failure_over_several_tables_is_an_exit_code_and_the_command_that_repeats_it() -> None:
+    planted = next(each for each in BUGS_OF_SEVERAL_TABLES if each.name == "next number beside an undecided prepare")
+    with planted.planted():
+        done = CliRunner().invoke(app, ["simulate", "--several-tables", "--seed", str(planted.seed), "--json"])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["violations"]
+    assert f"lakelock simulate --several-tables --seed {planted.seed}" in done.stderr
+
+
+def test_several_tables_on_parquet_files_are_refused() -> None:
+    done = CliRunner().invoke(app, ["simulate", "--several-tables", "--parquet"])
+    assert done.exit_code != 0 and "--parquet" in done.stderr
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
