@@ -59,15 +59,26 @@ class Stage:
 
 
 def stages(jobs: int, coverage: bool) -> list[Stage]:
-    """All tests: each is in one of these. The simulation is not measured: it runs what others run, thousands of times."""
-    waiting = ["-m", "not spark and not interop", "--ignore=tests/simulation", *workers(jobs), "--dist", "loadfile"]
+    """All tests: each is in one of these. The simulation is not measured: it runs what others run, thousands of times.
+
+    Each process of a stage imports all that it is given, so it is given no more than it may run.
+    """
+    others = [f"--ignore=tests/{name}" for name in ("simulation", "interop", "spark")]
+    waiting = ["-m", "not spark", *others, *workers(jobs), "--dist", "loadfile"]
     measured, fewer = [*(["--cov", "--cov-report="] if coverage else []), "--durations=20"], min(2, jobs)
     return [
         Stage("simulation", ["tests/simulation", *workers(fewer), "--durations=20"]),
-        Stage("interop", ["tests", "-m", "interop", *measured]),
+        Stage("interop", ["tests/interop", *measured]),
         Stage("without-spark", ["tests", *waiting, *measured]),
-        Stage("spark", ["tests", "-m", "spark", *workers(fewer), "--dist", "loadfile", *measured]),
+        Stage("spark", [*with_spark(), "-m", "spark", *workers(fewer), "--dist", "loadfile", *measured]),
     ]
+
+
+def with_spark() -> list[str]:
+    """The folders in which a test has the marker of Spark; in `tests/spark` all have it."""
+    files = Path("tests").rglob("test_*.py")
+    marked = {path.parts[1] for path in files if "mark.spark" in path.read_text(encoding="utf-8")}
+    return [f"tests/{name}" for name in sorted({"spark", *marked})]
 
 
 def workers(number: int) -> list[str]:

@@ -112,8 +112,14 @@ def test_whatever_fails_the_rest_runs_and_all_that_failed_is_listed(project: Pro
     failed = done.stdout.partition("= failed =")[2]
     for name in ("make bad", "test_twice::test_always", "test_plain::test_once", "test_broken", "test_seeds::test_always"):
         assert name in failed
-    # The stages that look at all folders, and so at the module that cannot be imported, are three.
-    assert counts(done) == "3 failed, 5 passed, 3 errors"
+    assert counts(done) == "3 failed, 5 passed, 1 errors"
+
+
+def test_a_test_with_spark_outside_its_folder_is_run_by_that_stage(project: Project) -> None:
+    project.add("integration/test_with_spark.py", "import pytest\n\n@pytest.mark.spark\n" + PASSES)
+    done = project.run("--", "-k", "with_spark or spark_passes")
+    assert (done.returncode, counts(done)) == (0, "2 passed")
+    assert "2 passed" in done.stdout.partition("= spark =")[2]
 
 
 @pytest.mark.long
