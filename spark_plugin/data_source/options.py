@@ -16,6 +16,7 @@ from lakelock.spark_plugin.arguments import numbered
 from lakelock.spark_plugin.data_source.change_options import OPTIONS as CHANGE_OPTIONS
 from lakelock.spark_plugin.data_source.change_options import ChangeOptions
 from lakelock.spark_plugin.data_source.flags import true_or_false
+from lakelock.spark_plugin.data_source.planners import spare_pandas
 from lakelock.spark_plugin.data_source.stated_table import OPTIONS as TABLE_OPTIONS
 from lakelock.spark_plugin.data_source.stated_table import StatedTable
 from lakelock.spark_plugin.peers.options import spelled_as_here
@@ -137,6 +138,7 @@ class SourceOptions:
 
     def open(self) -> Coordinator:
         """Open the table, in any process; `TableError` unless it is as the options say."""
+        spare_pandas()
         table = Coordinator.open(self.location, self.settings, application=self.application or "spark-data-source")
         try:
             self.stated.check(table)

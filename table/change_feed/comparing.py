@@ -131,12 +131,10 @@ def _stamps(base: BaseFile, part: int, parts: int) -> pa.Table:
             hashes: npt.NDArray[Any] = string_hashes(batch.column(RECORD_KEY).combine_chunks())
             rows = rows.filter(pa.array(hashes % parts == part))
         found.append(rows)
-    return pa.concat_tables(found) if found else _NO_STAMPS
+    return pa.concat_tables(found) if found else _STAMPS.empty_table()
 
 
-_NO_STAMPS = pa.schema(
-    [(COMMIT_TIME, pa.string()), (COMMIT_SEQNO, pa.string()), (RECORD_KEY, pa.string()), ("at", pa.int64())]
-).empty_table()
+_STAMPS = pa.schema([(COMMIT_TIME, pa.string()), (COMMIT_SEQNO, pa.string()), (RECORD_KEY, pa.string()), ("at", pa.int64())])
 
 
 def _in_texts(rows: pa.Table) -> pa.Table:

@@ -30,7 +30,7 @@ ROWS = pa.schema(
 )
 """A row with `replaced_by` is a file group that is gone, by the instant that replaced it; it has no file."""
 
-NO_ROWS = ROWS.empty_table()
+NO_ROWS = pa.Table.from_batches([], ROWS)  # to make an array here would have PyArrow import pandas with lakelock
 
 
 @dataclass(frozen=True)

@@ -98,4 +98,37 @@ BUGS_OF_SEVERAL_TABLES = (
         "return tuple(timelines)",
         seed=10,
     ),
+    Planted(
+        "an outcome collected for home alone",
+        "an outcome is collected once its transaction has ended in its home",
+        "occ.recovery.outcomes:pending_in",
+        "outcome.name.tables if",
+        "outcome.name.tables[:1] if",
+        seed=152,
+    ),
+    Planted(
+        "an abort without an outcome",
+        "whoever takes a writer for dead rolls it back and puts no outcome",
+        "occ.publishing.settling:settle",
+        'put_outcome(\n        table, home, transaction, Verdict.ABORTED, "its writer did not decide in time"\n    )',
+        'OutcomeRecord(transaction, Verdict.ABORTED, "", table.writer, 0)',
+        seed=71,
+    ),
+    Planted(
+        "the outcome alone",
+        "whoever asks what became of a prepare does not look at the timeline after its outcome",
+        "occ.publishing.settling:by_outcome",
+        "if final is not None:",
+        "if False:",
+        seed=315,
+    ),
+    Planted(
+        "reads before the last prepare",
+        "a table that is only read is looked at before the prepares",
+        "occ.multi_table.transaction:MultiTableTransaction._commit_all",
+        "for part in writing:\n            part.prepare(leases[part.uri])",
+        "for part in reading:\n            part.prepare(leases[part.uri])\n        reading = ()\n"
+        "        for part in writing:\n            part.prepare(leases[part.uri])",
+        seed=71,
+    ),
 )
