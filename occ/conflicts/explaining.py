@@ -106,9 +106,12 @@ def _sides(now: TableNow, mine: str, other: str) -> tuple[Side, Side, CommitSumm
     if found is not None:
         partitions |= found.written_partitions
     sides = [
-        Side.of_asked(each, scope, now.snapshot, beside=found, partitions=partitions, in_buckets=in_buckets)
+        Side.of_asked(
+            each, scope, now.snapshot, beside=found, partitions=partitions, in_buckets=in_buckets,
+            keys_span_partitions=now.properties.keys_span_partitions,
+        )
         for each, scope in zip(asked, scopes, strict=True)
-    ]
+    ]  # fmt: skip
     return (sides[0], sides[1], None) if found is None else (sides[0], Side.of_commit(found), found)
 
 

@@ -132,10 +132,17 @@ class Side:
         beside: CommitSummary | None,
         partitions: Iterable[str],
         in_buckets: bool,
+        keys_span_partitions: bool,
     ) -> Side:
-        """An operation that nobody has run, `beside` a commit, if the other is one. `partitions`: all that matter to either."""
+        """An operation that nobody has run, `beside` a commit, if the other is one. `partitions`: all that matter to either.
+
+        Where keys span partitions, whoever looks one up looks everywhere, and may take its row out of any partition.
+        """
         effect = _effect(asked, scope, in_buckets=in_buckets)
-        least, most = _least(asked, effect, scope, snapshot, beside), _most(asked, effect, scope, snapshot, beside, partitions)
+        everywhere = keys_span_partitions and effect.reads is ReadKind.KEYS
+        found_in = Scope(fields=scope.fields) if everywhere else scope
+        least = _least(asked, effect, scope, snapshot, beside)
+        most = _most(asked, effect, scope, found_in, snapshot, beside, partitions)
         if in_buckets and effect.adds:
             made = [] if beside is None else [group for group in beside.files if scope.has(group.partition)]
             buckets = {bucket_group(partition, 0) for partition in most.written} | set(map(bucket_of_group, made))
@@ -210,17 +217,19 @@ def _most(
     asked: AskedOperation,
     effect: Effect,
     scope: Scope,
+    found_in: Scope,
     snapshot: Snapshot,
     beside: CommitSummary | None,
     partitions: Iterable[str],
 ) -> Extent:
-    touched = _groups(scope, snapshot, beside) if effect.rewrites or effect.replaces else frozenset[FileGroupId]()
+    """What is possible. New rows reach the `scope`; what is read and rewritten is `found_in` another, or the same."""
+    touched = _groups(found_in, snapshot, beside) if effect.rewrites or effect.replaces else frozenset[FileGroupId]()
     reached = scope.partitions(partitions) if effect.adds else frozenset[str]()
     return Extent(
         touched=touched,
         added=frozenset(FileGroupId(partition, _new_id(asked)) for partition in reached),
         written=reached | {group.partition for group in touched},
-        read=_read(asked, effect, scope, sees=True),
+        read=_read(asked, effect, found_in, sees=True),
     )
 
 

@@ -22,6 +22,7 @@ from lakelock.settings import ArchiveSettings, CleanSettings, ConcurrencySetting
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.buckets import BucketIndex
+from lakelock.table.index_choice import GlobalIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from tests.behaviour.tables import HUDI, QUICK, SCHEMA, insert, memory_table, put_file, writer
@@ -205,6 +206,21 @@ def test_with_buckets_two_inserts_may_meet_in_one():
         found = writer(storage).explain_conflict("INSERT month=1", other)
         assert (found.verdict, found.chosen.rule) == (DEPENDS, ConflictRule.FILE_GROUP)
     assert writer(storage).explain_conflict("INSERT month=1", "INSERT month=2").verdict is PASSES
+
+
+@pytest.mark.parametrize("index", [None, GlobalIndex()])
+def test_where_keys_span_partitions_an_upsert_of_one_meets_writers_of_all(index):
+    storage = MemoryStorage()
+    properties = TableProperties.new(
+        "t", record_keys=("id",), partition_fields=("month",), create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("t")
+    )
+    create_table(storage, properties.indexed(index), SystemRuntime())
+    ArrowEngine(writer(storage)).insert(rows("old", "1", "2"))
+    for other, rule in (("INSERT month=2", ConflictRule.KEY), ("UPSERT month=2", ConflictRule.FILE_GROUP)):
+        found = writer(storage).explain_conflict("UPSERT month=1", other)
+        told = (found.verdict, found.chosen.rule)
+        assert told == ((PASSES, None) if index is None else (DEPENDS, rule))
+    assert writer(storage).explain_conflict("INSERT month=1", "UPSERT month=2").verdict is PASSES
 
 
 def test_what_files_would_have_to_be_looked_into_for_says_which_row_matters():
