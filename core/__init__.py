@@ -40,12 +40,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> str:
-    """Look the version up only when asked: reading package metadata is slow, and every executor imports this module."""
+    """Look the version up when it is first asked for: reading package metadata is slow, and executors import this module."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("lakelock")
+        found = version("lakelock")
     except PackageNotFoundError:  # imported from a folder or a zip, which has no metadata
-        return "0+unknown"
+        found = "0+unknown"
+    globals()[name] = found
+    return found
