@@ -97,7 +97,7 @@ def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_n
     ("operation", "argument", "done"),
     [("merge", UPSERT, DONE), ("update", [{"v": "v + 7"}, "id = 'a'"], with_rows(("a", 8, "1")))],
 )
-@pytest.mark.parametrize(("step", "decided"), [*long(("claimed", False)), ("data-written", False), ("decided", True)])
+@pytest.mark.parametrize(("step", "decided"), [*long(("claimed", False), ("data-written", False)), ("decided", True)])
 def test_a_merge_or_update_that_is_killed_is_finished_or_removed_by_the_next(
     spark, path, operation, argument, done, step, decided
 ):

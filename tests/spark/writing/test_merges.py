@@ -211,7 +211,7 @@ INSERTING = [
 ]
 
 
-@pytest.mark.parametrize(("on", "clauses", "concerned", "unconcerned"), INSERTING)
+@pytest.mark.parametrize(("on", "clauses", "concerned", "unconcerned"), but(INSERTING, INSERTING[:1]))
 def test_a_row_that_is_added_meanwhile_rejects_the_merge_exactly_if_the_merge_would_have_read_it(
     spark: SparkSession, table: LakeTable, other: LakeTable, on: str, clauses: Callable, concerned: tuple, unconcerned: tuple
 ) -> None:

@@ -157,6 +157,7 @@ def test_a_writer_of_the_old_row_and_its_mover_collide(spark: SparkSession, tabl
         assert content(table) != before
 
 
+@pytest.mark.long
 def test_movers_at_once_leave_what_a_replay_in_the_order_of_their_commits_gives(spark: SparkSession, table: LakeTable) -> None:
     def write(worker: int) -> None:
         mine, chance = opened(spark, table), random.Random(worker)
