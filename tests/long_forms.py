@@ -1,7 +1,8 @@
-"""Parameters that only the long form of a test has: `make test FULL=1`."""
+"""What only the long form of a test has, `make test FULL=1`: more parameters, more examples."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 
 import pytest
@@ -15,3 +16,8 @@ def long(*values: object) -> list[object]:
 def but(values: Iterable[object], kept: Collection[object]) -> list[object]:
     """All of these parameters, of which the short form has only what is `kept`."""
     return [each for value in values for each in ([value] if value in kept else long(value))]
+
+
+def examples(short: int, full: int) -> int:
+    """How many examples hypothesis makes in the short form, and in the long one."""
+    return full if os.environ.get("FULL") else short

@@ -115,6 +115,7 @@ def test_whatever_fails_the_rest_runs_and_all_that_failed_is_listed(project: Pro
     assert counts(done) == "3 failed, 5 passed, 1 errors"
 
 
+@pytest.mark.long
 def test_a_test_with_spark_outside_its_folder_is_run_by_that_stage(project: Project) -> None:
     project.add("integration/test_with_spark.py", "import pytest\n\n@pytest.mark.spark\n" + PASSES)
     done = project.run("--", "-k", "with_spark or spark_passes")

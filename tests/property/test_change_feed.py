@@ -24,6 +24,7 @@ from lakelock.table.instants import Action, format_instant, later_than, parse_in
 from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, SCHEMA, new_table
+from tests.long_forms import examples
 
 Row = tuple[str, int, str]
 KEPT = replace(QUICK, upkeep=UpkeepSettings(auto=False))
@@ -162,7 +163,7 @@ HISTORY = st.lists(st.tuples(st.sampled_from(STEPS), NUMBERS), min_size=1, max_s
 BACKDATED = st.lists(st.tuples(st.sampled_from([*STEPS, "straggler", "straggler"]), NUMBERS), min_size=1, max_size=9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25, 60), deadline=None)
 @given(HISTORY)
 @example([("upsert", [0, 1, 2]), ("overwrite", [0, 2]), ("restore", [0]), ("archive", []), ("optimize", [])])
 @example([("insert", [1]), ("insert", [1]), ("optimize", []), ("delete_old", []), ("upsert", [1])])
@@ -180,7 +181,7 @@ READS = st.lists(st.tuples(st.integers(0, 8), st.sampled_from([None, 1, 3])), ma
 """After which steps a batch is read, and of how many files."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25, 60), deadline=None)
 @given(BACKDATED, READS, st.integers(0, 8), st.booleans())
 @example([("peer", []), ("insert", [1]), ("peer", []), ("insert", [2])], [(2, None), (3, None)], 0, True)
 @example([("peer", []), ("insert", [1]), ("straggler", []), ("insert", [2])], [(1, None), (3, None)], 0, False)

@@ -24,9 +24,10 @@ from lakelock.providers.dynamodb.item import LockItem
 from lakelock.settings import Settings
 from lakelock.storage.keys import checked
 from lakelock.table.instants import parse_file_name
+from tests.long_forms import examples
 from tests.property.parsers import CRASHES, PARSERS, Parser
 
-SECONDS = 8
+SECONDS = examples(4, 8)
 KEPT = sorted(path for path in CRASHES.glob("*/*") if path.is_file())
 
 scalars = (
@@ -47,7 +48,7 @@ names = (st.text(max_size=60) | st.text("./\\%\0a=-_:@,?&#[]1 \t", max_size=40))
     lambda found: found.encode("utf-8", "surrogatepass")
 )
 all_parsers = pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
-some = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+some = settings(max_examples=examples(25, 60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @all_parsers

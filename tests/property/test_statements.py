@@ -8,11 +8,12 @@ from hypothesis import given, settings
 
 from lakelock.spark_plugin.statements.grammar import statement_of
 from lakelock.spark_plugin.statements.operations import Insert, Merge, Statement
+from tests.long_forms import examples
 from tests.property.statements import gaps, statements, written
 
 
 @given(statements, gaps)
-@settings(max_examples=100)
+@settings(max_examples=examples(40, 100))
 def test_every_piece_of_a_statement_comes_back_as_it_was_written(statement: Statement, gap: str) -> None:
     found = statement_of(written(statement, gap))
     if isinstance(found, Insert | Merge):

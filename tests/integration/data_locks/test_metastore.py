@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -122,7 +123,8 @@ def test_an_operator_sees_in_hive_itself_what_is_locked_and_by_whom(world: DataW
         ("path=@month$2@day$+mon", EXCLUSIVE),
     ]
     (shown,) = world.writer("looker").inspect()
-    assert shown.request == lease.request and shown.writer == lease.owner and shown.lease_s == 30.0
+    # What the metastore keeps with a lock has no room for the version.
+    assert shown.request == lease.request and shown.writer == replace(lease.owner, version="") and shown.lease_s == 30.0
     now_ms = RUNTIME.now_ms()
     assert shown.acquired_ms and shown.renewed_ms and abs(now_ms - shown.acquired_ms) < 60_000
     assert "INSERT" in str(shown)
