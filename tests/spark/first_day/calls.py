@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.spark_plugin import LakeTable, sql
+from tests.spark.without_jobs import content, fill
 
 COLUMNS = "id long, month string, v long"
 ROWS = [(1, "a", 1), (2, "b", 2), (3, "a", 3)]
@@ -37,9 +38,8 @@ class Day:
     def table(self) -> LakeTable:
         if not self._made:
             self._made = str(self.folder / "table")
-            LakeTable.create(
-                self.spark, self._made, schema=self.rows(*ROWS), key="id", partition_by="month", if_not_exists=True
-            ).insert(self.rows(*ROWS))
+            schema = self.rows(*ROWS)
+            fill(LakeTable.create(self.spark, self._made, schema=schema, key="id", partition_by="month"), *ROWS)
         return LakeTable.for_path(self.spark, self._made)
 
     @property
@@ -56,7 +56,7 @@ class Day:
     def write(self, mode: str = "append", path: str = "", **options: str) -> int:
         """The rows that the table has after one row was written."""
         self.one.write.format("lakelock").mode(mode).options(**options).save(path or self.path)
-        return LakeTable.for_path(self.spark, path or self.path).read().count()
+        return len(content(LakeTable.for_path(self.spark, path or self.path)))
 
 
 Run = Callable[[Day], object]

@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from lakelock.errors import LakelockError
-from lakelock.spark_plugin import LakelockDataSource, LakeTable, register
+from lakelock.spark_plugin import LakelockDataSource, register
 from tests.spark.first_day.calls import CALLS, Day, Elsewhere, Told, Works
+from tests.spark.without_jobs import content
 
 WORKS = [call for call in CALLS if isinstance(call, Works)]
 TOLD = [call for call in CALLS if isinstance(call, Told)]
@@ -64,7 +65,7 @@ def test_a_call_that_does_not_work_says_in_one_line_what_to_type_and_changes_not
         own = isinstance(caught.value, LakelockError | AttributeError)
         assert own or "next: " in str(caught.value), str(caught.value)
     assert commits(day.path) == before
-    assert LakeTable.for_path(day.spark, day.path).read().count() == 3
+    assert len(content(day.table)) == 3
 
 
 def commits(path: str) -> list[str]:

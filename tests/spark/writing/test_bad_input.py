@@ -19,6 +19,7 @@ from lakelock.errors import (
     WriteFailed,
 )
 from lakelock.spark_plugin import LakeTable
+from tests.spark.without_jobs import content, fill
 
 COLUMNS = "id long, p string, v long, ts long"
 
@@ -30,7 +31,7 @@ def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", order_by="ts")
-    made.insert(rows(spark, (1, "a", 10, 5)))
+    fill(made, (1, "a", 10, 5))
     return made
 
 
@@ -41,7 +42,7 @@ def untouched(table: LakeTable) -> object:
     before = set(folder.rglob("*.parquet"))
     yield
     assert set(folder.rglob("*.parquet")) == before
-    assert [tuple(row) for row in table.read().collect()] == [(1, "a", 10, 5)]
+    assert content(table) == [(1, "a", 10, 5)]
     assert list((folder / ".hoodie/.heartbeat").glob("*")) == []
 
 

@@ -20,6 +20,7 @@ from lakelock.spark_plugin.writing import overwriting
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.table.commit_metadata import CommitMetadata
 from tests.long_forms import but
+from tests.spark import without_jobs
 
 COLUMNS = "id long, p string, v long"
 KEYS = "target.id = source.id and target.p = source.p"
@@ -35,13 +36,13 @@ def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
 
 
 def content(table: LakeTable) -> list[tuple[object, ...]]:
-    return sorted(tuple(row)[:3] for row in table.read().collect())
+    return without_jobs.content(table, "id", "p", "v")
 
 
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p")
-    made.insert(rows(spark, (1, "a", 10), (2, "a", 20), (3, "b", 30)))
+    without_jobs.fill(made, (1, "a", 10), (2, "a", 20), (3, "b", 30))
     return made
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from lakelock.errors import InputError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import deleting, overwriting
+from tests.spark import without_jobs
 from tests.waiting import eventually
 
 COLUMNS = "id long, p string, ts timestamp"
@@ -29,14 +30,14 @@ def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
 
 
 def ids(table: LakeTable) -> list[int]:
-    return sorted(row.id for row in table.read().collect())
+    return [key for (key,) in without_jobs.content(table, "id")]
 
 
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p")
-    made.insert(rows(spark, (1, "a", LONG_AGO), (2, "a", LONG_AGO)))
-    made.insert(rows(spark, (3, "b", datetime(2100, 1, 1, tzinfo=timezone.utc))))
+    without_jobs.fill(made, (1, "a", LONG_AGO), (2, "a", LONG_AGO))
+    without_jobs.fill(made, (3, "b", datetime(2100, 1, 1, tzinfo=timezone.utc)))
     return made
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError, WriteFailed
 from lakelock.spark_plugin import LakeTable
 from tests.long_forms import but
+from tests.spark.without_jobs import content, fill
 
 COLUMNS = "id long, p string, v long, note string"
 ON = "target.id = source.id and target.p = source.p"
@@ -26,15 +27,11 @@ def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
     return spark.createDataFrame(list(values), COLUMNS)
 
 
-def content(table: LakeTable) -> list[tuple[object, ...]]:
-    return sorted(tuple(row) for row in table.read().collect())
-
-
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
     once = {"retry.attempts": 1}
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", order_by="v", options=once)
-    made.insert(rows(spark, (1, "a", 10, "one"), (2, "a", 20, "two"), (3, "b", 30, "three")))
+    fill(made, (1, "a", 10, "one"), (2, "a", 20, "two"), (3, "b", 30, "three"))
     return made
 
 

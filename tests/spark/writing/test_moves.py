@@ -17,6 +17,7 @@ from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError, TableError, TransactionStateError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import tagging
+from tests.spark.without_jobs import fill
 
 COLUMNS = "id long, p string, v long, ts long"
 ONCE = {"retry.attempts": 1}
@@ -38,7 +39,7 @@ def content(table: LakeTable) -> list[tuple[object, ...]]:
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", index="global")
-    made.insert(rows(spark, (1, "a", 10, 1), (2, "a", 20, 1), (3, "b", 30, 1)))
+    fill(made, (1, "a", 10, 1), (2, "a", 20, 1), (3, "b", 30, 1))
     return made
 
 

@@ -23,6 +23,7 @@ from lakelock.spark_plugin.statements.operations import Insert, Merge, Statement
 from lakelock.spark_plugin.statements.proof import require_same_reading
 from tests.long_forms import but
 from tests.property.statements import gaps, statements, written
+from tests.spark import without_jobs
 from tests.spark.sparks import HAS_DATA_SOURCES
 from tests.spark.unchanged import unchanged
 
@@ -38,13 +39,13 @@ def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
 
 
 def content(table: LakeTable) -> list[tuple[object, ...]]:
-    return sorted(((row.id, row.p, row.v, row.note) for row in table.read().collect()), key=repr)
+    return sorted(without_jobs.content(table, "id", "p", "v", "note"), key=repr)
 
 
 def goods(spark: SparkSession, path: str) -> LakeTable:
     once = {"retry.attempts": 1}
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", name="goods", options=once)
-    made.insert(rows(spark, (1, "a", 10, "one"), (2, "a", 20, None), (3, "b", 30, "three")))
+    without_jobs.fill(made, (1, "a", 10, "one"), (2, "a", 20, None), (3, "b", 30, "three"))
     return made
 
 

@@ -28,6 +28,7 @@ from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.reports import REPORTS_ONLY
 from lakelock.table.commit_metadata import WriteStat
+from tests.spark import without_jobs
 
 COLUMNS = "id long, p string, v long"
 
@@ -37,13 +38,13 @@ def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
 
 
 def content(table: LakeTable) -> list[tuple[object, ...]]:
-    return sorted((tuple(row) for row in table.read().collect()), key=str)
+    return sorted(without_jobs.content(table), key=str)
 
 
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", options={"retry.attempts": 1})
-    made.insert(rows(spark, (1, "a", 10), (2, "a", 20), (3, "b", 30)))
+    without_jobs.fill(made, (1, "a", 10), (2, "a", 20), (3, "b", 30))
     return made
 
 

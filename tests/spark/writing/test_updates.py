@@ -16,6 +16,7 @@ from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, InputError, SchemaError, TransactionStateError, WriteFailed
 from lakelock.spark_plugin import LakeTable
 from lakelock.table.commit_metadata import CommitMetadata
+from tests.spark import without_jobs
 from tests.spark.unchanged import files
 
 COLUMNS = "id long, p string, v long, note string, at timestamp"
@@ -29,15 +30,15 @@ def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
 
 
 def content(table: LakeTable) -> list[tuple[object, ...]]:
-    return sorted((row.id, row.p, row.v, row.note) for row in table.read().collect())
+    return without_jobs.content(table, "id", "p", "v", "note")
 
 
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
     once = {"retry.attempts": 1}
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", order_by="v", options=once)
-    made.insert(rows(spark, (1, "a", 10, "x", NOON), (2, "a", 20, None, NOON)))
-    made.insert(rows(spark, (3, "b", 30, "z", NOON)))
+    without_jobs.fill(made, (1, "a", 10, "x", NOON), (2, "a", 20, None, NOON))
+    without_jobs.fill(made, (3, "b", 30, "z", NOON))
     return made
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import DuplicateKeyError, InputError, SchemaError
 from lakelock.spark_plugin import LakeTable, WriteResult
+from tests.spark import without_jobs
 
 COLUMNS = "id long, p string, v long, ts long"
 
@@ -21,14 +22,14 @@ def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
 
 
 def content(table: LakeTable) -> list[tuple[object, ...]]:
-    return sorted((tuple(row) for row in table.read().collect()), key=str)
+    return sorted(without_jobs.content(table), key=str)
 
 
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
     """Three rows in two partitions, ordered by `ts`."""
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", order_by="ts")
-    made.insert(rows(spark, (1, "a", 10, 5), (2, "a", 20, 5), (3, "b", 30, 5)))
+    without_jobs.fill(made, (1, "a", 10, 5), (2, "a", 20, 5), (3, "b", 30, 5))
     return made
 
 
