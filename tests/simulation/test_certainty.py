@@ -13,7 +13,7 @@ from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
 from tests.simulation.planted.kinds import ANY, family
 
-EACH = 25
+EACH = 12
 """How many seeds of each kind: of any, of those whose decisions often get no reply, of twins, and of paused collectors."""
 KINDS = (ANY, family("doubtful"), family("twinned"), family("stormy"))
 
