@@ -33,7 +33,7 @@ def simulate(
 ) -> None:
     """Run the engine on simulated storage, time and locks, with faults. The same seed is the same history.
 
-    One seed is replayed step by step. A failure is made as small as possible and drawn as SVG, but with `--several-tables`;
+    One seed is replayed step by step. A failure is made as small as possible and drawn as SVG, except with `--several-tables`;
     the exit code is 1.
     """
     with reporting(as_json) as out:
@@ -80,16 +80,19 @@ def _show_one(out: Output, seed: int, parquet: bool) -> int | None:
     from lakelock.simulator.scenarios.swarm import scenario_of
 
     result = run(scenario_of(seed, parquet=parquet), keep_events=True)
-    values = {
+    out.show(_values(seed, result, result.trace.begun), lambda o: _print_steps(o, result))
+    return seed if result.violations else None
+
+
+def _values(seed: int, result: Result | SeveralResult, transactions: int) -> dict[str, object]:
+    return {
         "seed": seed,
         "violations": [str(violation) for violation in result.violations],
         "faults": [str(fault) for fault in result.faults],
         "commits": result.commits,
-        "transactions": result.trace.begun,
+        "transactions": transactions,
         "digest": result.digest,
     }
-    out.show(values, lambda o: _print_steps(o, result))
-    return seed if result.violations else None
 
 
 def _show_several(out: Output, seed: int) -> int | None:
@@ -97,15 +100,7 @@ def _show_several(out: Output, seed: int) -> int | None:
     from lakelock.simulator.several_tables.scenario import several_of
 
     result = run_several(several_of(seed), keep_events=True)
-    values = {
-        "seed": seed,
-        "violations": [str(violation) for violation in result.violations],
-        "faults": [str(fault) for fault in result.faults],
-        "commits": result.commits,
-        "transactions": result.begun,
-        "digest": result.digest,
-    }
-    out.show(values, lambda o: _print_several(o, result))
+    out.show(_values(seed, result, result.begun), lambda o: _print_several(o, result))
     return seed if result.violations else None
 
 

@@ -165,8 +165,7 @@ class Participant(Transaction):
         markers = self._markers or MarkerSet(self.instant, frozenset(), ())
         tidy_up(self._table, self.instant, self.operation, markers, self._touched.announced.claimed, more)
         result = Committed.of(decision, stats, kept=0, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told())
-        under_lock = {"lock_held_s": result.lock_held_s, "lock_requests": result.lock_requests}
-        self._emit(EventKind.COMMITTED, decision=decision.number, rows=result.rows_written, files=result.files, **under_lock)
+        self._emit(EventKind.COMMITTED, **result.facts)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         return result
 
