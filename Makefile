@@ -58,7 +58,7 @@ coverage: java $(VENV)/.test ## all tests, and what they run of the code
 	@$(RUN_STAGES) --coverage -- $(ARGS)
 
 interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
-	FULL=$(FULL) $(BIN)/pytest tests -m interop --durations=10 $(ARGS)
+	FULL=$(FULL) $(BIN)/pytest tests/interop --durations=10 $(ARGS)
 
 simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=n, FIRST=seed, PARQUET=1 or SEVERAL=1 for other kinds
 	$(BIN)/lakelock simulate --seed $(FIRST) --seeds $(SEEDS) $(if $(PARQUET),--parquet) $(if $(SEVERAL),--several-tables)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,14 +111,7 @@ def _print_several(out: Output, result: SeveralResult) -> None:
     for plan in scenario.plans:
         tasks = (f"table {task[0]}: {task[1]}" if isinstance(task, tuple) else str(task) for task in plan.tasks)
         out.line(f"  {plan.name}: clock {plan.skew_ms:+} ms, {', '.join(tasks)}")
-    for at_s, text in sorted(result.steps):
-        out.line(f"{at_s:9.3f} s  {text}")
-    for fault in result.faults:
-        out.line(f"fault: {fault}")
-    kept = "a promise is broken:" if result.violations else "all promises kept"
-    out.line(f"{result.commits} commits, {result.moved} transactions over several tables, {kept}")
-    for violation in result.violations:
-        out.line(f"  {violation}")
+    _print_history(out, result, result.steps, f"{result.moved} transactions over several tables")
 
 
 def _print_steps(out: Output, result: Result) -> None:
@@ -132,13 +126,16 @@ def _print_steps(out: Output, result: Result) -> None:
         (one.ended_s, f"{one.actor}: operation {one.operation} {one.answer.value} {one.detail}")
         for one in result.trace.answered
     ]
+    _print_history(out, result, steps, f"{result.steps} steps")
+
+
+def _print_history(out: Output, result: Result | SeveralResult, steps: Iterable[tuple[float, str]], counted: str) -> None:
     for at_s, text in sorted(steps):
         out.line(f"{at_s:9.3f} s  {text}")
     for fault in result.faults:
         out.line(f"fault: {fault}")
-    out.line(
-        f"{result.commits} commits, {result.steps} steps, " + ("all promises kept" if result.ok else "a promise is broken:")
-    )
+    kept = "a promise is broken:" if result.violations else "all promises kept"
+    out.line(f"{result.commits} commits, {counted}, {kept}")
     for violation in result.violations:
         out.line(f"  {violation}")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, LakelockError
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.simulator.engine import Engine
@@ -14,6 +17,16 @@ from lakelock.simulator.world import World
 
 LONGEST_OPERATION_S = 240.0
 REPLAYS = 8
+
+
+@contextmanager
+def within_bound(world: World, process: Process, what: object) -> Iterator[None]:
+    """The block is one operation of a process: it must not take too long, pauses of the process not counted."""
+    began_s, paused_s = world.hub.now_s, process.paused_s
+    yield
+    took_s = world.hub.now_s - began_s - (process.paused_s - paused_s)
+    if took_s > LONGEST_OPERATION_S:
+        world.checker.fail("every wait ends within its bound", f"{what} took {took_s:.0f} s")
 
 
 class Actor:
@@ -51,11 +64,9 @@ class Actor:
             task = hub.current
             task.relabel(f"{operation.tag}/{self.plan.name}" + (f"/{self._tries}" if self._tries else ""))
             hub.wait(task.random.expovariate(1 / self.plan.think_s))
-            self._began_s, paused_s = hub.now_s, process.paused_s
-            again = self._do(engine, operation)
-            took_s = hub.now_s - self._began_s - (process.paused_s - paused_s)
-            if took_s > LONGEST_OPERATION_S:
-                self.world.checker.fail("every wait ends within its bound", f"{operation} took {took_s:.0f} s")
+            self._began_s = hub.now_s
+            with within_bound(self.world, process, operation):
+                again = self._do(engine, operation)
             self._done_with(operation, again=again)
 
     def _done_with(self, operation: Operation, *, again: bool) -> None:

@@ -19,5 +19,5 @@ def but(values: Iterable[object], kept: Collection[object]) -> list[object]:
 
 
 def examples(short: int, full: int) -> int:
-    """How many examples hypothesis makes in the short form, and in the long one."""
+    """How many examples a test takes in the short form, and in the long one."""
     return full if os.environ.get("FULL") else short

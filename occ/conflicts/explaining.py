@@ -97,7 +97,7 @@ def explain_pair(now: TableNow, concurrency: ConcurrencySettings, mine: str, oth
 
 def _sides(now: TableNow, mine: str, other: str) -> tuple[Side, Side, CommitSummary | None]:
     """Both sides, and the other's commit if it is one."""
-    other, in_buckets = other.strip(), now.properties.bucket_index is not None
+    other = other.strip()
     found = commit_of(now, other) if is_instant_time(other) else None
     texts = (mine,) if found is not None else (mine, other)
     asked = [parse_operation(text) for text in texts]
@@ -106,12 +106,9 @@ def _sides(now: TableNow, mine: str, other: str) -> tuple[Side, Side, CommitSumm
     if found is not None:
         partitions |= found.written_partitions
     sides = [
-        Side.of_asked(
-            each, scope, now.snapshot, beside=found, partitions=partitions, in_buckets=in_buckets,
-            keys_span_partitions=now.properties.keys_span_partitions,
-        )
+        Side.of_asked(each, scope, now.snapshot, beside=found, partitions=partitions, properties=now.properties)
         for each, scope in zip(asked, scopes, strict=True)
-    ]  # fmt: skip
+    ]
     return (sides[0], sides[1], None) if found is None else (sides[0], Side.of_commit(found), found)
 
 

@@ -21,6 +21,7 @@ from lakelock.occ.conflicts.scopes import Scope
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.table.buckets import bucket_group, bucket_name, bucket_of_group
 from lakelock.table.layout import FileGroupId
+from lakelock.table.properties import TableProperties
 from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
@@ -131,15 +132,15 @@ class Side:
         *,
         beside: CommitSummary | None,
         partitions: Iterable[str],
-        in_buckets: bool,
-        keys_span_partitions: bool,
+        properties: TableProperties,
     ) -> Side:
         """An operation that nobody has run, `beside` a commit, if the other is one. `partitions`: all that matter to either.
 
         Where keys span partitions, whoever looks one up looks everywhere, and may take its row out of any partition.
         """
+        in_buckets = properties.bucket_index is not None
         effect = _effect(asked, scope, in_buckets=in_buckets)
-        everywhere = keys_span_partitions and effect.reads is ReadKind.KEYS
+        everywhere = properties.keys_span_partitions and effect.reads is ReadKind.KEYS
         found_in = Scope(fields=scope.fields) if everywhere else scope
         least = _least(asked, effect, scope, snapshot, beside)
         most = _most(asked, effect, scope, found_in, snapshot, beside, partitions)

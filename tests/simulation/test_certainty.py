@@ -11,9 +11,10 @@ from lakelock.occ import certainty
 from lakelock.occ.certainty import TRANSITIONS, Certainty, IllegalTransition, News, OwnDecision
 from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
+from tests.long_forms import examples
 from tests.simulation.planted.kinds import ANY, family
 
-EACH = 12
+EACH = examples(12, 25)
 """How many seeds of each kind: of any, of those whose decisions often get no reply, of twins, and of paused collectors."""
 KINDS = (ANY, family("doubtful"), family("twinned"), family("stormy"))
 
