@@ -18,6 +18,9 @@ FULL   ?=
 
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+# Empty means: write it. Where it is set, as in many container images, each of hundreds of short processes would compile again
+# all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 FOLDERS := admin catalogs cli configs core data_locks demo engine markers occ providers simulator spark_plugin table testing
 # The folders themselves are in the list because a file that was deleted changes nothing but its folder; they end in
