@@ -8,7 +8,8 @@ from html import escape
 from lakelock.admin.timeline_bars import Bar, lanes_of
 from lakelock.table.instants import format_instant
 
-WIDTH, LANE, LEFT, TOP, LEAST = 1400, 26, 260, 40, 3
+WIDTH, LANE, LEFT, RIGHT, TOP, LEAST = 1400, 26, 260, 50, 40, 3
+"""Pixels. `RIGHT` has room for half of the last time, which is written in the middle of its line."""
 _STYLE = """
 body{font:14px system-ui,sans-serif;margin:2em;color:#212529}svg{border:1px solid #dee2e6;background:#fff}
 text{font-size:11px;fill:#495057}.committed{fill:#2f9e44}.rejected{fill:#e8590c}.pending{fill:#4dabf7}.waited{fill:#adb5bd}
@@ -16,7 +17,7 @@ text{font-size:11px;fill:#495057}.committed{fill:#2f9e44}.rejected{fill:#e8590c}
 .key span{display:inline-block;width:12px;height:12px;margin:0 .4em 0 1.2em}
 """
 _KEY = (("committed", "#2f9e44"), ("rejected", "#e8590c"), ("pending", "#4dabf7"), ("waited for the lock", "#adb5bd"),
-        ("held the lock", "#1b1b1b"), ("conflict: from the rejected one to whom it met", "#c92a2a"))  # fmt: skip
+        ("held the lock", "#1b1b1b"), ("conflict: from the rejected transaction to the one that it met", "#c92a2a"))  # fmt: skip
 
 
 def timeline_page(uri: str, bars: Sequence[Bar]) -> str:
@@ -27,12 +28,12 @@ def timeline_page(uri: str, bars: Sequence[Bar]) -> str:
     height = TOP + LANE * (max(lanes.values(), default=0) + 1) + 20
 
     def x(ms: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - 20) * (ms - start_ms) / span_ms, 1)
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * (ms - start_ms) / span_ms, 1)
 
     def middle(bar: Bar) -> float:
         return TOP + LANE * lanes[bar.instant] + LANE / 2
 
-    drawn = [*_ticks(start_ms, span_ms, height, x), *_writers(bars, middle)]
+    drawn = [*_ticks(start_ms, span_ms, height, x), _writers(bars, middle, height)]
     drawn += [part for bar in bars for part in _bar(bar, x, middle(bar))]
     by_instant = {bar.instant: bar for bar in bars}
     for bar in bars:
@@ -65,13 +66,18 @@ def _ticks(start_ms: int, span_ms: int, height: int, x: Callable[[float], float]
     return found
 
 
-def _writers(bars: Sequence[Bar], middle: Callable[[Bar], float]) -> list[str]:
+def _writers(bars: Sequence[Bar], middle: Callable[[Bar], float], height: int) -> str:
+    """The names, in a column that cuts off what would run under the bars; hover over one for the whole name."""
     first: dict[str, Bar] = {}
     for bar in bars:
         known = first.get(bar.writer)
         if known is None or middle(bar) < middle(known):
             first[bar.writer] = bar
-    return [f'<text x="8" y="{middle(bar) + 4}">{escape(writer[:44])}</text>' for writer, bar in first.items()]
+    names = (
+        f'<text class="writer" x="8" y="{middle(bar) + 4}">{escape(writer)}<title>{escape(writer)}</title></text>'
+        for writer, bar in first.items()
+    )
+    return f'<svg width="{LEFT - 10}" height="{height}">{"".join(names)}</svg>'
 
 
 def _bar(bar: Bar, x: Callable[[float], float], middle: float) -> list[str]:

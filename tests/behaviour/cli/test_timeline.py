@@ -19,7 +19,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def drawn(page: str) -> Xml.Element:
     """The picture in a page, which is well-formed."""
-    begin, end = page.index("<svg"), page.index("</svg>") + len("</svg>")
+    begin, end = page.index("<svg"), page.rindex("</svg>") + len("</svg>")
     return Xml.fromstring(page[begin:end])
 
 
