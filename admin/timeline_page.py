@@ -17,7 +17,7 @@ text{font-size:11px;fill:#495057}.committed{fill:#2f9e44}.rejected{fill:#e8590c}
 .key span{display:inline-block;width:12px;height:12px;margin:0 .4em 0 1.2em}
 """
 _KEY = (("committed", "#2f9e44"), ("rejected", "#e8590c"), ("pending", "#4dabf7"), ("waited for the lock", "#adb5bd"),
-        ("held the lock", "#1b1b1b"), ("conflict: from the rejected transaction to the one that it met", "#c92a2a"))  # fmt: skip
+        ("held the lock", "#1b1b1b"), ("conflict: from the rejected transaction to the one it met", "#c92a2a"))  # fmt: skip
 
 
 def timeline_page(uri: str, bars: Sequence[Bar]) -> str:

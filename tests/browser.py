@@ -41,7 +41,7 @@ def _found() -> str | None:
 
 
 def seen(page: str, expression: str, folder: Path) -> Any:
-    """What JavaScript's `expression` is, as JSON, once the browser has laid out the page; `page.png` in `folder` is its look."""
+    """What JavaScript's `expression` is once the browser has laid out the page; `page.png` in `folder` is its look."""
     asked = (
         f"<script>const told = document.createElement('pre'); told.id = 'seen-by-the-test';"
         f"told.textContent = JSON.stringify({expression}); document.body.append(told)</script>"

@@ -22,7 +22,7 @@ ASKED = """{
         const from = each.getPointAtLength(0), to = each.getPointAtLength(each.getTotalLength())
         return [from.x, from.y, to.x, to.y]
     }),
-    frame: (({left, right, top, bottom}) => ({left, right, top, bottom}))(document.querySelector("svg").getBoundingClientRect()),
+    frame: document.querySelector("svg").getBoundingClientRect(),
     writers: [...document.querySelectorAll("text.writer")].map(each => each.firstChild.textContent),
     seen_of_writers: [...document.querySelectorAll("text.writer")].map(each => {
         const {left, right, top, bottom} = each.getBoundingClientRect(), middle = (top + bottom) / 2
