@@ -1,5 +1,5 @@
-"""Changes of a table's columns. Its files stay as they are when columns are added, widened, reordered, or may be null from now
-on; who renames or drops columns writes all rows again, because nobody could tell an old column from a later one of its name.
+"""Changes of a table's columns that leave its files as they are: columns are added, widened, reordered, or may be null from now
+on. Renames and drops are in `table.renaming`.
 
 Fields inside columns are named as in Spark's ALTER TABLE: `address.zip`, `items.element.price`, `prices.value.net`.
 """
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakelock.errors import SchemaError
 from lakelock.near_misses import column_hint
-from lakelock.table.columns.canonical import canonical, new_column, refuse_twins
+from lakelock.table.columns.canonical import canonical, new_column
 from lakelock.table.columns.fields import Fields
 from lakelock.table.columns.widening import ALLOWED, keeps_text, widens
 from lakelock.table.properties import TableProperties
@@ -56,40 +56,12 @@ class Alteration:
         return after
 
 
-def renamed(
-    schema: TableSchema, properties: TableProperties, rename: Mapping[str, str], drop: Sequence[str]
-) -> list[tuple[str, str]]:
-    """The columns that stay, each with its new name; `SchemaError` for a change that a table cannot have."""
-    roles = {name.lower(): role for name, role in properties.needed_columns}
-    new_names: dict[str, str | None] = {}
-    for given in (*rename, *drop):
-        name = _known(schema, given)
-        if name.lower() in roles:
-            raise SchemaError(
-                f"{name} is the table's {roles[name.lower()]} column, and stays",
-                hint="write the rows into a new table with other columns for that",
-                column=name,
-            )
-        if name in new_names:
-            raise SchemaError(f"{name} is named twice", column=name)
-        new_names[name] = rename.get(given)
-    left = [(name, new) for name in schema.names if (new := new_names.get(name, name)) is not None]
-    if not new_names:
-        raise SchemaError("no column was named", hint='name it: {"old": "new"} to rename, "old" to drop')
-    refuse_twins([new for _, new in left])
-    return left
-
-
 def _known(schema: TableSchema, given: str) -> str:
     """A top-level column as the table spells it."""
     found = Fields(schema.arrow).find(given)
     if found is not None:
         return str(found.name)
-    column, dot, path = given.partition(".")
-    hint = column_hint(given, schema.names)
-    if dot and Fields(schema.arrow).find(column) is not None:
-        hint = f"overwrite the table with F.col({column!r}).dropFields({path!r}) for the column, and overwrite_schema=True"
-    raise SchemaError(f"the table has no column {given!r}", hint=hint, column=given)
+    raise SchemaError(f"the table has no column {given!r}", hint=column_hint(given, schema.names), column=given)
 
 
 def _reordered(fields: Sequence[pa.Field], first: Sequence[str]) -> list[pa.Field]:

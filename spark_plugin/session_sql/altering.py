@@ -22,8 +22,8 @@ def alter(words: Words, text: str, target: Relation, at: int) -> Alter:
         if verb == "ADD":
             return Alter(target, ColumnChange.ADD, tuple(_defined(words, *_listed(words, column))))
         if verb == "DROP" and column > at + 1:
-            names = (words.piece(*part) for part in words.parts(*_listed(words, column)))
-            return Alter(target, ColumnChange.DROP, tuple((plain(name), "") for name in names))
+            names = (_name(words, *part) for part in words.parts(*_listed(words, column)))
+            return Alter(target, ColumnChange.DROP, tuple((name, "") for name in names))
         if verb == "RENAME" and column > at + 1:
             to = words.find(column, len(words), "TO")
             return Alter(target, ColumnChange.RENAME, ((_name(words, column, to), _name(words, to + 1, len(words))),))

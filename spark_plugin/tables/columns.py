@@ -16,7 +16,8 @@ from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.tables.transactions import TableTransactions
 from lakelock.spark_plugin.writing.overwriting import rename_columns
-from lakelock.table.alterations import Alteration, renamed
+from lakelock.table.alterations import Alteration
+from lakelock.table.renaming import renamed
 
 Types = Mapping[str, "str | DataType"]
 """Columns, or fields inside them such as `address.zip`, and their types: Spark's, or their names in SQL."""
@@ -58,17 +59,20 @@ class TableColumns(TableTransactions):
 
     @needs_spark
     def rename_columns(self, columns: Mapping[str, str], *, tag: str = "") -> WriteResult:
-        """Give columns other names: `table.rename_columns({"price": "cost"})`.
+        """Give columns, or fields inside them, other names: `table.rename_columns({"price": "cost", "place.zip": "postcode"})`.
 
         All rows are written again, in one transaction that everybody else's commit makes run again: files find their columns by
-        name. Key, partition and ordering columns keep their names, and fields inside columns, too: a `SchemaError`.
+        name. Key, partition and ordering columns keep their names: a `SchemaError`.
         `read(as_of=...)` shows the old names as before; the change feed does not go across it.
         """
         return self._written_again(_new_names(columns), (), tag)
 
     @needs_spark
     def drop_columns(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
-        """Remove columns and their values: `table.drop_columns("note")`. Rows are written again, as by `rename_columns`."""
+        """Remove columns, or fields inside them, and their values: `table.drop_columns(["note", "items.element.price"])`.
+
+        All rows are written again, as by `rename_columns`.
+        """
         return self._written_again({}, names(columns), tag)
 
     def _written_again(self, rename: Mapping[str, str], drop: Sequence[str], tag: str) -> WriteResult:

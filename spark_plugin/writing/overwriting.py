@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.spark_plugin.conditions import Condition
@@ -18,7 +19,8 @@ from lakelock.spark_plugin.writing.fits import FITS
 from lakelock.spark_plugin.writing.inserting import insert, write_rows
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.selecting import select_rows
-from lakelock.table.alterations import renamed, replacing_schema
+from lakelock.table.alterations import replacing_schema
+from lakelock.table.renaming import Kept, renamed
 
 
 def overwrite_partitions(attempt: Attempt, df: DataFrame) -> Written:
@@ -44,7 +46,23 @@ def rename_columns(attempt: Attempt, *, rename: Mapping[str, str], drop: Sequenc
     """Write the whole table again, with other names for some columns and without others. Nobody may add anything meanwhile."""
     kept = renamed(attempt.schema, attempt.properties, rename, drop)
     rows = attempt.read(attempt.tx.snapshot().files)
-    return overwrite_table(attempt, rows.select(*[column(old).alias(new) for old, new in kept]), overwrite_schema=True)
+    left = [_left(column(each.old), rows.schema[each.old].dataType, each.inside).alias(each.new) for each in kept]
+    return overwrite_table(attempt, rows.select(*left), overwrite_schema=True)
+
+
+def _left(value: Column, spark: DataType, inside: Sequence[Kept]) -> Column:
+    """What stays of a value: all of it where nothing is said of its inside."""
+    if not inside:
+        return value
+    if isinstance(spark, ArrayType):
+        of_element, element = inside[0].inside, spark.elementType
+        return F.transform(value, lambda each: _left(each, element, of_element))
+    if isinstance(spark, MapType):
+        of_value, held = inside[0].inside, spark.valueType
+        return F.transform_values(value, lambda _, each: _left(each, held, of_value))
+    assert isinstance(spark, StructType)
+    fields = [_left(value.getField(each.old), spark[each.old].dataType, each.inside).alias(each.new) for each in inside]
+    return F.when(value.isNotNull(), F.struct(*fields))
 
 
 def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Written:

@@ -25,9 +25,14 @@ _ATOMS = {
 _OPAQUE = {b"variant": "a variant", b"geometry": "a geometry", b"geography": "a geography"}
 
 
+def is_name(name: str) -> bool:
+    """Whether every reader accepts it as the name of a column or field."""
+    return _NAME.match(name) is not None
+
+
 def new_column(field: pa.Field) -> pa.Field:
     """The table column that holds an incoming column: canonical type, may be null, a name that every reader accepts."""
-    if not _NAME.match(field.name):
+    if not is_name(field.name):
         raise SchemaError(
             f"{field.name!r} cannot be a column name: Avro, in which Hudi keeps schemas, allows letters, digits and _ only",
             hint="rename the column before writing",
@@ -85,7 +90,7 @@ def _canonical_struct(arrow: pa.StructType, where: str) -> pa.DataType:
 
 def nested_type(child: pa.Field, where: str) -> pa.DataType:
     """The type that a table stores for a new field of the struct `where`."""
-    if not _NAME.match(child.name):
+    if not is_name(child.name):
         raise _refusal(where, f"a struct with the field name {child.name!r}", "rename it: letters, digits and _ only")
     return _canonical(child, f"{where}.{child.name}")
 

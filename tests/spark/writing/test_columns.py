@@ -146,15 +146,39 @@ def test_columns_are_renamed_dropped_and_reordered_and_nobodys_commit_is_lost(sp
     assert theirs.column_names[-7:] == table.read().columns and theirs.num_rows == 3
 
 
+def test_fields_inside_columns_are_renamed_and_dropped_and_what_is_null_stays_null(
+    spark: SparkSession, table: LakeTable
+) -> None:
+    table.insert(spark.createDataFrame([(4, 4, 4, 0.5, None, None, None, {"tue": None}, "a")], OLD))
+    first = table.history(1).head()["instant"]
+    names = {"Place.street": "road", "place": "spot", "stops.element.floor": "level", "by_day.value.street": "road"}
+    assert table.rename_columns(names).rows_inserted == 4
+    table.drop_columns(["spot.FLOOR", "stops.element.street"])
+    found = shown(table.read())
+    assert found[1]["spot"] == Row(road="s") and found[1]["stops"] == [Row(level=7), None]
+    assert found[1]["by_day"] == {"mon": Row(road="s", floor=7)}
+    assert (found[4]["spot"], found[4]["stops"], found[4]["by_day"]) == (None, None, {"tue": None})
+    assert shown(table.read(as_of=first))[1]["place"] == Row(street="s", floor=7)
+    batches = HudiTableBuilder.from_base_uri(table.path).build().read()
+    theirs = {row["id"]: row for batch in batches for row in pa.record_batch(batch).to_pylist()}
+    assert theirs[1]["spot"] == {"road": "s"} and theirs[4]["spot"] is None and theirs[1]["stops"] == [{"level": 7}, None]
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         (lambda table: table.rename_columns({"id": "key"}), "id is the table's key column, and stays"),
         (lambda table: table.drop_columns(["n", "P"]), "p is the table's partition column"),
         (lambda table: table.rename_columns({"n": "M"}), "M.*m|m.*M"),
+        (lambda table: table.rename_columns({"place.street": "Floor"}), "place.Floor.*place.floor"),
+        (lambda table: table.rename_columns({"place.street": "place.road"}), "name the field alone"),
+        (lambda table: table.rename_columns({"stops.element": "stop"}), "stops.element is what stops holds"),
         (lambda table: table.rename_columns({"n": "a", "N": "b"}), "n is named twice"),
         (lambda table: table.drop_columns("nn"), "no column 'nn'"),
-        (lambda table: table.drop_columns("place.floor"), "dropFields"),
+        (lambda table: table.drop_columns("place.flor"), "place has no column 'flor'.*did you mean 'floor'"),
+        (lambda table: table.drop_columns("n.x"), "n has no column 'x'"),
+        (lambda table: table.drop_columns(["by_day.value.street", "by_day.value.floor"]), "by_day.value would have no fields"),
+        (lambda table: table.drop_columns(["place", "place.floor"]), "place.floor is part of place, which is dropped"),
         (lambda table: table.reorder_columns(["n", "N"]), "n is named twice"),
         (lambda table: table.rename_columns({"n": 1}), "not a mapping from old to new names"),
     ],
