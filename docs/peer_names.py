@@ -87,6 +87,7 @@ STATEMENTS = (
         '`table.rename_columns({"price": "cost"})`, `table.drop_columns("note")`, which write the table again',
     ),
     ("`ALTER TABLE … ALTER COLUMN … FIRST`, `AFTER`", '`table.reorder_columns(["price"])`'),
+    ("`PARTITIONED BY (days(ts))`, `GENERATED ALWAYS AS`", '`LakeTable.create(…, partition_by="days(ts)")`, or as an option'),
     ("`CREATE TABLE … USING lakelock`", "`LakeTable.create(spark, path, …)`: Spark's catalog keeps no path for such a table"),
     ("`df.write.saveAsTable`, `df.mergeInto`", "`df.write.save(path)`, `table.merge(df, on)`"),
 )

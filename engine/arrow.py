@@ -30,11 +30,12 @@ from lakelock.occ.services.optimize import Optimized, optimize
 from lakelock.occ.services.restore import restore
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
-from lakelock.table.alterations import Alteration
 from lakelock.table.change_feed.units import FeedMode
 from lakelock.table.keys.generated import require_key
+from lakelock.table.partitioning.generated import with_generated
 from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels
 from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes.alterations import Alteration
 from lakelock.table.snapshot import DataFile
 
 
@@ -94,6 +95,7 @@ class ArrowEngine:
         """Upsert as the only write of a transaction that may have read before."""
         _require_partitions_apart(tx, "an upsert")
         settings = self._coordinator.table.settings.write
+        rows = with_generated(rows, tx.baseline.properties)
         schema, fitted = self._kernels.fitted_upserts(
             rows, tx.schema, tx.baseline.properties,
             merge=settings.merge_schema, missing=missing_columns or settings.missing_columns,
@@ -160,7 +162,7 @@ class ArrowEngine:
     def delete_keys_in(self, tx: Transaction, keys: pa.Table, memory: Memory | None = None) -> Committed:
         """Delete the rows with these keys as the only write of a transaction that may have read before."""
         _require_partitions_apart(tx, "a delete by keys")
-        batch = self._batch_of(tx, tx.schema, keys, memory)
+        batch = self._batch_of(tx, tx.schema, with_generated(keys, tx.baseline.properties), memory)
         keyed = batch.by_partition()
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
         known = batch.tagged(keyed).known
@@ -258,6 +260,7 @@ class ArrowEngine:
 
     def _batch(self, tx: Transaction, rows: pa.Table, memory: Memory | None = None) -> Batch:
         settings = self._coordinator.table.settings.write
+        rows = with_generated(rows, tx.baseline.properties)
         schema, fitted = self._kernels.fitted(rows, tx.schema, merge=settings.merge_schema)
         return self._batch_of(tx, schema, fitted, memory)
 

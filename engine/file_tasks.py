@@ -30,7 +30,7 @@ from lakelock.table.commit_metadata import RuntimeStats, WriteStat
 from lakelock.table.file_index.recorded import recorded
 from lakelock.table.keys.generated import GeneratedKeys
 from lakelock.table.keys.keyed import Keyed
-from lakelock.table.partitions import partition_metadata
+from lakelock.table.partitioning.paths import partition_metadata
 from lakelock.table.rewriting.kernels import ARROW, Kernels, KeyedRows, StoredRows
 from lakelock.table.rewriting.merge import Counts, DeleteMask, Placed
 from lakelock.table.snapshot import DataFile

@@ -61,7 +61,7 @@ def check_definition(
 def _differences(given: TableProperties, found: TableProperties, *, name: bool) -> Iterator[str]:
     pairs: list[tuple[str, object, object]] = [
         ("key", given.record_keys, found.record_keys),
-        ("partition_by", given.partition_fields, found.partition_fields),
+        ("partition_by", given.partition_by, found.partition_by),
         ("order_by", given.ordering_field, found.ordering_field),
         ("index", _text(given.index), _text(found.index)),
     ]

@@ -55,12 +55,12 @@ from lakelock.occ.steps import Step, reached
 from lakelock.occ.touched import Touched
 from lakelock.occ.upkeep.run import after_commit
 from lakelock.occ.write_context import WriteContext
-from lakelock.table.alterations import require_same_text
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes.alterations import require_same_text
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.statistics import FileStatistics
 

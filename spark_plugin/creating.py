@@ -19,6 +19,7 @@ from lakelock.table.columns.canonical import stored_otherwise
 from lakelock.table.index_choice import parsed_index
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+from lakelock.table.transforms import partition_columns
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,21 @@ class Definition:
         if told := stored_otherwise(given):
             text = f"{'; '.join(told)}. Hudi's schemas have no smaller integer: the columns come back as int"
             warnings.warn(text, UserWarning, stacklevel=3)
+        fields, transforms, arrow = partition_columns(columns.arrow, partition_by)
+        columns = TableSchema(arrow)
         columns.require(key, "key")
-        columns.require(partition_by, "partition")
+        columns.require(fields, "partition")
         columns.require([order_by] if order_by else [], "ordering")
         chosen = None if index is None else parsed_index(index).hashing(key)
         table_name = name or location.uri.rpartition("/")[2]
         properties = TableProperties.new(
             table_name,
             key,
-            partition_by,
+            fields,
             order_by,
             hive_style=hive_style,
             create_schema=columns.to_avro_json(table_name, null_first=False),
+            transforms=transforms,
         )
         return cls(properties.indexed(chosen), columns, name)
 

@@ -17,7 +17,7 @@ from lakelock.table.buckets import (
     bucket_of_group,
 )
 from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TableProperties
+from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TRANSFORMS, TableProperties
 from lakelock.table.snapshot import Snapshot
 
 READABLE_VERSIONS = (8, 9)
@@ -205,6 +205,8 @@ def _row_refusals(table: TableProperties) -> Iterator[Refusal]:
     """Refusals because other writers would give rows other keys, places or versions."""
     if table.key_generator not in KEY_GENERATORS:
         yield Refusal(f"its key generator is {table.key_generator}; lakelock knows SIMPLE, COMPLEX and NON_PARTITION")
+    if table.text(TRANSFORMS, "") and not table.transforms:
+        yield Refusal(f"its partitions are computed in a way that this version does not know ({table.text(TRANSFORMS, '')})")
     if table.flag("hoodie.datasource.write.slash.separated.date.partitioning"):
         yield Refusal("it writes dates as nested folders (hoodie.datasource.write.slash.separated.date.partitioning=true)")
     if table.merge_mode not in _MERGE_MODES or table.text("hoodie.table.partial.update.mode", ""):

@@ -7,18 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from lakelock.errors import CorruptTableError, TableError
+from lakelock.errors import CorruptTableError, InputError, TableError
 from lakelock.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
 from lakelock.storage import Storage
 from lakelock.table.buckets import BUCKET_KEYS, BucketIndex
 from lakelock.table.index_choice import GlobalIndex, TableIndex, stated_index
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
+from lakelock.table.transforms import Transform, parsed_transforms
 
 NAME = "hoodie.table.name"
 CHECKSUM = "hoodie.table.checksum"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
 TIMEZONE = "hoodie.table.timeline.timezone"
+TRANSFORMS = "lakelock.partition.transforms"
+"""How partition columns are computed: `days(ts), bucket(16, id)`. Hudi keeps entries that it does not know."""
 
 
 def table_checksum(name: str, database: str = "") -> int:
@@ -49,6 +52,7 @@ class TableProperties:
         url_encode: bool = True,
         create_schema: str | None = None,
         database: str = "",
+        transforms: Sequence[Transform] = (),
     ) -> TableProperties:
         """The properties of a new table: version 9, copy-on-write, UTC, no metadata table, as Hudi 1.2 would write them.
 
@@ -86,6 +90,8 @@ class TableProperties:
             values["hoodie.table.create.schema"] = create_schema
         if database:
             values["hoodie.database.name"] = database
+        if transforms:
+            values[TRANSFORMS] = ", ".join(map(str, transforms))
         values[CHECKSUM] = str(table_checksum(name, database))
         return cls(values)
 
@@ -97,7 +103,8 @@ class TableProperties:
 
     def unpartitioned(self) -> TableProperties:
         """These properties of rows whose partitions do not matter; their keys read as they do here."""
-        return self.changed({"hoodie.table.partition.fields": None, "hoodie.table.keygenerator.type": self.key_generator})
+        none = {"hoodie.table.partition.fields": None, TRANSFORMS: None}
+        return self.changed({**none, "hoodie.table.keygenerator.type": self.key_generator})
 
     def unindexed(self) -> TableProperties:
         """These properties as they are written to the file."""
@@ -166,6 +173,20 @@ class TableProperties:
     @cached_property
     def partition_fields(self) -> tuple[str, ...]:
         return self._names("hoodie.table.partition.fields")
+
+    @cached_property
+    def transforms(self) -> tuple[Transform, ...]:
+        """How partition columns are computed from other columns. None if this version does not know how: then nobody writes."""
+        try:
+            return parsed_transforms(self.text(TRANSFORMS, ""))
+        except InputError:
+            return ()
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The partition columns as `create` names them: `region`, `days(ts)`."""
+        computed = {transform.name: str(transform) for transform in self.transforms}
+        return tuple(computed.get(name, name) for name in self.partition_fields)
 
     @cached_property
     def ordering_fields(self) -> tuple[str, ...]:

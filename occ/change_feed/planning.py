@@ -15,10 +15,10 @@ from lakelock.storage import Listed
 from lakelock.table.archive import archived_write
 from lakelock.table.change_feed.units import Commit, FeedMode, MissingSlice, Shown, Unit, units_of, version_of
 from lakelock.table.changes import read_range
-from lakelock.table.evolution import is_readable_as
 from lakelock.table.instants import Action, Instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes.evolution import is_readable_as
 from lakelock.table.snapshot import DataFile, Snapshot, names_of, read_replaced
 from lakelock.table.timeline import Timeline
 

@@ -17,10 +17,10 @@ from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import look_like_buckets
-from lakelock.table.evolution import changed, is_readable_as, merged
 from lakelock.table.instants import Instant, format_instant, parse_instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes.evolution import changed, is_readable_as, merged
 from lakelock.table.timeline import Timeline
 
 LOOKED_AT = 20

@@ -15,7 +15,7 @@ from lakelock.data_locks.request import TABLE, Resource
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import did_you_mean
 from lakelock.table.keys.record_keys import key_text
-from lakelock.table.partitions import partition_path, unescape
+from lakelock.table.partitioning.paths import partition_path, unescape
 from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import DataFile, Snapshot
 

@@ -9,7 +9,7 @@ from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.transaction import Transaction
-from lakelock.table.alterations import Alteration
+from lakelock.table.schema_changes.alterations import Alteration
 
 ALTER_SCHEMA = "ALTER_SCHEMA"
 """Hudi's name for it."""

@@ -24,10 +24,10 @@ from lakelock.occ.upkeep.savepoints import saved_at
 from lakelock.table.archive import read_commit
 from lakelock.table.buckets import bucket_of, bucket_of_group
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.evolution import is_readable_as
 from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
+from lakelock.table.schema_changes.evolution import is_readable_as
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
 

@@ -57,11 +57,13 @@ def require_settable(names: Sequence[str], schema: TableSchema, properties: Tabl
     """Raise unless stored rows may get new values in these columns: they exist, and do not say where a row is."""
     for name in names:
         require_column(name, schema, what)
-    fixed = {**dict.fromkeys(properties.partition_fields, "partition"), **dict.fromkeys(properties.record_keys, "record key")}
+    fixed = {transform.source: f"the column of {transform}, a partition" for transform in properties.transforms}
+    fixed |= dict.fromkeys(properties.partition_fields, "a partition column")
+    fixed |= dict.fromkeys(properties.record_keys, "a record key column")
     for name in names:
         if name in fixed:
             raise SchemaError(
-                f"{what}: {name} is a {fixed[name]} column, whose stored values cannot be changed",
+                f"{what}: {name} is {fixed[name]}, whose stored values cannot be changed",
                 hint="delete the rows and insert them with the new values, in one transaction: with table.transaction() as tx",
                 column=name,
             )

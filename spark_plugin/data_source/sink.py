@@ -38,12 +38,13 @@ from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.streaming import QUERY_ID
 from lakelock.spark_plugin.writing.bucketing import BucketPlan, unrouted_stage
 from lakelock.spark_plugin.writing.inserting import insert_stage
-from lakelock.table.alterations import replacing_schema
 from lakelock.table.buckets import bucket_of_group
 from lakelock.table.columns.fields import spelled
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.partitioning.generated import batches_with_generated, fields_with_generated
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write
+from lakelock.table.schema_changes.alterations import replacing_schema
 
 
 @dataclass
@@ -69,6 +70,7 @@ class Begun:
 
     def stats_of(self, rows: Iterator[pa.RecordBatch], shared: SharedHeartbeat) -> Iterator[WriteStat]:
         """In a task: write these rows."""
+        rows = batches_with_generated(rows, self.context.properties)
         if self.buckets is not None:
             return unrouted_stage(self.buckets, rows, shared)
         return insert_stage(self.context, rows, in_order=False, shared=shared)
@@ -267,13 +269,14 @@ def _stats(messages: Sequence[WriterCommitMessage | None]) -> list[WriteStat]:
 
 
 def _schema_after(table: Coordinator, schema: StructType, merge_schema: bool) -> TableSchema:
+    given = fields_with_generated(arrow_schema(schema), table.properties)
     needed = [*table.properties.record_keys, *table.properties.partition_fields]
-    missing = [name for name in needed if spelled(name, schema.names) is None]
+    missing = [name for name in needed if spelled(name, given.names) is None]
     if missing:
         raise SchemaError(
             f"the key and partition columns {', '.join(missing)} are missing in the rows to write", hint="add them"
         )
-    return check_write(table.schema(), arrow_schema(schema), merge_schema)
+    return check_write(table.schema(), given, merge_schema)
 
 
 def _replaced(tx: Transaction, stats: Sequence[WriteStat], what: str) -> dict[str, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from lakelock.spark_plugin.creating import Definition
 from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.storage.location import StorageLocation
 from lakelock.table.index_choice import parsed_index
+from lakelock.table.transforms import parsed_transform, split_columns
 
 OPTIONS = ("key", "partition_by", "order_by", "name", "hive_style", "index")
 
@@ -65,10 +66,12 @@ class StatedTable:
 
     def _differences(self, table: Coordinator) -> Iterator[str]:
         found = table.properties
+        given = self.partition_by
+        partition_by = None if given is None else tuple(str(parsed_transform(text) or text) for text in given)
         index = None if self.index is None else str(parsed_index(self.index).hashing(found.record_keys))
         for what, wanted, has in (
             ("key", self.key, found.record_keys),
-            ("partition_by", self.partition_by, found.partition_fields),
+            ("partition_by", partition_by, found.partition_by),
             ("order_by", self.order_by, found.ordering_field or ""),
             ("name", self.name, found.name),
             ("hive_style", self.hive_style, found.hive_style if found.partition_fields else self.hive_style),
@@ -79,7 +82,7 @@ class StatedTable:
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+    return None if text is None else tuple(split_columns(text))
 
 
 def _shown(value: object) -> str:

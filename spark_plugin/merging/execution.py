@@ -37,7 +37,7 @@ def merge(attempt: Attempt, spec: MergeSpec) -> Written:
     """Run a merge. The source is computed once, for all attempts."""
     memory = attempt.memory
     if memory.source is None:
-        memory.source = numbered(spec)
+        memory.source = numbered(spec, attempt.properties)
         memory.keep(memory.source)
     source = memory.source
     plan = MergePlan.of(spec, source, attempt.schema, attempt.properties)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,6 +23,7 @@ from lakelock.spark_plugin.changing.changes import ACTION, DELETE, DRAWN, FILE, 
 from lakelock.spark_plugin.column_names import ColumnNames
 from lakelock.spark_plugin.conditions import Condition, condition_text, is_repeatable
 from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.generated_columns import computed, with_generated
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
 from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
@@ -73,7 +75,8 @@ class MergePlan:
             When.NOT_MATCHED: given,
             When.NOT_MATCHED_BY_SOURCE: stored,
         }
-        by_key = on.equated.keys() >= set(fixed)
+        equated = _with_generated(on.equated, schema, properties)
+        by_key = equated.keys() >= set(fixed)
         if by_key and spec.has(When.NOT_MATCHED) and properties.keys_span_partitions:
             raise InputError(
                 "the condition equates the partition, too, so a key of another partition would be there twice; the table has "
@@ -95,7 +98,7 @@ class MergePlan:
         plan = cls(
             spec, schema, on, tuple(values),
             tuple(name for name in schema.names if any(name in each for each in updates)), compared,
-            {name: on.equated[name] for name in fixed} if by_key else None,
+            {name: equated[name] for name in fixed} if by_key else None,
             tuple(_selected(spark, stored, each) for each in spec.clauses if each.when is When.NOT_MATCHED_BY_SOURCE),
             repeatable,
         )  # fmt: skip
@@ -152,17 +155,20 @@ class MergePlan:
         return value
 
 
-def numbered(spec: MergeSpec) -> DataFrame:
+def numbered(spec: MergeSpec, properties: TableProperties) -> DataFrame:
     """The source with a number in each row: one that is drawn whenever the row is computed, if the merge has new rows.
 
-    So rows with the same numbers are the same rows, and come of the same computation.
+    So rows with the same numbers are the same rows, and come of the same computation. Where whole rows of the source become
+    rows of the table, it has the computed partition columns, too.
     """
-    return spec.source.withColumn(HERE, F.expr(_DRAWN) if spec.has(When.NOT_MATCHED) else F.lit(1))
+    whole = any(clause.values is None and clause.then is not Then.DELETE for clause in spec.clauses)
+    source = with_generated(spec.source, properties) if whole else spec.source
+    return source.withColumn(HERE, F.expr(_DRAWN) if spec.has(When.NOT_MATCHED) else F.lit(1))
 
 
 def require_mergeable(spec: MergeSpec, schema: TableSchema, properties: TableProperties) -> None:
     """Raise what is wrong with a merge into a table of this schema, before any work."""
-    MergePlan.of(spec, numbered(spec), schema, properties)
+    MergePlan.of(spec, numbered(spec, properties), schema, properties)
 
 
 def of(alias: str, name: str) -> Column:
@@ -218,8 +224,19 @@ def _values(
         return fitting_values(side, given, schema)
     for name in given:
         require_column(name, schema, clause.name)
+    given = _with_generated(given, schema, properties)
     require_columns(list(given), properties.needed_columns)
     return fitting_values(side, given, schema, whole=True)
+
+
+def _with_generated(values: Mapping[str, object], schema: TableSchema, properties: TableProperties) -> dict[str, Any]:
+    """Values of columns, with those of the partition columns that are computed from them."""
+    found, types = dict(values), spark_schema(schema.arrow)
+    for transform in properties.transforms:
+        if transform.source in values:
+            kind = types[transform.source].dataType
+            found[transform.name] = computed(transform, as_column(values[transform.source]).cast(kind), kind)
+    return found
 
 
 def _unqualified(clause: Clause, spec: MergeSpec) -> dict[str, object]:

@@ -127,6 +127,9 @@ class StatementPlanner:
             self._columns.refuse_other_case(df.columns)
             return self._columns.spelled(df)
         columns = list(names)
+        if statement.columns is None and len(df.columns) < len(names):
+            generated = [transform.name for transform in self.properties.transforms]
+            columns = [name for name in names if name not in generated]
         if statement.columns is not None:
             columns = [self._column(name, statement.target) for name in statement.columns]
             _require_once(columns)

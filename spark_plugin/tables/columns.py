@@ -16,8 +16,8 @@ from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.tables.transactions import TableTransactions
 from lakelock.spark_plugin.writing.overwriting import rename_columns
-from lakelock.table.alterations import Alteration
-from lakelock.table.renaming import renamed
+from lakelock.table.schema_changes.alterations import Alteration
+from lakelock.table.schema_changes.renaming import renamed
 
 Types = Mapping[str, "str | DataType"]
 """Columns, or fields inside them such as `address.zip`, and their types: Spark's, or their names in SQL."""

@@ -106,7 +106,7 @@ def row_of_detail(table: Coordinator) -> tuple[object, ...]:
         table.table.storage.uri,
         found.version,
         list(found.record_keys),
-        list(found.partition_fields),
+        list(found.partition_by),
         found.ordering_field,
         None if index is None else str(index),
         found.hive_style,

@@ -78,6 +78,8 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
 
         `key`: the columns that identify a row within its partition. Without one, rows are appended, changed and deleted by
         condition, and no write looks a key up: `upsert`, `merge` and a delete by keys are an `InputError`.
+        `partition_by`: columns, or `years(c)`, `months(c)`, `days(c)`, `hours(c)`, `bucket(n, c)`, `truncate(n, c)`, which add
+        a column `c_year`, `c_month`, `c_day`, `c_hour`, `c_bucket` or `c_prefix`, computed by every write, in UTC.
         `order_by`: of two versions of a row the one with the greater value wins; without it the later write does.
         `hive_style`: partition folders read `column=value`.
         `index="bucket:16"`: the rows of each partition lie in 16 buckets by their keys' hash, as Hudi's simple bucket index has

@@ -18,6 +18,7 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import KeptFrames, arrow_schema, parallelism, spark_schema
+from lakelock.spark_plugin.generated_columns import with_generated
 from lakelock.spark_plugin.job_group import job_group
 from lakelock.spark_plugin.progress import Step, progress_line
 from lakelock.spark_plugin.reading import read_files
@@ -163,6 +164,7 @@ def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null
 
     Key, partition and ordering columns must be there. For an upsert, `missing` says what happens to other columns that are not.
     """
+    df = with_generated(df, attempt.properties)
     require_columns(df.columns, attempt.properties.needed_columns)
     schema = check_write(attempt.schema, arrow_schema(df.schema), attempt.settings.merge_schema, missing)
     return _named(df, schema.names), schema
@@ -172,6 +174,7 @@ def prepared_keys(attempt: Attempt, df: DataFrame, *, partition: bool = True) ->
     """The key and, unless told otherwise, `partition` columns of `df`, and these columns of the table; `SchemaError` if one is
     missing or misfits."""
     roles = ("key", "partition") if partition else ("key",)
+    df = with_generated(df, attempt.properties) if partition else df
     needed = [(name, role) for name, role in attempt.properties.needed_columns if role in roles]
     require_columns(df.columns, needed)
     df = _named(df, list(dict.fromkeys(name for name, _ in needed)))

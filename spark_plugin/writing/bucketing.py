@@ -43,7 +43,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.fitting import conform
 from lakelock.table.index.bucket_hash import buckets_of
 from lakelock.table.keys.keyed import Keyed, dedupe
-from lakelock.table.partitions import partition_paths
+from lakelock.table.partitioning.paths import partition_paths
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

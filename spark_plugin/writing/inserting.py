@@ -22,7 +22,7 @@ from lakelock.spark_plugin.writing.redoing import Kept, Redoing
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.fitting import conform
-from lakelock.table.partitions import partition_paths
+from lakelock.table.partitioning.paths import partition_paths
 from lakelock.table.properties import TableProperties
 
 GATHERED_ROWS, GATHERED_BYTES = 1_000_000, 256 << 20

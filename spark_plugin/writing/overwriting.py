@@ -12,6 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import arrow_schema
+from lakelock.spark_plugin.generated_columns import with_generated
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared
 from lakelock.spark_plugin.writing.bucketing import write_buckets
 from lakelock.spark_plugin.writing.deleting import remove_rows
@@ -19,8 +20,8 @@ from lakelock.spark_plugin.writing.fits import FITS
 from lakelock.spark_plugin.writing.inserting import insert, write_rows
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.selecting import select_rows
-from lakelock.table.alterations import replacing_schema
-from lakelock.table.renaming import Kept, renamed
+from lakelock.table.schema_changes.alterations import replacing_schema
+from lakelock.table.schema_changes.renaming import Kept, renamed
 
 
 def overwrite_partitions(attempt: Attempt, df: DataFrame) -> Written:
@@ -32,6 +33,7 @@ def overwrite_partitions(attempt: Attempt, df: DataFrame) -> Written:
 def overwrite_table(attempt: Attempt, df: DataFrame, *, overwrite_schema: bool = False) -> Written:
     """Replace the whole table, with `overwrite_schema` its columns, too. Nobody may add anything meanwhile."""
     if overwrite_schema:
+        df = with_generated(df, attempt.properties)
         attempt = replace(
             attempt, earlier=Written((), replacing_schema(attempt.schema, arrow_schema(df.schema), attempt.properties))
         )

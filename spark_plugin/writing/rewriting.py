@@ -17,7 +17,7 @@ from lakelock.spark_plugin.writing.routing import Routes
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.fitting import conform
 from lakelock.table.keys.keyed import Keyed, dedupe
-from lakelock.table.partitions import partition_paths
+from lakelock.table.partitioning.paths import partition_paths
 from lakelock.table.rewriting.merge import keys_among
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile

@@ -30,7 +30,7 @@ from lakelock.table.fitting import conform
 from lakelock.table.index.search import tag
 from lakelock.table.keys.held_keys import HeldKeys
 from lakelock.table.keys.keyed import Keyed
-from lakelock.table.partitions import partition_paths
+from lakelock.table.partitioning.paths import partition_paths
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import FileStatistics

@@ -21,6 +21,10 @@ class Fields:
             self._exact.setdefault(field.name, index)
             self._any.setdefault(field.name.lower(), index)
 
+    @property
+    def names(self) -> list[str]:
+        return [field.name for field in self._fields]
+
     def index(self, name: str) -> int:
         """The place of the field that `name` means, -1 if there is none."""
         return self._exact.get(name, self._any.get(name.lower(), -1))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+from lakelock.table.pruning.derived import sharpened
 from lakelock.table.pruning.partition_values import PartitionValues, Values
 from lakelock.table.pruning.predicates import NOTHING_KNOWN, Anything, Known, Predicate, may_hold
 from lakelock.table.snapshot import DataFile, Snapshot
@@ -21,9 +23,14 @@ class Pruning:
     predicate: Predicate
     values: PartitionValues
 
+    @cached_property
+    def _sharp(self) -> Predicate:
+        """The condition with what it says about computed partition columns."""
+        return sharpened(self.predicate, self.values.transforms)
+
     def concerns(self, partition: str) -> bool:
         """False if no row of this partition can satisfy the condition."""
-        return may_hold(self.predicate, _knowledge(self.values.possible(partition)))
+        return may_hold(self._sharp, _knowledge(self.values.possible(partition)))
 
     def files_of(self, snapshot: Snapshot) -> tuple[DataFile, ...]:
         """The files of a snapshot that may hold such a row. Of partitions that are ruled out nothing is read."""
@@ -45,12 +52,12 @@ class Pruning:
         for file in files:
             if file.partition not in partitions:
                 possible = self.values.possible(file.partition)
-                partitions[file.partition] = possible if may_hold(self.predicate, _knowledge(possible)) else None
+                partitions[file.partition] = possible if may_hold(self._sharp, _knowledge(possible)) else None
             values = partitions[file.partition]
             if values is None:
                 continue
             recorded = statistics(file) if statistics is not None else None
-            if recorded is None or may_hold(self.predicate, _knowledge(values, recorded)):
+            if recorded is None or may_hold(self._sharp, _knowledge(values, recorded)):
                 found.append(file)
         return tuple(found)
 

@@ -1,7 +1,7 @@
 """The values of partition columns, from the name of the partition's folder: only where the name leaves no doubt.
 
-The inverse of `lakelock.table.partitions`: a value is taken from a folder only if that value gives exactly this name. So an
-unusual spelling, of a key generator with its own formats for instance, is never misread; its values are simply unknown.
+The inverse of `lakelock.table.partitioning.paths`: a value is taken from a folder only if that value gives exactly this name.
+So an unusual spelling, of a key generator with its own formats for instance, is never misread; its values are simply unknown.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from functools import cached_property
 import pyarrow as pa
 
 from lakelock.table.eligibility import KEY_GENERATORS
-from lakelock.table.partitions import DEFAULT_PARTITION, escape, unescape
+from lakelock.table.partitioning.paths import DEFAULT_PARTITION, escape, unescape
 from lakelock.table.properties import TableProperties
 from lakelock.table.statistics import Value
+from lakelock.table.transforms import Transform
 
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,19}").fullmatch
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]+)?").fullmatch
@@ -41,6 +42,8 @@ class PartitionValues:
     hive_style: bool
     url_encode: bool
     spelled: bool = True
+    transforms: tuple[Transform, ...] = ()
+    """How partition columns are computed from others."""
 
     @classmethod
     def of(cls, properties: TableProperties, schema: pa.Schema) -> PartitionValues:
@@ -48,7 +51,8 @@ class PartitionValues:
         types = {
             name: schema.field(name).type if schema.get_field_index(name) >= 0 else None for name in properties.partition_fields
         }
-        return cls(types, properties.hive_style, properties.url_encode, properties.key_generator in KEY_GENERATORS)
+        spelled = properties.key_generator in KEY_GENERATORS
+        return cls(types, properties.hive_style, properties.url_encode, spelled, properties.transforms)
 
     @cached_property
     def readable(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from lakelock.table.fitting import conform
 from lakelock.table.index.bucket_hash import by_bucket
 from lakelock.table.index.search import tag
 from lakelock.table.keys.keyed import Keyed, dedupe
-from lakelock.table.partitions import partition_paths
+from lakelock.table.partitioning.paths import partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.merge import BATCH_BYTES, Counts, DeleteMask, Placed, keys_among, rewrite
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns

@@ -22,10 +22,10 @@ from lakelock.settings import Settings
 from lakelock.storage import Listed, Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
-from lakelock.table.alterations import Alteration
 from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes.alterations import Alteration
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, writer
 

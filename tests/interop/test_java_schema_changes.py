@@ -11,7 +11,7 @@ import pytest
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError
-from lakelock.table.alterations import Alteration
+from lakelock.table.schema_changes.alterations import Alteration
 from tests.interop.shared import SCHEMA, Layout, Row, Shared, as_rows, rows
 from tests.interop.witness import JavaError
 

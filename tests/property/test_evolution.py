@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelock.table.columns.widening import widens, wider
-from lakelock.table.evolution import changed, is_readable_as, merged
 from lakelock.table.fitting import read_as
 from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes.evolution import changed, is_readable_as, merged
 
 DECIMALS = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s)))
 ATOMS = st.sampled_from([pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()]) | DECIMALS

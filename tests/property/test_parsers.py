@@ -6,9 +6,11 @@ So are values that came out of a parser, and names: of the kind that was asked f
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,15 @@ names = (st.text(max_size=60) | st.text("./\\%\0a=-_:@,?&#[]1 \t", max_size=40))
 )
 all_parsers = pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
 some = settings(max_examples=examples(25, 60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_garbage_collection() -> Iterator[None]:
+    """Some inputs nest until Python's stack is full, where the finalizers of what other tests left behind would fail."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @all_parsers

@@ -28,7 +28,7 @@ from lakelock.table.instants import (
     parse_instant,
 )
 from lakelock.table.layout import FileGroupId
-from lakelock.table.partitions import DEFAULT_PARTITION, partition_path, partition_paths, unescape
+from lakelock.table.partitioning.paths import DEFAULT_PARTITION, partition_path, partition_paths, unescape
 from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.timeline import Timeline

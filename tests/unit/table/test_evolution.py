@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakelock.table.evolution import merged
 from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes.evolution import merged
 
 INT, TEXT = pa.int64(), pa.string()
 Columns = list[pa.Field]

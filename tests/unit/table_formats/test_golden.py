@@ -20,7 +20,7 @@ from lakelock.table.commit_metadata import CommitMetadata, requested_replace_byt
 from lakelock.table.eligibility import why_not_writable
 from lakelock.table.instants import Action, parse_file_name
 from lakelock.table.layout import PROPERTIES, TIMELINE, FileGroupId
-from lakelock.table.partitions import partition_metadata
+from lakelock.table.partitioning.paths import partition_metadata
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.services import RollbackMetadata, RollbackPlan, pending_clustering_groups
 from lakelock.table.snapshot import DataFile, read_snapshot

@@ -1,5 +1,5 @@
 """Changes of a table's columns that leave its files as they are: columns are added, widened, reordered, or may be null from now
-on. Renames and drops are in `table.renaming`.
+on. Renames and drops are in `table.schema_changes.renaming`.
 
 Fields inside columns are named as in Spark's ALTER TABLE: `address.zip`, `items.element.price`, `prices.value.net`.
 """
@@ -16,6 +16,7 @@ from lakelock.near_misses import column_hint
 from lakelock.table.columns.canonical import canonical, new_column
 from lakelock.table.columns.fields import Fields
 from lakelock.table.columns.widening import ALLOWED, keeps_text, widens
+from lakelock.table.partitioning.generated import fields_with_generated
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
@@ -91,7 +92,7 @@ def require_same_text(before: TableSchema, after: TableSchema, properties: Table
 
 def replacing_schema(before: TableSchema, rows: pa.Schema, properties: TableProperties) -> TableSchema:
     """The columns of a table whose whole content these rows replace; `SchemaError` if they lack columns that have a role."""
-    after = TableSchema.from_arrow(rows)
+    after = TableSchema.from_arrow(fields_with_generated(rows, properties))
     for name, role in properties.needed_columns:
         after.require([name], role)
     require_same_text(before, after, properties)

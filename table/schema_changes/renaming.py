@@ -84,7 +84,8 @@ def _inside(arrow: pa.DataType) -> list[pa.Field]:
 
 
 def _refuse_roles(changes: Iterable[Path], properties: TableProperties) -> None:
-    roles = {name.lower(): role for name, role in properties.needed_columns}
+    roles = {transform.source.lower(): f"source of {transform}, a partition" for transform in properties.transforms}
+    roles |= {name.lower(): role for name, role in properties.needed_columns}
     for path in changes:
         name = ".".join(path)
         if name.lower() in roles:

@@ -1,0 +1,75 @@
+"""The partition columns that a table computes from other columns, in data frames: as `lakelock.table.transforms` has them.
+
+They do not depend on the session's time zone.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from lakelock.table.partitioning.generated import places
+from lakelock.table.properties import TableProperties
+from lakelock.table.transforms import Kind, Transform
+
+_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
+_HASHED = (StringType, ByteType, ShortType, IntegerType, LongType, DateType)
+_TYPES = {Kind.YEARS: "int", Kind.DAYS: "date", Kind.BUCKET: "int"}
+
+
+def with_generated(df: DataFrame, properties: TableProperties) -> DataFrame:
+    """The frame with the computed partition columns; `SchemaError` if it lacks one and the column that it comes from."""
+    for transform in properties.transforms:
+        source, there = places(transform, df.columns)
+        if source is not None:
+            given = F.col("`" + source.replace("`", "``") + "`")
+            df = df.withColumn(there or transform.name, computed(transform, given, df.schema[source].dataType))
+    return df
+
+
+def computed(transform: Transform, source: Column, given: DataType) -> Column:
+    """The partition column, of a column of type `given`; null where that type is none that the transform takes."""
+    found: Column | None = None
+    if transform.kind is Kind.TRUNCATE and isinstance(given, StringType):
+        found = F.substring(source, 1, transform.number)
+    elif transform.kind is Kind.BUCKET and isinstance(given, _HASHED):
+        found = F.pmod(F.crc32(source.cast("string").cast("binary")), F.lit(transform.number))
+    elif isinstance(given, DateType | TimestampType | TimestampNTZType):
+        found = _of_time(transform.kind, source, given)
+    kind = _TYPES.get(transform.kind, "string")
+    return F.lit(None).cast(kind) if found is None else found.cast(kind)
+
+
+def _of_time(kind: Kind, source: Column, given: DataType) -> Column | None:
+    day = _utc_day(source) if isinstance(given, TimestampType) else source.cast("date")
+    if kind is Kind.DAYS:
+        return day
+    if kind is Kind.YEARS:
+        return F.year(day)
+    if kind is Kind.MONTHS:
+        return F.substring(day.cast("string"), 1, 7)
+    if kind is Kind.HOURS and not isinstance(given, DateType):
+        hour = _of_day(source, _HOUR_US) if isinstance(given, TimestampType) else F.hour(source)
+        return F.concat(day.cast("string"), F.lit("-"), F.lpad(hour.cast("string"), 2, "0"))
+    return None
+
+
+def _utc_day(instant: Column) -> Column:
+    # Spark divides doubles. A whole number of days in microseconds is a multiple of 2**13, and so exact in one.
+    midnight = F.unix_micros(instant) - F.pmod(F.unix_micros(instant), F.lit(_DAY_US))
+    return F.date_from_unix_date((midnight / F.lit(_DAY_US)).cast("int"))
+
+
+def _of_day(instant: Column, unit_us: int) -> Column:
+    return (F.pmod(F.unix_micros(instant), F.lit(_DAY_US)) / F.lit(unit_us)).cast("int")
