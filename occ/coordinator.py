@@ -8,7 +8,6 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-from lakelock.catalogs import Synced
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
 from lakelock.errors import RolledBackError, StorageError
@@ -23,7 +22,6 @@ from lakelock.occ.certainty import OwnDecision
 from lakelock.occ.committing.schemas import SchemaHistory
 from lakelock.occ.conflicts.explaining import TableNow, explain_pair
 from lakelock.occ.conflicts.footprint import OVERWRITES
-from lakelock.occ.conflicts.profiles import ensure_not_weaker
 from lakelock.occ.detached import Detached
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.locking.data_locking import DataLocking
@@ -34,21 +32,15 @@ from lakelock.occ.outcomes.rejected import WhyRejected, why_rejected
 from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
-from lakelock.occ.records.lock import ensure_recorded, require_profile
 from lakelock.occ.records.rejections import forget_rejections
 from lakelock.occ.recovery.outcomes import collect_outcomes
-from lakelock.occ.recovery.reaper import Reaped, collect, reap, sweep
+from lakelock.occ.recovery.reaper import collect, reap, sweep
 from lakelock.occ.reserving.waiting import end_dead
 from lakelock.occ.shown import Shown
+from lakelock.occ.table_services import TableServices
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.upkeep.archive import Archived, archive
-from lakelock.occ.upkeep.budget import Budget, Progress
-from lakelock.occ.upkeep.clean import Cleaned, clean
-from lakelock.occ.upkeep.naming import register
-from lakelock.occ.upkeep.run import Upkept, upkeep
-from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.providers import open_provider
-from lakelock.settings import CleanSettings, Settings
+from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
@@ -62,7 +54,7 @@ from lakelock.table.timeline import Timeline
 T = TypeVar("T", bound=Transaction)
 
 
-class Coordinator:
+class Coordinator(TableServices):
     """Begins transactions on one table, reads its snapshots, and removes what dead writers left.
 
     Cheap to keep open, safe to use from several threads; a forked child must open its own. `close()` releases the lock
@@ -70,7 +62,8 @@ class Coordinator:
     """
 
     def __init__(self, table: OpenTable, properties: TableProperties) -> None:
-        self.table, self.properties = table, properties
+        super().__init__(table)
+        self.properties = properties
         self.data = DataLocking(table)
         self._schemas = SchemaHistory(table)
         self._applied = AppliedVersions(table)
@@ -239,63 +232,6 @@ class Coordinator:
             return self._schemas.at(timeline, self.properties)
         return self._schemas.as_of(timeline, self.properties, as_of)
 
-    def reap(self, *, patient: bool = False) -> list[Reaped]:
-        """Finish or remove what dead writers left, also what arrived after its writer was gone.
-
-        `patient`, as at the beginning of each transaction: another engine's dead are left to that engine for a while.
-        """
-        reaped = reap(self.table, patient=patient)
-        sweep(self.table)
-        end_dead(self.table)
-        return reaped
-
-    def collect(self) -> int:
-        """Delete decisions that nobody needs any more; how many."""
-        return collect(self.table)
-
-    def checkpoint(self) -> int | None:
-        """Write a checkpoint of the file index now; its number, None if the newest one has every commit."""
-        return self.table.checkpoint(at_once=True)
-
-    def upkeep(self, *, dry_run: bool = False, progress: Progress | None = None) -> Upkept:
-        """Finish the dead, clean, archive and collect, for at most `upkeep.budget_s`; what is left, the next run does."""
-        self.ensure_same_provider(record=not dry_run)
-        return upkeep(self.table, dry_run=dry_run, progress=progress)
-
-    def clean(self, *, dry_run: bool = False, progress: Progress | None = None, asked: CleanSettings | None = None) -> Cleaned:
-        """Delete the files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`.
-
-        `asked` takes the place of the settings: `InputError` if somebody still needs a file that it would delete.
-        """
-        self.ensure_same_provider(record=not dry_run)
-        return clean(self.table, self._budget(progress), dry_run=dry_run, asked=asked)
-
-    def archive(self, *, dry_run: bool = False, progress: Progress | None = None) -> Archived:
-        """Move the oldest instants from the timeline to its history, for at most `upkeep.budget_s`."""
-        self.ensure_same_provider(record=not dry_run)
-        return archive(self.table, self._budget(progress), dry_run=dry_run)
-
-    def register(self, name: str = "") -> Synced:
-        """Tell the catalog of the table now; later commits through this object tell it, too. See `naming.sync_catalog`."""
-        return register(self.table, name)
-
-    def savepoint(self, name: str, as_of: str | None = None) -> Savepoint:
-        """Keep the table as of its newest commit, or of the commit `as_of`, until the savepoint is deleted."""
-        self.ensure_same_provider()
-        return take_savepoint(self.table, name, as_of)
-
-    def savepoints(self) -> list[Savepoint]:
-        """The savepoints, oldest commit first."""
-        return list_savepoints(self.table)
-
-    def delete_savepoint(self, name: str) -> Savepoint:
-        """Let cleaning have the files of a savepoint, given by its name or its instant."""
-        self.ensure_same_provider()
-        return delete_savepoint(self.table, name)
-
-    def _budget(self, progress: Progress | None) -> Budget:
-        return Budget.of(self.table.runtime, self.table.settings.upkeep.budget_s, progress)
-
     def history(self, limit: int = 1000) -> list[HistoryEntry]:
         """The newest commits, newest first."""
         return history(self.table, limit)
@@ -319,32 +255,6 @@ class Coordinator:
     def why_rejected(self, instant: str) -> WhyRejected:
         """Why an instant was rejected and whom it met, as far as a record is left. Reads only."""
         return why_rejected(self.table, instant)
-
-    def ensure_same_provider(self, *, record: bool = True) -> None:
-        """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another.
-
-        Without `record` a table that has no lock recorded yet is left as it is.
-        """
-        table = self.table
-        if table.provider is None or table.observed.same_lock:
-            return
-        guard = ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record)
-        if guard is not None:
-            ensure_not_weaker(table.settings.concurrency, guard.profile, guard.isolation, table.storage.uri)
-            table.observed.same_lock = True
-
-    def require_profile(self, profile: str, isolation: str = "") -> None:
-        """Refuse writers with a weaker profile from now on; an empty `profile` admits all. Open writers keep theirs.
-
-        `StorageError` if somebody changes the record at the same time.
-        """
-        table = self.table
-        if table.provider is not None:
-            ensure_recorded(table.storage, table.provider, table.runtime.uuid())
-        if not require_profile(table.storage, profile, isolation):
-            raise StorageError(
-                f"the record of {table.storage.uri} changed meanwhile, or no writer has made one", hint="run it again"
-            )
 
     def close(self) -> None:
         """Close the connection to the lock service. Never raises."""

@@ -11,201 +11,48 @@ A commit that conflicts may also be set aside: it never commits, and its files s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
-from lakelock.conflict import Conflict, Party
-from lakelock.data_locks import Resource
 from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
-    LakelockError,
     RolledBackError,
-    TransactionStateError,
     WriteFailed,
 )
 from lakelock.events import EventKind
 from lakelock.markers import direct
 from lakelock.markers.direct import MarkerSet
-from lakelock.markers.heartbeat import Heartbeat
 from lakelock.markers.reconcile import files_to_delete
-from lakelock.occ.baseline import Baseline, inflight_key
-from lakelock.occ.certainty import IllegalTransition, News, OwnDecision
-from lakelock.occ.claiming import Claiming
+from lakelock.occ.certainty import IllegalTransition, News
 from lakelock.occ.committing.commit import Commit
 from lakelock.occ.committing.deciding import Deciding
 from lakelock.occ.committing.pending_commit import PendingCommit
 from lakelock.occ.conflicts.collision import worth_keeping
 from lakelock.occ.conflicts.isolation import Isolation, Level
-from lakelock.occ.conflicts.profiles import rejection
-from lakelock.occ.conflicts.reads import Read
-from lakelock.occ.detached import Detached
 from lakelock.occ.foreign.overlaps import alarm
-from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.phases import Phase, Phases
+from lakelock.occ.phases import Phase
 from lakelock.occ.records import commit_keys as keys
-from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
 from lakelock.occ.recovery.rollback import RollbackTarget
-from lakelock.occ.redo import Redo, goes_aside
-from lakelock.occ.reserving.waiting import OthersReservations
+from lakelock.occ.redo import goes_aside
 from lakelock.occ.steps import Step, reached
-from lakelock.occ.touched import Touched
 from lakelock.occ.upkeep.run import after_commit
-from lakelock.occ.write_context import WriteContext
+from lakelock.occ.work import Work
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.alterations import require_same_text
-from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import FileStatistics
 
 
-class Transaction:
+class Transaction(Work):
     """One open transaction. Not for use by several threads at once; executors get a `WriteContext` instead.
 
     Use it as a context manager: an exception inside the block aborts it, and so does leaving the block without `commit`.
     """
-
-    def __init__(
-        self,
-        table: OpenTable,
-        baseline: Baseline,
-        heartbeat: Heartbeat,
-        schema: TableSchema,
-        application: AppTransaction | None = None,
-        tag: str = "",
-        own: OwnDecision | None = None,
-    ) -> None:
-        self.baseline, self.schema, self.state = baseline, schema, TransactionState.OPEN
-        self._table, self._heartbeat, self._application, self._tag = table, heartbeat, application, tag
-        self._touched = Touched(baseline, self.party, application)
-        self._snapshot: Snapshot | None = None
-        self._began_s = table.runtime.monotonic_s()
-        self.phases = Phases(table.runtime)
-        """Where its time goes."""
-        self._inflight = False
-        self._decision = own or OwnDecision()
-        self._lost: BaseException | None = None
-        self.extra: dict[str, str] = {}
-        """What else the commit's extra metadata says, for people."""
-        self.redo = Redo()
-        self.reserved = OthersReservations(table, baseline.instant, baseline.operation)
-        self.reconciled = False
-        """Whether the commit has looked at the markers: files that are announced later are not counted."""
-
-    @property
-    def instant(self) -> str:
-        return self.baseline.instant
-
-    @property
-    def operation(self) -> str:
-        return self.baseline.operation
-
-    @property
-    def party(self) -> Party:
-        return Party(self.instant, self.operation, self._table.writer)
-
-    def places(self) -> frozenset[str] | None:
-        """The partitions that this has read or written to so far; None for the whole table."""
-        try:
-            known = self._snapshot.partitions if self._snapshot is not None else ()
-        except LakelockError:
-            return None
-        return self._touched.places(known)
-
-    def snapshot(self) -> Snapshot:
-        """The file slices that this transaction sees, read at the first call, and partition by partition as they are needed."""
-        if self._snapshot is None:
-            snapshot = self._table.index.snapshot_at(self.baseline.timeline)
-            check_files(self.baseline.properties, snapshot)
-            self._snapshot = snapshot
-        return self._snapshot
-
-    def reads(self, read: Read) -> None:
-        """Record a read: the commit is rejected if somebody commits what this read would have seen."""
-        self._ensure_open()
-        self._touched.reads.append(read)
-
-    def keep_within(self, targets: Iterable[Resource]) -> None:
-        """Write into these partitions and prefixes only: whatever else is written is an `InputError`. None: anywhere."""
-        self._ensure_open()
-        self._touched.targets = tuple(targets)
-
-    def writes_to(self, partitions: Iterable[str]) -> None:
-        """Record that these partitions get rows. Claims that follow tell it to whoever makes a reservation there."""
-        self._ensure_open()
-        self._touched.write_to(partitions)
-
-    def overwrites(self, partitions: Iterable[str]) -> None:
-        """Record that the whole content of these partitions is replaced. Needs a transaction begun as an overwrite."""
-        self._ensure_open()
-        self._touched.overwrite(partitions)
-
-    def claim(
-        self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *,
-        leave_held: bool = False, always: Iterable[FileGroupId] = (),
-    ) -> None:  # fmt: skip
-        """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
-
-        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
-
-        One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
-        finished meanwhile has removed its claims, but its decision is in the log.
-        With `leave_held` (a service) groups that others hold are left to them; `claimed` says what is left to do.
-        `always`: those of the groups that are claimed also where `concurrency.early_conflict_detection` is off.
-        """
-        self._ensure_open()
-        self.check_alive()
-        claiming = Claiming(self._table, self.baseline, self._touched, self.reserved, self._heartbeat)
-        conflict = claiming.claim(groups, new_buckets, leave_held=leave_held, always=always)
-        if conflict is not None:
-            error = self._rejection(conflict)
-            self._tell(EventKind.EARLY_CONFLICT, error.conflict)
-            self._lost = error
-            raise error
-
-    @property
-    def claimed(self) -> frozenset[FileGroupId]:
-        """The file groups that are announced as this transaction's."""
-        return self._touched.announced.claimed
-
-    def write_context(self, schema: TableSchema | None = None) -> WriteContext:
-        """What executors need to write files of this transaction; picklable. Marks the instant as inflight.
-
-        `SchemaError` if the `schema`, the table's after this transaction, spells stored keys or partitions otherwise.
-        """
-        self._ensure_open()
-        require_same_text(self.schema, schema or self.schema, self.baseline.properties)
-        if not self._inflight:
-            self._table.storage.put_if_absent(inflight_key(self.instant, Action(self.baseline.action)), b"")
-            self._inflight = True
-            reached(Step.INFLIGHT)
-            self._emit(EventKind.WRITING)
-        return WriteContext.of(self._table, self.baseline, schema or self.schema)
-
-    def detach(self) -> Detached:
-        """Hand the transaction to another process, which continues it with `Coordinator.adopt`; this object is used up.
-
-        Its heartbeat stands still until then, so it must be adopted within the heartbeat's limit.
-        """
-        self._ensure_open()
-        self.state = TransactionState.DETACHED
-        self._heartbeat.stop(delete=False)
-        return Detached(self.baseline, self.schema, self._heartbeat.record, self._application, self._tag)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether nobody can have taken this for dead."""
-        return self._heartbeat.alive()
-
-    def check_alive(self) -> None:
-        """Raise `RolledBackError` if the heartbeat was too late: others may have rolled this back."""
-        self._heartbeat.ensure_alive()
 
     def commit(
         self,
@@ -313,9 +160,6 @@ class Transaction:
     def _statistics_before(self, file: DataFile) -> FileStatistics | None:
         return self.snapshot().stats_of(file)
 
-    def _rejection(self, conflict: Conflict, hint: str = "") -> ConflictError:
-        return rejection(self._table.settings.concurrency, conflict, read=bool(self._touched.reads), hint=hint)
-
     def abort(self, reason: str = "", *, disturbed: bool = False) -> None:
         """Withdraw the transaction and remove its files. Never raises for storage: what is left, the next writer removes.
 
@@ -351,30 +195,3 @@ class Transaction:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.state is TransactionState.OPEN:
             self.abort("" if error is None else str(error) or type(error).__name__)
-
-    def _ensure_open(self) -> None:
-        if self.state is not TransactionState.OPEN:
-            raise TransactionStateError(
-                f"{self.operation} {self.instant} is {self.state.value}; it cannot be used any more",
-                hint="begin a new transaction",
-            )
-
-    @contextmanager
-    def phase(self, phase: Phase, what: str) -> Iterator[None]:
-        """The block is a long part of the work, `what` in words: its time is counted, and an event tells when it is over."""
-        began_s = self.took_s()
-        with self.phases.during(phase):
-            yield
-        self._emit(EventKind.PHASE_DONE, phase=phase.value, what=what, took_s=round(self.took_s() - began_s, 3))
-
-    def took_s(self) -> float:
-        """The seconds since it began."""
-        return self._table.runtime.monotonic_s() - self._began_s
-
-    def _tell(self, kind: EventKind, conflict: Conflict) -> None:
-        own = self.reserved.own
-        reserved = own is not None and own.covers_all(self.places())
-        self._emit(kind, rule=str(conflict.rule), other=str(conflict.other), over=conflict.overlap, reserved=reserved)
-
-    def _emit(self, kind: EventKind, **facts: object) -> None:
-        self._table.emit(kind, self.instant, self.operation, **facts)
