@@ -28,17 +28,20 @@ from lakelock.table.timeline import read_timeline
 FORMAT = 1
 NEAREST_UTC_MS = 7 * 60_000
 """Zones differ by quarters of an hour, so a time that is nearer than this to the storage's own is in UTC."""
-JAVA_OPTIONS = (
+_JAVA_OPTIONS = (
     "hoodie.metadata.enable=false",
     "hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL",
     "hoodie.clean.failed.writes.policy=LAZY",
-    "hoodie.write.table.version=9",
     "hoodie.write.auto.upgrade=false",
     "hoodie.client.heartbeat.interval_in_ms=60000",
     "hoodie.client.heartbeat.tolerable.misses=2",
     "hoodie.rollback.avoid.duplicate.plan=true",
 )
-"""What every Java writer of a shared table needs, besides the lock."""
+
+
+def java_options(properties: TableProperties) -> tuple[str, ...]:
+    """What every Java writer of a shared table needs, besides the lock."""
+    return (*_JAVA_OPTIONS, f"hoodie.write.table.version={properties.version}")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lakelock.admin.adopt import JAVA_OPTIONS, Adoption, adopt, plan_adoption, undo
+from lakelock.admin.adopt import Adoption, adopt, java_options, plan_adoption, undo
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption, YesOption, commit_lock
 from lakelock.cli.output import Output, reporting
@@ -33,7 +33,7 @@ def adopt_table(
     Stop all writers first. Rows and instants stay as they are. From then on each Java writer needs the options that it prints.
     """
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
-        lock = commit_lock(coordinator).identity
+        lock, java = commit_lock(coordinator).identity, list(java_options(coordinator.properties))
         if undoing:
             changed = undo(coordinator, reason=reason)
             out.show({"table": coordinator.table.storage.uri, "changes": changed}, lambda o: o.line(_UNDONE))
@@ -45,8 +45,8 @@ def adopt_table(
             _print_plan(out, plan)
             typer.confirm(f"Change {plan.table}?", abort=True, err=True)
         done = plan if dry_run or not plan.needed else adopt(coordinator, assume_utc=assume_utc, reason=reason)
-        values = {**asdict(done), "dry_run": dry_run, "java_options": list(JAVA_OPTIONS), "lock": lock}
-        out.show(values, lambda o: _print(o, done, lock))
+        values = {**asdict(done), "dry_run": dry_run, "java_options": java, "lock": lock}
+        out.show(values, lambda o: _print(o, done, lock, java))
         if dry_run and done.live:
             raise LockError(f"{len(done.live)} are using the table", hint="stop them, or wait until they have ended")
 
@@ -54,7 +54,7 @@ def adopt_table(
 _UNDONE = "undone: the zone is what it was; the next Java writer with hoodie.metadata.enable=true builds its metadata table"
 
 
-def _print(out: Output, done: Adoption, lock: str) -> None:
+def _print(out: Output, done: Adoption, lock: str, java: list[str]) -> None:
     if not done.needed:
         out.line("nothing to do: lakelock writes this table as it is")
         return
@@ -62,7 +62,7 @@ def _print(out: Output, done: Adoption, lock: str) -> None:
     if done.done:
         out.line("done; `lakelock adopt --undo` takes it back until the first commit")
     out.line(f"Java writers need these options from then on, and the lock {lock} in hoodie.write.lock.*:")
-    for option in JAVA_OPTIONS:
+    for option in java:
         out.line(f"  {option}")
 
 

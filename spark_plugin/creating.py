@@ -16,8 +16,9 @@ from lakelock.occ.recorded_index import current_properties
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.storage.location import StorageLocation
 from lakelock.table.columns.canonical import stored_otherwise
+from lakelock.table.eligibility import VERSIONS
 from lakelock.table.index_choice import parsed_index
-from lakelock.table.properties import TableProperties
+from lakelock.table.properties import NEWEST_VERSION, TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.transforms import partition_columns
 
@@ -42,10 +43,16 @@ class Definition:
         name: str | None,
         hive_style: bool,
         index: str | None = None,
+        table_version: int = NEWEST_VERSION,
     ) -> Definition:
         """The definition, checked: `SchemaError` or `InputError` before anything is written."""
         _require_key_for(key, "order_by, which chooses between rows of one key", order_by)
         _require_key_for(key, "index, which finds rows by their key", index)
+        if table_version not in VERSIONS:
+            raise InputError(
+                f"table_version is {table_version!r}; lakelock makes {' and '.join(map(str, VERSIONS))}",
+                hint="8 is for readers and writers of Hudi 1.0, as on EMR 7 and Glue 5.1; all newer ones take 9",
+            )
         given = arrow_schema(schema)
         columns = TableSchema.from_arrow(given)
         if told := stored_otherwise(given):
@@ -66,6 +73,7 @@ class Definition:
             hive_style=hive_style,
             create_schema=columns.to_avro_json(table_name, null_first=False),
             transforms=transforms,
+            version=table_version,
         )
         return cls(properties.indexed(chosen), columns, name)
 

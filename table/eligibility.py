@@ -17,11 +17,17 @@ from lakelock.table.buckets import (
     bucket_of_group,
 )
 from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TRANSFORMS, TableProperties
+from lakelock.table.properties import (
+    METADATA_INFLIGHT,
+    METADATA_PARTITIONS,
+    NEWEST_VERSION,
+    TRANSFORMS,
+    TableProperties,
+)
 from lakelock.table.snapshot import Snapshot
 
-READABLE_VERSIONS = (8, 9)
-WRITABLE_VERSION = 9
+VERSIONS = (8, 9)
+"""Of Hudi 1.0, and of Hudi 1.1 and later. They differ in properties, not in the timeline or in files."""
 KEY_GENERATORS = frozenset({"SIMPLE", "SIMPLE_AVRO", "COMPLEX", "COMPLEX_AVRO", "NON_PARTITION", "NON_PARTITION_AVRO"})
 NO_METADATA_TABLE, IN_UTC = "hoodie.metadata.enable=false", "hoodie.table.timeline.timezone=UTC"
 _MERGE_MODES = frozenset({"EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"})
@@ -148,9 +154,9 @@ _VERSION_9 = "hoodie.write.table.version=9"
 
 
 def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
-    if table.version not in READABLE_VERSIONS:
-        found = f"it has table version {table.version or 'unknown'}; lakelock reads {' and '.join(map(str, READABLE_VERSIONS))}"
-        old = 0 < table.version < WRITABLE_VERSION
+    if table.version not in VERSIONS:
+        found = f"it has table version {table.version or 'unknown'}; lakelock reads {' and '.join(map(str, VERSIONS))}"
+        old = 0 < table.version < NEWEST_VERSION
         yield Refusal(found, _UPGRADE, _VERSION_9) if old else Refusal(found)
     if table.layout != 2:
         found = f"its timeline has layout {table.layout or 'unknown'}; lakelock reads layout 2"
@@ -179,8 +185,6 @@ def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
 
 
 def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
-    if table.version in READABLE_VERSIONS and table.version != WRITABLE_VERSION:
-        yield Refusal(f"it has table version {table.version}; lakelock writes {WRITABLE_VERSION}", _UPGRADE, _VERSION_9)
     if table.metadata_partitions:
         yield Refusal(
             f"its metadata table is on ({METADATA_PARTITIONS} or {METADATA_INFLIGHT}): readers would not see our files",
@@ -205,6 +209,12 @@ def _row_refusals(table: TableProperties) -> Iterator[Refusal]:
     """Refusals because other writers would give rows other keys, places or versions."""
     if table.key_generator not in KEY_GENERATORS:
         yield Refusal(f"its key generator is {table.key_generator}; lakelock knows SIMPLE, COMPLEX and NON_PARTITION")
+    if "COMPLEX" in table.key_generator and len(table.record_keys) == 1 and table.initial_version != table.version:
+        yield Refusal(
+            f"it was upgraded from table version {table.initial_version}, and releases of Hudi differ in how they spell keys "
+            "of one column under the complex key generator",
+            made_with=_VERSION_9,
+        )
     if table.text(TRANSFORMS, "") and not table.transforms:
         yield Refusal(f"its partitions are computed in a way that this version does not know ({table.text(TRANSFORMS, '')})")
     if table.flag("hoodie.datasource.write.slash.separated.date.partitioning"):

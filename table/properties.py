@@ -20,8 +20,14 @@ CHECKSUM = "hoodie.table.checksum"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
 TIMEZONE = "hoodie.table.timeline.timezone"
+NEWEST_VERSION = 9
 TRANSFORMS = "lakelock.partition.transforms"
 """How partition columns are computed: `days(ts), bucket(16, id)`. Hudi keeps entries that it does not know."""
+
+
+_BY_EVENT_TIME = ("org.apache.hudi.common.model.DefaultHoodieRecordPayload", "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5")
+_BY_COMMIT_TIME = ("org.apache.hudi.common.model.OverwriteWithLatestAvroPayload", "ce9acb64-bde0-424c-9b91-f6ebba25356d")
+"""How version 8 says which of two rows wins, besides its merge mode: Hudi's payload class, and the id of its merger."""
 
 
 def table_checksum(name: str, database: str = "") -> int:
@@ -53,18 +59,19 @@ class TableProperties:
         create_schema: str | None = None,
         database: str = "",
         transforms: Sequence[Transform] = (),
+        version: int = NEWEST_VERSION,
     ) -> TableProperties:
-        """The properties of a new table: version 9, copy-on-write, UTC, no metadata table, as Hudi 1.2 would write them.
+        """The properties of a new table: copy-on-write, UTC, no metadata table, as Hudi 1.2 would write them for version 9, and
+        Hudi 1.0 for version 8.
 
         Without `record_keys` each row gets a key of its own when it is written, as Hudi does it.
         """
         values = {
             NAME: name,
             "hoodie.table.type": "COPY_ON_WRITE",
-            "hoodie.table.version": "9",
-            "hoodie.table.initial.version": "9",
+            "hoodie.table.version": str(version),
+            "hoodie.table.initial.version": str(version),
             "hoodie.timeline.layout.version": "2",
-            "hoodie.table.format": "native",
             "hoodie.table.base.file.format": "PARQUET",
             "hoodie.table.keygenerator.type": _key_generator(record_keys, partition_fields),
             "hoodie.record.merge.mode": "EVENT_TIME_ORDERING" if ordering_field else "COMMIT_TIME_ORDERING",
@@ -84,8 +91,14 @@ class TableProperties:
             values["hoodie.table.recordkey.fields"] = ",".join(record_keys)
         if partition_fields:
             values["hoodie.table.partition.fields"] = ",".join(partition_fields)
+        if version == NEWEST_VERSION:
+            values["hoodie.table.format"] = "native"
+        else:
+            merging = _BY_EVENT_TIME if ordering_field else _BY_COMMIT_TIME
+            values["hoodie.compaction.payload.class"], values["hoodie.record.merge.strategy.id"] = merging
         if ordering_field:
-            values["hoodie.table.ordering.fields"] = ordering_field
+            names = {NEWEST_VERSION: "hoodie.table.ordering.fields"}
+            values[names.get(version, "hoodie.table.precombine.field")] = ordering_field
         if create_schema is not None:
             values["hoodie.table.create.schema"] = create_schema
         if database:
@@ -151,6 +164,11 @@ class TableProperties:
     def version(self) -> int:
         """The table version, 0 when the file does not say."""
         return self._number("hoodie.table.version")
+
+    @property
+    def initial_version(self) -> int:
+        """The version that the table was made with; the present one when the file does not say."""
+        return self._number("hoodie.table.initial.version") or self.version
 
     @property
     def layout(self) -> int:

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
-from lakelock.errors import TableError
+from lakelock.errors import SettingsError, TableError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin.creating import Definition
 from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.storage.location import StorageLocation
 from lakelock.table.index_choice import parsed_index
+from lakelock.table.properties import NEWEST_VERSION
 from lakelock.table.transforms import parsed_transform, split_columns
 
-OPTIONS = ("key", "partition_by", "order_by", "name", "hive_style", "index")
+OPTIONS = ("key", "partition_by", "order_by", "name", "hive_style", "index", "table_version")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class StatedTable:
     name: str | None = None
     hive_style: bool | None = None
     index: str | None = None
+    table_version: int | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> StatedTable:
@@ -40,6 +42,7 @@ class StatedTable:
             name=given.get("name"),
             hive_style=true_or_false("hive_style", hive_style) if hive_style else None,
             index=given.get("index"),
+            table_version=_version(given.get("table_version", "").strip()),
         )
 
     def definition(self, location: StorageLocation, columns: StructType) -> Definition:
@@ -53,6 +56,7 @@ class StatedTable:
             name=self.name,
             hive_style=self.hive_style is not False,
             index=self.index or None,
+            table_version=self.table_version or NEWEST_VERSION,
         )
 
     def check(self, table: Coordinator) -> None:
@@ -76,6 +80,7 @@ class StatedTable:
             ("name", self.name, found.name),
             ("hive_style", self.hive_style, found.hive_style if found.partition_fields else self.hive_style),
             ("index", index, str(found.index)),
+            ("table_version", self.table_version, found.version),
         ):
             if wanted is not None and wanted != has:
                 yield f"{what}: {_shown(wanted)} was given, the table has {_shown(has)}"
@@ -83,6 +88,12 @@ class StatedTable:
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(split_columns(text))
+
+
+def _version(text: str) -> int | None:
+    if text and not (text.isascii() and text.isdigit()):
+        raise SettingsError(f"table_version is {text!r}, which is no number", hint="write 8 or 9", key="table_version")
+    return int(text) if text else None
 
 
 def _shown(value: object) -> str:

@@ -111,6 +111,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     Spelling("Hudi", "hoodie.table.precombine.field", "order_by"),
     Spelling("Hudi", "hoodie.table.ordering.fields", "order_by"),
     Spelling("Hudi", "hoodie.table.name", "name"),
+    Spelling("Hudi", "hoodie.write.table.version", "table_version"),
     Spelling("Hudi", "hoodie.datasource.write.table.name", "name"),
     Spelling("Hudi", "hoodie.datasource.write.hive_style_partitioning", "hive_style"),
     Spelling(

@@ -37,6 +37,7 @@ from lakelock.spark_plugin.tables.facts import TableFacts
 from lakelock.spark_plugin.tables.upkeep import TableUpkeep
 from lakelock.spark_plugin.tables.writes import TableWrites
 from lakelock.storage.location import StorageLocation
+from lakelock.table.properties import NEWEST_VERSION
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
 
@@ -68,6 +69,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         name: str | None = None,
         hive_style: bool = True,
         index: str | None = None,
+        table_version: int = NEWEST_VERSION,
         if_not_exists: bool = False,
         config: str | Path | None = None,
         options: Mapping[str, object] | None = None,
@@ -86,6 +88,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         them, and an upsert looks nothing up; `"bucket:16:customer"` hashes only these key columns. `index="global"`: a key
         identifies a row in the whole table, so an upsert looks into every partition, and moves a row to the one that its new
         version names. The index never changes.
+        `table_version=8` is for tables that Hudi 1.0 reads and writes, too, as EMR 7 and Glue 5.1 have it.
         `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)
@@ -101,6 +104,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
             name=name,
             hive_style=hive_style,
             index=index,
+            table_version=table_version,
         )
         made = definition.make(location, SystemRuntime(), if_not_exists=if_not_exists)
         table = cls._open(spark, root, location, settings, application, listeners)

@@ -19,9 +19,10 @@ def names_fields(properties: TableProperties) -> bool:
     """Whether this table's keys read `field:value,...` instead of a plain value.
 
     True for several key fields, and for a single one under the complex key generator, which Hudi infers for tables
-    partitioned by several columns and which prefixes the field from table version 9 on.
+    partitioned by several columns. Hudi 1.0, which writes version 8, has a single one plain (tried with 1.0.2).
     """
-    return len(properties.record_keys) > 1 or properties.key_generator in ("COMPLEX", "COMPLEX_AVRO")
+    complex_keys = properties.key_generator in ("COMPLEX", "COMPLEX_AVRO")
+    return len(properties.record_keys) > 1 or (complex_keys and properties.version != 8)
 
 
 def record_keys(rows: pa.Table | pa.RecordBatch, key_fields: Sequence[str], *, named: bool | None = None) -> pa.ChunkedArray:

@@ -56,3 +56,11 @@ org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0 cc79fba00822f3a6c3a860df99375c2e
 """,
 )
 """Java Hudi for Spark 3.5, the newest Spark that it is published for on Maven Central; 80 MB."""
+
+HUDI_SPARK_1_0 = Jars(
+    "hudi-spark-1.0",
+    """
+org.apache.hudi:hudi-spark3.5-bundle_2.12:1.0.2 2c2ab65a11e91265e4b7346f954448c46df52d66fb72f52dad83767b621deae8
+""",
+)
+"""The release that writes table version 8, as EMR 7 and Glue 5.1 have it; 110 MB."""

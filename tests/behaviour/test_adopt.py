@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakelock.admin.adopt import JAVA_OPTIONS, adopt, plan_adoption
+from lakelock.admin.adopt import adopt, java_options, plan_adoption
 from lakelock.admin.audit import read_audit
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LockError, TableError
@@ -64,7 +64,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(table: Path) -> No
     assert told.code == 0
     for text in (f"would set {METADATA}=", f"would set {ZONE}=UTC", "would delete the metadata table", "instants are in UTC"):
         assert text in told.out
-    assert all(option in told.out for option in JAVA_OPTIONS)
+    assert all(option in told.out for option in java_options(read_properties(LocalStorage(str(table)))))
     assert files(table) == before and (table / ".hoodie/hoodie.properties").read_bytes() == properties
     assert (table / ".hoodie/metadata").exists()
 

@@ -50,18 +50,21 @@ class Layout:
     schema: pa.Schema = SCHEMA
     hudi_rs: bool = True
     """Whether hudi-rs reads these columns at all."""
+    version: int = 9
 
     def properties(self, table: str) -> TableProperties:
         avro = TableSchema.from_arrow(self.schema).to_avro_json(table, null_first=False)
         return TableProperties.new(
-            table, self.keys, self.partitions, self.ordering, hive_style=self.hive_style, create_schema=avro
-        )
+            table, self.keys, self.partitions, self.ordering,
+            hive_style=self.hive_style, create_schema=avro, version=self.version,
+        )  # fmt: skip
 
     def options(self) -> dict[str, str]:
         """What a Java writer has to say about them; the table itself says the same."""
         said = {
             "hoodie.datasource.write.hive_style_partitioning": str(self.hive_style).lower(),
             "hoodie.datasource.write.partitionpath.urlencode": "true",
+            "hoodie.write.table.version": str(self.version),
         }
         if self.keys:
             said["hoodie.datasource.write.recordkey.field"] = ",".join(self.keys)

@@ -133,7 +133,6 @@ def follow(share: Share, table: Shared, hint: str) -> None:
         {"hoodie.datasource.write.table.type": "MERGE_ON_READ"},
         {"hoodie.datasource.write.drop.partition.columns": "true"},
         {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"},
-        {"hoodie.write.table.version": "8", "hoodie.write.auto.upgrade": "false"},
     ],
     ids=lambda options: ", ".join(options),
 )

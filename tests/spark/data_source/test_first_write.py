@@ -76,6 +76,7 @@ def test_without_the_option_key_the_table_has_none_and_only_takes_what_looks_no_
         ("order_by", "id", "v"),
         ("name", "others", "goods"),
         ("index", "bucket:2:id", "bucket:1:id"),
+        ("table_version", "8", "9"),
     ],
 )
 def test_options_that_are_not_true_of_the_table_are_told_with_both_sides(
@@ -95,6 +96,8 @@ def test_options_that_are_not_true_of_the_table_are_told_with_both_sides(
         ({"key": "nr"}, "key column 'nr' is not in the schema"),
         ({"key": "id", "hive_style": "perhaps"}, "use true or false"),
         ({"key": "id", "index": "hash"}, "hash"),
+        ({"key": "id", "table_version": "7"}, r"table_version is 7; lakelock makes 8 and 9(?s:.*)EMR 7"),
+        ({"key": "id", "table_version": "nine"}, "table_version is 'nine', which is no number"),
     ],
 )
 def test_a_table_that_cannot_be_made_leaves_no_folder(
@@ -103,6 +106,16 @@ def test_a_table_that_cannot_be_made_leaves_no_folder(
     with pytest.raises(AnalysisException, match=problem):
         spark.createDataFrame([(1, "a", 1)], COLUMNS).write.format("lakelock").options(**options).mode("append").save(path)
     assert not Path(path).exists()
+
+
+def test_hudis_name_for_the_table_version_makes_a_table_of_that_version(spark: SparkSession, path: str) -> None:
+    rows = spark.createDataFrame([(1, "a", 1)], COLUMNS)
+    given = {"key": "id", "partition_by": "p", "hoodie.write.table.version": "8"}
+    rows.write.format("lakelock").options(**given).mode("append").save(path)
+    with LakeTable.create(spark, path, schema=rows, key="id", partition_by="p", table_version=8, if_not_exists=True) as table:
+        table.upsert(spark.createDataFrame([(1, "a", 2), (2, "b", 3)], COLUMNS))
+        assert sorted(tuple(row) for row in table.read().collect()) == [(1, "a", 2), (2, "b", 3)]
+        assert table.detail().head()["table_version"] == 8
 
 
 def test_a_writer_that_is_only_planned_makes_no_table(spark: SparkSession, path: str) -> None:

@@ -1,0 +1,132 @@
+"""Table version 8 with Java Hudi 1.0.2, as EMR 7 and Glue 5.1 have it: both sides make tables, write, collide and tidy up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakelock.errors import ConflictError, TableError
+from lakelock.table.eligibility import check_writable
+from lakelock.table.properties import TableProperties, read_properties
+from lakelock.testing.servers.hudi_jars import HUDI_SPARK_1_0
+from lakelock.testing.servers.java_hudi import java_hudi
+from lakelock.testing.servers.service import Service
+from tests.interop.shared import LOCKS, Layout, Shared
+from tests.interop.witness import JavaError, Witness, witness
+from tests.waiting import eventually
+
+PLAIN = Layout("version_8", version=8)
+ORDERED = Layout("ordered", ordering="v", version=8)
+ONE_KEY_TWO_PARTITIONS = Layout("deep", partitions=("region", "day"), version=8, schema=pa.schema(
+    [("id", pa.string()), ("v", pa.int64()), ("region", pa.string()), ("day", pa.string())]))  # fmt: skip
+UNPARTITIONED = Layout("flat", partitions=(), version=8)
+TIDY = {
+    "clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 1, "clean.readers_s": 0, "archive.min_commits": 3,
+    "archive.max_commits": 4, "archive.min_age_s": 0,
+}  # fmt: skip
+Tables = Callable[..., Shared]
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
+    hudi = replace(java_hudi(), jars=tuple(HUDI_SPARK_1_0.fetch().glob("*.jar")))
+    with witness(hudi, tmp_path_factory.mktemp("java-1.0")) as found:
+        yield found
+
+
+@pytest.fixture
+def tables(java: Witness, zookeeper: Service, tmp_path: Path) -> Iterator[Tables]:
+    made: list[Shared] = []
+
+    def table(layout: Layout = PLAIN, *, create: bool = True) -> Shared:
+        found = Shared(java, tmp_path, {}, layout)
+        found.lock = LOCKS["zookeeper"](zookeeper, found.name)
+        made.append(found)
+        return found.create() if create else found
+
+    yield table
+    for each in made:
+        each.close()
+
+
+def row(layout: Layout, key: str, v: int) -> tuple[object, ...]:
+    return (key, v, "eu" if key < "c" else "us", "monday")[: len(layout.schema)]
+
+
+@pytest.mark.parametrize("creates", ["lakelock", "java"])
+@pytest.mark.parametrize("layout", [PLAIN, ORDERED, ONE_KEY_TWO_PARTITIONS, UNPARTITIONED], ids=lambda layout: layout.name)
+def test_both_write_a_table_that_either_has_made(tables: Tables, layout: Layout, creates: str) -> None:
+    table = tables(layout, create=creates == "lakelock")
+
+    def by_java(*values: tuple[object, ...]) -> None:
+        table.java_write("upsert", *values, hoodie__table__timeline__timezone="UTC")
+        table.put(*values)
+
+    def by_lakelock(*values: tuple[object, ...]) -> None:
+        table.engine().upsert(table.rows(*values))
+        table.put(*values)
+
+    if creates == "lakelock":
+        by_lakelock(row(layout, "a", 1), row(layout, "d", 1))
+        table.agree()
+    by_java(row(layout, "a", 2), row(layout, "b", 2))
+    by_lakelock(row(layout, "a", 3), row(layout, "e", 3))
+    by_java(row(layout, "e", 4))
+    table.agree()
+    assert read_properties(table.storage).version == 8
+
+
+def test_what_lakelock_makes_says_of_itself_what_java_says(tables: Tables) -> None:
+    for layout in (PLAIN, ORDERED, ONE_KEY_TWO_PARTITIONS):
+        theirs = tables(layout, create=False)
+        theirs.java_write("insert", row(layout, "a", 1), hoodie__table__timeline__timezone="UTC")
+        found, ours = read_properties(theirs.storage), layout.properties(theirs.name)
+        assert found.differences(ours) <= {"hoodie.table.create.schema", "hoodie.table.base.file.format"}
+
+
+def test_of_two_that_rewrite_one_file_group_one_loses_whoever_commits_first(tables: Tables, tmp_path: Path) -> None:
+    table = tables()
+    table.engine().insert(table.rows(("a", 1, "eu")))
+    gate = tmp_path / "gate"
+    slow = table.begin_java("upsert", ("a", 2, "eu"), gate=gate)
+    eventually(table.pending)
+    table.engine().upsert(table.rows(("a", 3, "eu")))
+    gate.touch()
+    with pytest.raises(JavaError) as lost:
+        slow.result()
+    assert "HoodieWriteConflictException" in lost.value.classes
+    coordinator = table.coordinator()
+    with coordinator.begin("UPSERT") as tx:
+        table.java_write("upsert", ("a", 4, "eu"))
+        with pytest.raises(ConflictError):
+            table.engine().upsert_in(tx, table.rows(("a", 5, "eu")))
+    table.put(("a", 4, "eu"))
+    table.agree()
+
+
+def test_java_goes_on_after_lakelock_has_cleaned_and_archived(tables: Tables) -> None:
+    table = tables()
+    engine = table.engine(**TIDY)
+    for number in range(8):
+        engine.upsert(table.rows(("a", number, "eu")))
+    tidied = engine.coordinator.upkeep()
+    assert tidied.cleaned.files and tidied.archived.instants
+    for number in range(3):
+        table.java_write("upsert", ("b", number, "us"), hoodie__clean__commits__retained="1", hoodie__keep__min__commits="2",
+                         hoodie__keep__max__commits="3")  # fmt: skip
+    engine.upsert(table.rows(("a", 9, "eu")))
+    assert engine.coordinator.upkeep().cleaned.files
+    table.put(("a", 9, "eu"), ("b", 2, "us"))
+    table.agree()
+
+
+def test_a_table_that_was_upgraded_from_older_keys_is_not_written() -> None:
+    made = ONE_KEY_TWO_PARTITIONS.properties("t")
+    old = TableProperties({**made.values, "hoodie.table.initial.version": "6"})
+    check_writable(made)
+    with pytest.raises(TableError, match="upgraded from table version 6, and releases of Hudi differ in how they spell keys"):
+        check_writable(old)
