@@ -18,7 +18,7 @@ from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
-from lakelock.simulator.checks import FOREIGN_TAG
+from lakelock.simulator.checking.checks import FOREIGN_TAG
 from lakelock.simulator.engine import Engine
 from lakelock.simulator.operations import Operation, State
 from lakelock.simulator.rows import Row, partition_of, rows_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakelock.errors import CorruptTableError, LakelockError, StorageUnavailable
-from lakelock.simulator.checks import Checker
+from lakelock.simulator.checking.checks import Checker
 from lakelock.simulator.engine import Engine
 from lakelock.simulator.operations import Look, LookBack, State, state_of
 

@@ -8,15 +8,15 @@ from lakelock.errors import LakelockError
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.simulator.actor import Actor
-from lakelock.simulator.checks import Published, Violation
-from lakelock.simulator.cycles import Seen, anomalies
+from lakelock.simulator.checking.checks import Published, Violation
+from lakelock.simulator.checking.cycles import Seen, anomalies
+from lakelock.simulator.checking.visible import difference
 from lakelock.simulator.faults import Fault
 from lakelock.simulator.operations import State, Transfer, state_of
 from lakelock.simulator.rows import Row
 from lakelock.simulator.scenarios.scenario import ACCOUNTS, HOT, Scenario
 from lakelock.simulator.scheduler import Process
 from lakelock.simulator.trace import Answer, Trace
-from lakelock.simulator.visible import difference
 from lakelock.simulator.world import LONGEST_RUN_S, World
 from lakelock.table import layout
 from lakelock.table.snapshot import DataFile

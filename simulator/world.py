@@ -23,7 +23,7 @@ from lakelock.settings import (
     Settings,
     WriteSettings,
 )
-from lakelock.simulator.checks import Checker
+from lakelock.simulator.checking.checks import Checker
 from lakelock.simulator.engine import LIGHT, PARQUET, Engine
 from lakelock.simulator.faults import Faults
 from lakelock.simulator.locks import LockRoom, open_lock

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakelock.spark_plugin.supported import require_supported_pyspark
+from lakelock.spark_plugin.session.supported import require_supported_pyspark
 
 if TYPE_CHECKING:
     from lakelock.spark_plugin.data_source.source_class import LakelockDataSource

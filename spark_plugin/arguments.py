@@ -16,8 +16,8 @@ from lakelock.errors import InputError
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin.frames import spark_conf
-from lakelock.spark_plugin.hadoop import shared
 from lakelock.spark_plugin.naming import with_metastore
+from lakelock.spark_plugin.session.hadoop import shared
 from lakelock.table.instants import as_of_time
 
 Duplicates = Literal["error", "any"]

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.predicates import predicate_of
-from lakelock.spark_plugin.spark_versions import column_of
+from lakelock.spark_plugin.session.versions import column_of
 from lakelock.table.pruning.predicates import Anything, Predicate
 
 SHOWN_CHARACTERS = 200

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.errors import InputError, SchemaError
-from lakelock.spark_plugin.lost_spark import require_running
-from lakelock.spark_plugin.spark_versions import session_confs
-from lakelock.spark_plugin.supported import require_supported_spark
+from lakelock.spark_plugin.session.lost_spark import require_running
+from lakelock.spark_plugin.session.supported import require_supported_spark
+from lakelock.spark_plugin.session.versions import session_confs
 
 CONF_PREFIX = "spark.lakelock."
 

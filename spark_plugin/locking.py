@@ -16,8 +16,8 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.data_locking import DataLocking, holding_together
 from lakelock.occ.locking.targets import Targets, resources_of, within
 from lakelock.spark_plugin.frames import spark_schema
-from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.table.pruning.partition_values import PartitionValues
 
 LOCKS = (

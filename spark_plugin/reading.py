@@ -11,9 +11,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakelock.spark_plugin.lost_spark import require_running
 from lakelock.spark_plugin.scans import by_name
 from lakelock.spark_plugin.scans.relation import Partitioned, relation_over
+from lakelock.spark_plugin.session.lost_spark import require_running
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import Value

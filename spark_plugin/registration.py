@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
 from lakelock.spark_plugin.data_source.write_calls import teach_writers
 from lakelock.spark_plugin.frames import spark_conf
-from lakelock.spark_plugin.hadoop import hadoop_settings
-from lakelock.spark_plugin.session_conf import OVERWRITE_MODE
+from lakelock.spark_plugin.session.conf import OVERWRITE_MODE
+from lakelock.spark_plugin.session.hadoop import hadoop_settings
 
 
 def register(spark: SparkSession) -> None:

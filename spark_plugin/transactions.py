@@ -20,12 +20,12 @@ from lakelock.spark_plugin.arguments import Every, changed, chosen_rows
 from lakelock.spark_plugin.changing import by_key, updating
 from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.frames import alias_of, require_batch
-from lakelock.spark_plugin.lost_spark import ended_by, outcome_told
 from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.merging.builder import TARGET, MergeBuilder, MergeSpec
 from lakelock.spark_plugin.merging.plan import require_mergeable
 from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
 from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.session.lost_spark import ended_by, outcome_told
 from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.writing import deleting, inserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written

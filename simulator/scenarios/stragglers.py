@@ -12,7 +12,7 @@ from dataclasses import replace
 from random import Random
 
 from lakelock.errors import LakelockError
-from lakelock.simulator.checks import Checker
+from lakelock.simulator.checking.checks import Checker
 from lakelock.simulator.faults import FaultKind, Weather
 from lakelock.simulator.operations import Insert, Look, Operation, Reap, Upsert
 from lakelock.simulator.rows import Row

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import CommitOutcomeUnknown, LakelockError, TransactionTorn
 from lakelock.simulator.actor import within_bound
-from lakelock.simulator.checks import Violation
-from lakelock.simulator.cycles import Seen, anomalies
+from lakelock.simulator.checking.checks import Violation
+from lakelock.simulator.checking.cycles import Seen, anomalies
 from lakelock.simulator.engine import Engine
 from lakelock.simulator.faults import Fault
 from lakelock.simulator.looking import look

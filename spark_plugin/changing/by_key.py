@@ -20,7 +20,7 @@ from lakelock.spark_plugin.changing.applying import write_changes
 from lakelock.spark_plugin.changing.changes import ACTION, DELETE, DRAWN, FILE, INSERT, ROW, UPDATE, ChangePlan
 from lakelock.spark_plugin.changing.placing import NewPlaces
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
-from lakelock.spark_plugin.spark_versions import file_place
+from lakelock.spark_plugin.session.versions import file_place
 from lakelock.spark_plugin.writing import upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared, prepared_keys
 from lakelock.spark_plugin.writing.key_lookup import FoundAnywhere, look_up_anywhere

@@ -12,7 +12,7 @@ from lakelock.spark_plugin.changing.applying import write_changes
 from lakelock.spark_plugin.changing.assignments import Assignments, fitting_values, values_are_repeatable
 from lakelock.spark_plugin.changing.changes import ACTION, FILE, ROW, UPDATE, ChangePlan
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.spark_plugin.spark_versions import file_place
+from lakelock.spark_plugin.session.versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, Written
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.table.snapshot import DataFile

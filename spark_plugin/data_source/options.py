@@ -20,7 +20,7 @@ from lakelock.spark_plugin.data_source.planners import spare_pandas
 from lakelock.spark_plugin.data_source.stated_table import OPTIONS as TABLE_OPTIONS
 from lakelock.spark_plugin.data_source.stated_table import StatedTable
 from lakelock.spark_plugin.peers.options import spelled_as_here
-from lakelock.spark_plugin.session_conf import (
+from lakelock.spark_plugin.session.conf import (
     OVERWRITE_MODE,
     chosen_by_options,
     conf_in_task,

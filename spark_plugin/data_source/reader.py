@@ -20,7 +20,7 @@ from lakelock.spark_plugin.data_source.change_options import position_of_text
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.partitions import FilePartition, UnitPartition, unit_partitions
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
-from lakelock.spark_plugin.session_conf import OF_READS
+from lakelock.spark_plugin.session.conf import OF_READS
 from lakelock.storage.location import StorageLocation
 from lakelock.table.change_feed.rows import feed_schema
 from lakelock.table.change_feed.units import Unit

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lakelock.spark_plugin.supported import no_data_sources
+from lakelock.spark_plugin.session.supported import no_data_sources
 
 try:
     from pyspark.sql.datasource import DataSource

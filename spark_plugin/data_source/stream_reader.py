@@ -22,7 +22,7 @@ from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.partitions import FilePartition, UnitPartition, unit_partitions
 from lakelock.spark_plugin.data_source.reader import check_asked, shown_columns
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
-from lakelock.spark_plugin.session_conf import OF_READS
+from lakelock.spark_plugin.session.conf import OF_READS
 from lakelock.table.change_feed.offsets import StreamOffset
 from lakelock.table.change_feed.units import Commit
 from lakelock.table.timeline import Timeline

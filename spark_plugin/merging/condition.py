@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.conditions import Condition, condition_text
-from lakelock.spark_plugin.spark_versions import column_of, try_cast
+from lakelock.spark_plugin.session.versions import column_of, try_cast
 
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _EXACT = (*_WHOLE_NUMBERS, "string", "boolean", "date", "timestamp", "timestamp_ntz")

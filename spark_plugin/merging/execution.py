@@ -23,7 +23,7 @@ from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import When, may_match_often
 from lakelock.spark_plugin.merging.plan import MergePlan, numbered
-from lakelock.spark_plugin.spark_versions import file_place
+from lakelock.spark_plugin.session.versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column
 from lakelock.spark_plugin.writing.key_lookup import look_up
 from lakelock.spark_plugin.writing.key_reads import KeysRead

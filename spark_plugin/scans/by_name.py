@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.errors import StorageError
-from lakelock.spark_plugin.spark_versions import condition_of
+from lakelock.spark_plugin.session.versions import condition_of
 from lakelock.table.snapshot import DataFile
 
 FEW_FILES = 32

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
-from lakelock.spark_plugin.lost_spark import require_running
+from lakelock.spark_plugin.session.lost_spark import require_running
 from lakelock.storage.location import StorageLocation
 from lakelock.table.change_feed.pairing import paired
 from lakelock.table.change_feed.rows import STAMPS, FeedRows, feed_schema

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import CorruptTableError
 from lakelock.spark_plugin.frames import spark_schema
-from lakelock.spark_plugin.spark_versions import local_frame
+from lakelock.spark_plugin.session.versions import local_frame
 from lakelock.table.instants import parse_instant
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import Value

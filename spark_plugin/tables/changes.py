@@ -14,8 +14,8 @@ from lakelock.occ.shown import Shown
 from lakelock.spark_plugin.arguments import instant_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
-from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.scans.changed_rows import changed_rows
+from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.table.change_feed.rows import feed_schema
 from lakelock.table.change_feed.units import FeedMode, checked_mode, position_of
 from lakelock.table.changes import read_changes

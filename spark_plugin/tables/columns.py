@@ -12,8 +12,8 @@ from lakelock.errors import InputError
 from lakelock.occ.services.alter import alter
 from lakelock.spark_plugin.arguments import names
 from lakelock.spark_plugin.frames import arrow_schema
-from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.spark_plugin.tables.transactions import TableTransactions
 from lakelock.spark_plugin.writing.overwriting import rename_columns
 from lakelock.table.schema_changes.alterations import Alteration

@@ -13,7 +13,7 @@ from lakelock.explanation import PairExplanation
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.history import HistoryEntry
 from lakelock.spark_plugin.frames import spark_schema
-from lakelock.spark_plugin.lost_spark import needs_spark
+from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.table.instants import time_of
 
 HISTORY = (

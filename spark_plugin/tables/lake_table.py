@@ -26,11 +26,11 @@ from lakelock.spark_plugin.frames import require_classic, spark_conf, spark_sche
 from lakelock.spark_plugin.importing import Source, is_imported
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
-from lakelock.spark_plugin.lost_spark import needs_spark
 from lakelock.spark_plugin.merging.builder import TARGET
 from lakelock.spark_plugin.naming import location_of
 from lakelock.spark_plugin.peers.methods import DeltaNames
 from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.spark_plugin.tables.changes import TableChanges
 from lakelock.spark_plugin.tables.columns import TableColumns
 from lakelock.spark_plugin.tables.facts import TableFacts

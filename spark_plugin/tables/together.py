@@ -16,8 +16,8 @@ from lakelock.occ.multi_table.retrying import run_over
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
 from lakelock.occ.shown import Shown
 from lakelock.spark_plugin import streaming
-from lakelock.spark_plugin.lost_spark import outcome_told, require_running
 from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.session.lost_spark import outcome_told, require_running
 from lakelock.spark_plugin.tables.lake_table import LakeTable
 from lakelock.spark_plugin.transactions import LakeTransaction
 

@@ -20,8 +20,8 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import WriteSettings
 from lakelock.spark_plugin.arguments import numbered
-from lakelock.spark_plugin.lost_spark import outcome_told, require_running
 from lakelock.spark_plugin.results import RunResult, WriteResult
+from lakelock.spark_plugin.session.lost_spark import outcome_told, require_running
 from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.writing.attempt import Attempt, Write
 from lakelock.spark_plugin.writing.memory import Memory

@@ -24,9 +24,9 @@ from lakelock.occ.upkeep.savepoints import Savepoint
 from lakelock.spark_plugin.arguments import instant_of, names
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
-from lakelock.spark_plugin.lost_spark import needs_spark, outcome_told, require_running
 from lakelock.spark_plugin.peers.methods import delta_arguments
 from lakelock.spark_plugin.results import WriteResult
+from lakelock.spark_plugin.session.lost_spark import needs_spark, outcome_told, require_running
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.services.joining import join_files
 from lakelock.spark_plugin.writing.services.restoring import copy_slices

@@ -19,9 +19,9 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import KeptFrames, arrow_schema, parallelism, spark_schema
 from lakelock.spark_plugin.generated_columns import with_generated
-from lakelock.spark_plugin.job_group import job_group
-from lakelock.spark_plugin.progress import Step, progress_line
 from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.session.job_group import job_group
+from lakelock.spark_plugin.session.progress import Step, progress_line
 from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.reports import REPORT, received
 from lakelock.storage import Storage

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from lakelock.engine.file_tasks import generated_keys, write_new_files
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.write_context import WriteContext
-from lakelock.spark_plugin.spark_versions import rebalanced
+from lakelock.spark_plugin.session.versions import rebalanced
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared
 from lakelock.spark_plugin.writing.bucketing import write_buckets
 from lakelock.spark_plugin.writing.fits import fitting

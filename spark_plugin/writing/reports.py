@@ -36,7 +36,7 @@ def reporting(schema: pa.Schema, stage: Callable[[Batches], Iterator[pa.RecordBa
                 yield item if isinstance(item, pa.RecordBatch) else report_of(item, schema)
         except LakelockError as error:
             if error.retryable:
-                from lakelock.spark_plugin.job_group import in_task_text
+                from lakelock.spark_plugin.session.job_group import in_task_text
 
                 raise RuntimeError(in_task_text(error)) from error
             yield report_of(error, schema)

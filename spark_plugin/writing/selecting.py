@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
-from lakelock.spark_plugin.spark_versions import file_place
+from lakelock.spark_plugin.session.versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.parcels import ROUTE
 from lakelock.spark_plugin.writing.reports import REPORT, reporting

@@ -12,7 +12,12 @@ import pytest
 
 import lakelock.spark_plugin
 from lakelock.errors import LakelockError, UnsupportedSpark
-from lakelock.spark_plugin.supported import has_data_sources, is_too_old, require_supported_pyspark, require_supported_spark
+from lakelock.spark_plugin.session.supported import (
+    has_data_sources,
+    is_too_old,
+    require_supported_pyspark,
+    require_supported_spark,
+)
 
 IMPORT = """
 try:

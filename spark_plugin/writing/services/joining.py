@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from lakelock.engine.file_tasks import move_rows
 from lakelock.occ.services.optimize import Join
 from lakelock.occ.write_context import WriteContext
-from lakelock.spark_plugin.spark_versions import file_place
+from lakelock.spark_plugin.session.versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, column
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task

@@ -20,7 +20,7 @@ from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakelockDataSource, LakeTable, register
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.sink import BatchSink
-from lakelock.spark_plugin.session_conf import OVERWRITE_MODE
+from lakelock.spark_plugin.session.conf import OVERWRITE_MODE
 from lakelock.table import layout
 from lakelock.table.partitioning.paths import escape
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from lakelock.clock import SystemRuntime
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.progress import Step, Tasks, line, progress_line
+from lakelock.spark_plugin.session.progress import Step, Tasks, line, progress_line
 from tests.spark.sparks import since_spark_4
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

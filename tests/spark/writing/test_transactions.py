@@ -22,7 +22,7 @@ from lakelock.errors import ConflictError, EarlyConflictError, InputError, Trans
 from lakelock.occ.transaction import Transaction
 from lakelock.rule_texts import DECLARE_SCOPE
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.job_group import in_task_text
+from lakelock.spark_plugin.session.job_group import in_task_text
 from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt

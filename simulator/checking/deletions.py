@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from lakelock.occ.upkeep.clean_policy import COMMITS, VERSIONS
 from lakelock.settings import ArchiveSettings, CleanSettings
+from lakelock.simulator.checking.visible import Commits, files_of, slices_as_of
 from lakelock.simulator.scheduler import Hub
 from lakelock.simulator.storage import ObserversStorage, SimServer
-from lakelock.simulator.visible import Commits, files_of, slices_as_of
 from lakelock.table import layout
 from lakelock.table.instants import Instant
 from lakelock.table.snapshot import DataFile

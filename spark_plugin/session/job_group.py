@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError, WriteFailed
-from lakelock.spark_plugin.lost_spark import why_gone
-from lakelock.spark_plugin.progress import ProgressLine, tasks_of
+from lakelock.spark_plugin.session.lost_spark import why_gone
+from lakelock.spark_plugin.session.progress import ProgressLine, tasks_of
 
 WATCH_INTERVAL_S = 0.5
 _TYPED = re.compile(r"\[lakelock-error ([A-Za-z0-9+/=]+)\]")

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakelock.spark_plugin.supported import has_data_sources
+from lakelock.spark_plugin.session.supported import has_data_sources
 
 
 def is_older(spark: SparkSession) -> bool:

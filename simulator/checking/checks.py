@@ -14,12 +14,12 @@ from lakelock.occ.records.commit_keys import RESTORED
 from lakelock.occ.records.decisions import Decision, Resolution
 from lakelock.occ.records.outcomes import OutcomeRecord
 from lakelock.settings import ArchiveSettings, CleanSettings
-from lakelock.simulator.deletions import Deletions
-from lakelock.simulator.ledger import Ledger
+from lakelock.simulator.checking.deletions import Deletions
+from lakelock.simulator.checking.ledger import Ledger
+from lakelock.simulator.checking.visible import VisibleTable, difference
 from lakelock.simulator.operations import Operation, State
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimServer
-from lakelock.simulator.visible import VisibleTable, difference
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, parse_file_name

@@ -1,0 +1,1 @@
+"""What must hold of a simulated history, while it runs and at its end."""
