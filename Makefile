@@ -13,6 +13,7 @@ ARGS   ?=
 JOBS   ?= 4
 MINUTES ?= 30
 WRITERS ?= 8
+STORE   ?=
 SECONDS ?= 60
 FULL   ?=
 
@@ -37,8 +38,8 @@ RUN_STAGES = $(BIN)/python .ci/run_stages.py --jobs $(JOBS)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, ARGS="--size ..."
-	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(ARGS)
+demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3, ARGS="--size ..."
+	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
 
 test: java $(VENV)/.test ## everything: lint, types, layers, then all tests; ends with what failed; FULL=1 for the long forms, too
 	@$(RUN_STAGES) lint types layers -- $(ARGS)

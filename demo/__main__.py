@@ -21,6 +21,8 @@ from lakelock.clock import Runtime, SystemRuntime
 from lakelock.demo.flights import FLIGHTS, SMALLEST, DemoError, UsageError, parse_size
 from lakelock.demo.lock_service import NAMES, LockService, given, service_named, started
 from lakelock.demo.run import Request, run_demo
+from lakelock.demo.store import NAMES as STORES
+from lakelock.demo.store import opened
 from lakelock.demo.verdict import Verdict
 
 OK, DIFFERENT, USAGE, FAILED = 0, 1, 2, 3
@@ -34,6 +36,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     lock = parser.add_mutually_exclusive_group()
     lock.add_argument("--lock", metavar="NAME", help=f"start this lock service and lock there: {', '.join(NAMES)}")
     lock.add_argument("--provider", default="storage:", metavar="URI", help="a running lock service (default storage:)")
+    parser.add_argument("--store", choices=STORES, default=STORES[0], help="where the tables are (s3: as moto answers)")
     parser.add_argument(
         "--path", type=Path, metavar="DIR", help="a new or empty folder for the table and the logs; implies --keep"
     )
@@ -50,8 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         size = parse_size(asked.size)
         lock = service_named(asked.lock) if asked.lock else given(asked.provider, runtime)
         home = folder(asked.path)
-        request = Request(seed, size, home / "flights", home / "work", asked.plain)
-        return carry_out(request, lock, keep=asked.keep or asked.path is not None, console=console, runtime=runtime)
+        request = Request(seed, size, home / "work", asked.plain)
+        keep = asked.keep or asked.path is not None
+        return carry_out(request, lock, asked.store, keep=keep, console=console, runtime=runtime)
     except UsageError as error:
         return _failed(str(error), USAGE)
     except DemoError as error:
@@ -60,18 +64,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed("stopped; no process is left behind", FAILED)
 
 
-def carry_out(request: Request, lock: LockService | str, *, keep: bool, console: Console, runtime: Runtime) -> int:
+def carry_out(
+    request: Request, lock: LockService | str, store: str, *, keep: bool, console: Console, runtime: Runtime
+) -> int:  # fmt: skip
     """Run the demo and print the verdict. The files of a failed run are kept, those of others only with `keep`.
 
-    `lock` is a service that runs already, or the name of one to start.
+    `lock` is a service that runs already, or the name of one to start; `store` is the name of a store.
     """
     request.work.mkdir()
-    shown = lock if isinstance(lock, str) else lock.shown
-    _say(console, f"{request.size:,} flights of 2013, seed {request.seed}, lock service {shown}, table {request.table}")
+    home, shown = request.work.parent, lock if isinstance(lock, str) else lock.shown
+    where = f"in {home}" if store == STORES[0] else f"on {store}"
+    _say(console, f"{request.size:,} flights of 2013, seed {request.seed}, lock service {shown}, tables {where}")
     try:
-        with started(lock, request.work / "lock", f"demo-{request.seed}", runtime) as service:
-            verdict = run_demo(request, service, console, runtime)
+        with (
+            opened(store, home) as place,
+            started(lock, request.work / "lock", f"demo-{request.seed}", runtime) as service,
+        ):
+            verdict = run_demo(request, place, service, console, runtime)
         again = f"make demo SEED={request.seed}" + (f" LOCK={lock}" if isinstance(lock, str) else "")
+        again += f" STORE={store}" if store != STORES[0] else ""
         tell(verdict, service.shown, again, console)
         keep = keep or not verdict.good
         return OK if verdict.good else DIFFERENT
@@ -80,9 +91,9 @@ def carry_out(request: Request, lock: LockService | str, *, keep: bool, console:
         raise
     finally:
         if keep:
-            _say(console, f"kept: table {request.table}, inputs and logs {request.work}")
+            _say(console, f"kept: {'copies of the tables' if store != STORES[0] else 'tables'}, inputs and logs in {home}")
         else:
-            shutil.rmtree(request.work.parent, ignore_errors=True)
+            shutil.rmtree(home, ignore_errors=True)
 
 
 def folder(path: Path | None) -> Path:

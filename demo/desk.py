@@ -14,6 +14,7 @@ from lakelock.demo.feed import Feed
 from lakelock.demo.plan import Operation, Plan
 from lakelock.demo.session import start_session
 from lakelock.demo.signals import Signals
+from lakelock.demo.store import FLIGHTS_TABLE, Store
 from lakelock.events import Event
 from lakelock.spark_plugin import LakeTable
 
@@ -34,7 +35,7 @@ class Desk:
     runtime: Runtime
     feed: Feed
     signals: Signals
-    table_path: str
+    store: Store
     options: Mapping[str, str]
 
     @classmethod
@@ -42,7 +43,7 @@ class Desk:
         runtime = SystemRuntime()
         run = json.loads((work / "run.json").read_text())
         feed, signals = Feed(work / "feed", name, runtime), Signals(work / "signals", runtime)
-        return cls(name, work, Plan.load(work), runtime, feed, signals, run["table"], run["options"])
+        return cls(name, work, Plan.load(work), runtime, feed, signals, Store(**run["store"]), run["options"])
 
     @property
     def operation(self) -> Operation:
@@ -50,7 +51,11 @@ class Desk:
 
     @cached_property
     def spark(self) -> SparkSession:
-        return start_session(f"lakelock demo: {self.name}", self.work)
+        return start_session(f"lakelock demo: {self.name}", self.work, self.store.confs)
+
+    @property
+    def table_path(self) -> str:
+        return self.store.uri(FLIGHTS_TABLE)
 
     def rows(self, *paths: str) -> DataFrame:
         return self.spark.read.parquet(*(str(self.work / path) for path in paths or self.operation.inputs))

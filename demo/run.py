@@ -17,6 +17,7 @@ from lakelock.demo.lanes import View, open_view
 from lakelock.demo.lock_service import LockService
 from lakelock.demo.plan import AGENCY, AUDITOR, KILLED_AT, LOADER, STREAM, WRITERS, Plan, make_plan
 from lakelock.demo.signals import Signals
+from lakelock.demo.store import Store
 from lakelock.demo.story import Cast
 from lakelock.demo.verdict import Verdict, judge, note_snapshot
 
@@ -40,11 +41,10 @@ OPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for. `table` is the folder that becomes the table; `work` keeps everything else."""
+    """What the user asked for. `work` is the folder of everything but the tables."""
 
     seed: int
     size: int
-    table: Path
     work: Path
     plain: bool
 
@@ -69,13 +69,13 @@ class Run:
         return self.runtime.monotonic_s() - self.began_s
 
 
-def run_demo(request: Request, lock: LockService, console: Console, runtime: Runtime) -> Verdict:
+def run_demo(request: Request, store: Store, lock: LockService, console: Console, runtime: Runtime) -> Verdict:
     """Let the writers write the table at once, then compare; the verdict says what happened and whether it is right."""
     began_s, began_ms = runtime.monotonic_s(), runtime.now_ms()
     plan = make_plan(load(request.size), request.seed, request.work)
-    options = {**lock.options, **OPTIONS, "lock.provider": lock.provider}
-    run_json = {"table": str(request.table), "options": options, "bookings_lock": lock.bookings or lock.provider}
-    (request.work / "run.json").write_text(json.dumps(run_json))
+    options = {**store.options, **lock.options, **OPTIONS, "lock.provider": lock.provider}
+    told = {"store": store.told(), "options": options, "bookings_lock": lock.bookings or lock.provider}
+    (request.work / "run.json").write_text(json.dumps(told))
     abouts = {**{name: plan.operations[name].about for name in WRITERS}, **AGENCY}
     with Crew(request.work, runtime) as crew, open_view(console, abouts, plain=request.plain) as view:
         run = Run(
@@ -92,13 +92,13 @@ def run_demo(request: Request, lock: LockService, console: Console, runtime: Run
         while not _all_written(run, starts):
             _tick(run, view, "start" if not run.signals.given("loaded") else "all write at once")
             _direct(run)
-        note_snapshot(request.table, request.work)
+        note_snapshot(store, request.work)
         run.signals.give("all-written")
         while crew.is_running([LOADER, AUDITOR]):
             _tick(run, view, "read the result")
         _tick(run, view, "compare")
         crew.check()
-    return judge(request.table, request.work, plan, run.cast, run.lines, runtime.monotonic_s() - began_s)
+    return judge(store, request.work, plan, run.cast, run.lines, runtime.monotonic_s() - began_s)
 
 
 def _all_written(run: Run, starts: list[str]) -> bool:

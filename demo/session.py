@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,8 @@ _CONF = {
 }
 
 
-def start_session(name: str, work: Path) -> SparkSession:
-    """Start Spark in this process, with one core and 768 MB, or a session in the JVM that the environment names."""
+def start_session(name: str, work: Path, confs: Mapping[str, str]) -> SparkSession:
+    """Start Spark here, with one core, 768 MB and these confs, or a session in the JVM that the environment names."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -46,6 +47,7 @@ def start_session(name: str, work: Path) -> SparkSession:
     builder = SparkSession.builder.master("local[1]").appName(name)
     for key, value in {
         **_CONF,
+        **confs,
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work / "spark"),
     }.items():

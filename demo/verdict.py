@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakelock.demo.bookings.tables import KEYS
 from lakelock.demo.bookings.verdict import promises_of_bookings
 from lakelock.demo.commits import foreign_files, pending_instants, read_commits, snapshot_files
 from lakelock.demo.compare import Comparison, compare
@@ -18,6 +19,7 @@ from lakelock.demo.feed import Line
 from lakelock.demo.plan import CHUNKS, CORRECTION_A, CORRECTION_B, KILLED_AT, LATE_FEED, RECOUNT, STREAM, WRITERS, Plan
 from lakelock.demo.promise import Promise
 from lakelock.demo.replay import Applied, committed_operations, replay, stream_batches
+from lakelock.demo.store import FLIGHTS_TABLE, Store
 from lakelock.demo.story import Cast
 
 
@@ -37,21 +39,23 @@ class Verdict:
         return all(p.kept for p in self.promises) and all(c.same for c in self.comparisons)
 
 
-def note_snapshot(table: Path, work: Path) -> None:
+def note_snapshot(store: Store, work: Path) -> None:
     """Write down which files the snapshot consists of, by the commit files alone, for the plain Spark reader."""
-    files = [str(table / path) for path in snapshot_files(read_commits(table))]
+    table = store.looked_at(FLIGHTS_TABLE, work / "all-written")
+    files = [store.for_spark(FLIGHTS_TABLE, path) for path in snapshot_files(read_commits(table))]
     (work / "snapshot.json").write_text(json.dumps(files))
 
 
-def judge(table: Path, work: Path, plan: Plan, cast: Cast, lines: Sequence[Line], took_s: float) -> Verdict:
+def judge(store: Store, work: Path, plan: Plan, cast: Cast, lines: Sequence[Line], took_s: float) -> Verdict:
     """Replay the commits one after another and compare everything with the result."""
+    table = store.looked_at(FLIGHTS_TABLE, work / "at-the-end")
     commits = read_commits(table)
     applied = committed_operations(commits, plan, cast.pids, stream_batches(work / "checkpoint", plan))
     with duckdb.connect() as connection:
         rows = replay(connection, applied, work)
         comparisons = tuple(compare(connection, name, read(table, work)) for name, read in READERS.items())
     left = [*pending_instants(table), *foreign_files(table, commits)]
-    bookings = promises_of_bookings(lines, cast, table.parent)
+    bookings = promises_of_bookings(lines, cast, [store.looked_at(name, work / "at-the-end") for name in KEYS])
     promises = (*promises_of_the_table(applied), *promises_of_the_feed(lines, cast), _clean(left), *bookings)
     return Verdict(
         order=tuple(f"#{a.commit.decision} {a.name}" for a in applied),

@@ -17,6 +17,7 @@ from lakelock.demo.feed import Feed
 from lakelock.demo.flights import DemoError
 from lakelock.demo.plan import AGENT_A, AGENT_B, AGENT_C, AUDITOR
 from lakelock.demo.signals import Signals
+from lakelock.demo.store import Store
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import ConflictError, LockTimeout, RolledBackError
@@ -37,7 +38,7 @@ class Agency:
     """What an agent works with: both tables, the feed and the signals."""
 
     name: str
-    folder: Path
+    store: Store
     options: dict[str, str]
     runtime: Runtime
     feed: Feed
@@ -48,11 +49,11 @@ class Agency:
         runtime, run = SystemRuntime(), json.loads((work / "run.json").read_text())
         options = {**run["options"], "lock.provider": run["bookings_lock"], "upkeep.auto": "false"}
         feed, signals = Feed(work / "feed", name, runtime), Signals(work / "signals", runtime)
-        return cls(name, Path(run["table"]).parent, options, runtime, feed, signals)
+        return cls(name, Store(**run["store"]), options, runtime, feed, signals)
 
     def engine(self, table: str) -> ArrowEngine:
         settings = Settings.resolve(self.options).settings
-        location = StorageLocation.of(str(self.folder / table))
+        location = StorageLocation.of(self.store.uri(table), settings.storage)
         return ArrowEngine(Coordinator.open(location, settings, application=self.name, listeners=(self._listen,)))
 
     def _listen(self, event: Event) -> None:
@@ -70,7 +71,7 @@ class Agency:
 def move_bookings(agency: Agency) -> None:
     """Move bookings until killed, or until the others are done; then see that nothing of the dead is left."""
     if agency.name == AGENT_A:
-        create_both(agency.folder, agency.runtime)
+        create_both(agency.store.root, agency.options, agency.runtime)
         both = agency.engine(BOOKINGS), agency.engine(SEATS)
         with transaction(*both) as tx:
             for engine, rows in zip(both, first_rows(), strict=True):

@@ -13,10 +13,10 @@ from lakelock.demo.promise import Promise
 from lakelock.demo.story import Cast
 
 
-def promises_of_bookings(lines: Sequence[Line], cast: Cast, folder: Path) -> list[Promise]:
-    """The promises, by the feed and by what is in `folder` at the end."""
-    left = [f"{name}: {what}" for name in KEYS for what in _left(folder / name)]
-    wrong = halves(*read_by_hudi(folder))
+def promises_of_bookings(lines: Sequence[Line], cast: Cast, tables: Sequence[Path]) -> list[Promise]:
+    """The promises, by the feed and by what is in the folders of both tables at the end."""
+    left = [f"{name}: {what}" for name, table in zip(KEYS, tables, strict=True) for what in _left(table)]
+    wrong = halves(*map(read_by_hudi, tables))
     return [
         *promises_of_moves(lines, cast),
         Promise(

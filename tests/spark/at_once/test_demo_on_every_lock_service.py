@@ -51,13 +51,26 @@ def test_all_readers_agree_after_the_demo_whose_writers_share_a_jvm_and_four_pro
     assert NAMES[lock] in str(recorded_provider(table)).replace("hive:", "hive_metastore:")
 
 
-def demo(*arguments: str) -> tuple[int, str, str]:
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 3 * END_S)
+def test_all_readers_agree_after_the_demo_on_s3(tmp_path):
+    folder = tmp_path / "demo"
+    asked = ("--store", "s3", "--size", str(SMALLEST), "--seed", "7", "--plain", "--path", str(folder))
+    code, told, errors = demo(*asked, shared_jvm=False)
+    assert code == OK, f"{told}\n{errors}"
+    assert "all readers agree with the serial replay: " in told and "STORE=s3" in told
+    assert [leftovers(LocalStorage(str(folder / "work" / "at-the-end" / name))) for name in ("flights", "bookings")] == [[], []]
+
+
+def demo(*arguments: str, shared_jvm: bool = True) -> tuple[int, str, str]:
     """Run `python -m lakelock.demo`; its exit code, and what it told on standard output and on standard error.
 
     To start seven JVMs takes longer than all that is written here: the writers, each a process of its own, are drivers in one.
     """
+    env = WRITERS_JVM.env() if shared_jvm else {}
     with subprocess.Popen(
-        [sys.executable, "-m", "lakelock.demo", *arguments], env={**os.environ, **WRITERS_JVM.env()},
+        [sys.executable, "-m", "lakelock.demo", *arguments], env={**os.environ, **env},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:

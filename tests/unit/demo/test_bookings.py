@@ -15,7 +15,7 @@ from lakelock.storage.location import StorageLocation
 
 @pytest.fixture
 def engines(tmp_path: Path) -> list[ArrowEngine]:
-    create_both(tmp_path, SystemRuntime())
+    create_both(str(tmp_path), {}, SystemRuntime())
     both = [ArrowEngine(Coordinator.open(StorageLocation.of(str(tmp_path / name)))) for name in KEYS]
     with transaction(*both) as tx:
         for engine, rows in zip(both, first_rows(), strict=True):
@@ -37,7 +37,7 @@ def test_after_any_move_each_booking_has_its_seat_for_every_reader(engines: list
         seen = snapshot(bookings, seats)
         assert halves(seen[bookings].read(), seen[seats].read()) == []
     assert bookings.read().filter(pc.field("booking") == "B07") != before
-    assert halves(*read_by_hudi(tmp_path)) == []
+    assert halves(*(read_by_hudi(tmp_path / name) for name in KEYS)) == []
 
 
 @pytest.mark.parametrize("moved", ["bookings", "seats"])
