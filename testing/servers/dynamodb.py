@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import re
-import shutil
-import subprocess
-import sys
 import threading
 import urllib.parse
 import urllib.request
@@ -17,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lakelock.testing.servers.npm import NpmPackage
 from lakelock.testing.servers.process import ServerProcess, free_port
 from lakelock.testing.servers.s3 import OneAtATime
 from lakelock.testing.servers.service import Place, ServerMissing, Service, not_ours
@@ -26,10 +22,7 @@ REGION = "us-east-1"
 URL = "LAKELOCK_TEST_DYNAMODB_URL"
 """Environment: the endpoint of an existing service, which is not restarted; credentials come from the environment, too."""
 
-FOLDER = Path(sys.prefix) / "lakelock-servers"
-_PROGRAM = FOLDER / "node_modules" / "dynalite" / "cli.js"
-_INSTALLED, _FAILED = FOLDER / "dynalite.installed", FOLDER / "dynalite.failed"
-"""Written when npm has ended: before that the program is there and lacks modules."""
+DYNALITE = NpmPackage("dynalite", "4", "cli.js")
 _GUARD = """
 process.on("uncaughtException", error => {
   if (error.code !== "ECONNRESET") { console.error(error); process.exit(1) }
@@ -37,8 +30,7 @@ process.on("uncaughtException", error => {
 """
 """dynalite throws when a client disconnects in the middle of a request: a killed writer would end the server."""
 
-_OLDEST_NODE = 20
-_INSTALL_S, _LOAD_S = 180.0, 60.0
+_LOAD_S = 60.0
 _LIST_TABLES = {
     "X-Amz-Target": "DynamoDB_20120810.ListTables",
     "Content-Type": "application/x-amz-json-1.0",
@@ -90,44 +82,8 @@ def _service(kind: str, url: str, server: Dynalite | Moto | None = None) -> Serv
 
 
 def dynalite_is_there() -> bool:
-    """Whether dynalite can run here; installed into the virtual environment at the first use."""
-    if os.environ.get("LAKELOCK_TEST_DYNAMODB") == "moto" or _node() < _OLDEST_NODE:
-        return False
-    if _INSTALLED.exists():
-        return True
-    npm = shutil.which("npm")
-    if npm is None or not os.access(sys.prefix, os.W_OK):
-        return False
-    FOLDER.mkdir(exist_ok=True)
-    with (FOLDER / "dynalite.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (_INSTALLED.exists() or _FAILED.exists()):
-            _install(npm)
-    return _INSTALLED.exists()
-
-
-def _install(npm: str) -> None:
-    """Once per virtual environment, and bounded: where npm reaches no registry, moto does."""
-    quickly = ["--fetch-retries=1", "--fetch-timeout=20000"]
-    command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", *quickly, "--prefix", str(FOLDER), "dynalite@4"]
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
-        said, is_whole = ended.stderr, ended.returncode == 0
-    except subprocess.TimeoutExpired:
-        said, is_whole = f"npm took longer than {_INSTALL_S:.0f} s", False
-    if is_whole:
-        _INSTALLED.touch()
-    else:
-        _FAILED.write_text(f"remove this file to try again\n{said}")
-
-
-def _node() -> int:
-    node = shutil.which("node")
-    if node is None:
-        return 0
-    shown = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    found = re.match(r"v(\d+)\.", shown)
-    return int(found[1]) if found else 0
+    """Whether dynalite can run here, and is not unwanted."""
+    return os.environ.get("LAKELOCK_TEST_DYNAMODB") != "moto" and DYNALITE.is_there()
 
 
 class Dynalite(ServerProcess):
@@ -144,7 +100,7 @@ class Dynalite(ServerProcess):
         guard = self.folder / "guard.js"
         guard.write_text(_GUARD)
         place = ["--host", "127.0.0.1", "--port", str(self.port), "--path", str(self.folder / "data")]
-        return ["node", "--require", str(guard), str(_PROGRAM), *place, "--createTableMs", "0"]
+        return ["node", "--require", str(guard), str(DYNALITE.path), *place, "--createTableMs", "0"]
 
 
 class Moto:

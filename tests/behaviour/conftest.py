@@ -12,6 +12,7 @@ import pytest
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.objects.store import ObjectStorage
 from lakelock.testing.servers import S3_OPTIONS, s3_server
+from lakelock.testing.servers.azure import CONTAINER, azure_server
 from tests.behaviour.tables import new_table
 
 
@@ -42,3 +43,11 @@ def s3_table(s3_endpoint: str) -> Callable[[], ObjectStorage]:
     """Makes storage under a prefix of its own."""
     numbers = count()
     return lambda: ObjectStorage(f"s3://lake/table-{next(numbers)}", {**S3_OPTIONS, "endpoint": s3_endpoint})
+
+
+@pytest.fixture(scope="session")
+def azure_table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], ObjectStorage]]:
+    """Makes storage under a prefix of its own in a container of Azure's emulator."""
+    numbers = count()
+    with azure_server(tmp_path_factory.mktemp("azurite")) as options:
+        yield lambda: ObjectStorage(f"az://{CONTAINER}/table-{next(numbers)}", options)

@@ -18,7 +18,7 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 LEASE_S = 15.0
-PLACES = ("in memory", "on local disk", "on S3")
+PLACES = ("in memory", "on local disk", "on S3", "on Azure")
 
 
 @dataclass
@@ -44,8 +44,8 @@ def make_storage(request: pytest.FixtureRequest, place: str, runtime: ManualRunt
     tmp_path: Path = request.getfixturevalue("tmp_path")
     if place == "on local disk":
         return LocalStorage(tmp_path)
-    if place == "on S3":
-        make: Callable[[], Storage] = request.getfixturevalue("s3_table")
+    if place in ("on S3", "on Azure"):
+        make: Callable[[], Storage] = request.getfixturevalue(f"{place.removeprefix('on ').lower()}_table")
         return make()
     return MemoryStorage(runtime.now_ms, name=str(tmp_path))
 

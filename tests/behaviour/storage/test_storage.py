@@ -19,12 +19,12 @@ from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 ODD_NAMES = ["plain", "with space", "per%20cent", "a=b", "ümlaut-日本", "hash#mark", "question?", "plus+", "a:b", "it's"]
 
 
-@pytest.fixture(params=["memory", "local", "faulty", "s3"])
+@pytest.fixture(params=["memory", "local", "faulty", "s3", "azure"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "memory":
         return MemoryStorage()
-    if request.param == "s3":
-        make: Callable[[], Storage] = request.getfixturevalue("s3_table")
+    if request.param in ("s3", "azure"):
+        make: Callable[[], Storage] = request.getfixturevalue(f"{request.param}_table")
         return make()
     local = LocalStorage(tmp_path / "table")
     return local if request.param == "local" else FaultyStorage(CountingStorage(local))

@@ -11,6 +11,7 @@ from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import S3_OPTIONS, s3_server
+from lakelock.testing.servers.azure import azure_server
 from tests.spark.sparks import register_without_confs, since_spark_4
 
 COLUMNS = "id long, v long"
@@ -78,8 +79,19 @@ def test_a_file_system_that_the_session_has_is_enough(spark: SparkSession, schem
         configuration.set(key, before) if before else configuration.unset(key)
 
 
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+    """Settings under which lakelock reaches Azure's emulator."""
+    with azure_server(tmp_path_factory.mktemp("azurite")) as found:
+        yield {f"storage.{key}": value for key, value in found.items()}
+
+
 @since_spark_4
-def test_the_data_source_needs_no_file_system_of_spark(spark: SparkSession, options: dict[str, object]) -> None:
+@pytest.mark.parametrize(("settings", "uri"), [("options", "s3://lake/d"), ("azure", "az://lake/d")])
+def test_the_data_source_needs_no_file_system_of_spark(
+    spark: SparkSession, request: pytest.FixtureRequest, settings: str, uri: str
+) -> None:
+    options: dict[str, object] = request.getfixturevalue(settings)
     import pyarrow as pa
 
     from lakelock.clock import SystemRuntime
@@ -89,9 +101,9 @@ def test_the_data_source_needs_no_file_system_of_spark(spark: SparkSession, opti
 
     schema = TableSchema(pa.schema([("id", pa.int64()), ("v", pa.int64())]))
     properties = TableProperties.new("d", ["id"], [], None, create_schema=schema.to_avro_json("d", null_first=False))
-    storage = StorageLocation.of("s3://lake/d", {k.removeprefix("storage."): str(v) for k, v in options.items()})
+    storage = StorageLocation.of(uri, {k.removeprefix("storage."): str(v) for k, v in options.items()})
     create_table(storage.open(), properties, SystemRuntime())
     register_without_confs(spark)
-    rows(spark).write.format("lakelock").options(**options).mode("append").save("s3://lake/d")
-    found = spark.read.format("lakelock").options(**options).load("s3://lake/d")
+    rows(spark).write.format("lakelock").options(**options).mode("append").save(uri)
+    found = spark.read.format("lakelock").options(**options).load(uri)
     assert [tuple(row) for row in found.collect()] == [(1, 10)]
