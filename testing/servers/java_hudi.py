@@ -61,7 +61,7 @@ def environment(folder: Path) -> Path:
             if not _holds(complete, packages):
                 shutil.rmtree(folder, ignore_errors=True)
                 _run([sys.executable, "-m", "venv", str(folder)])
-                _run([str(python), "-m", "pip", "install", "--quiet", "--no-input", *packages])
+                _run([str(python), "-m", "pip", "install", "--quiet", "--no-input", "--no-compile", *packages])
                 complete.write_text("\n".join(packages))
     except OSError as error:
         raise ServerMissing(f"needs {PYSPARK} in {folder}, which cannot be made: {error}") from error
