@@ -203,7 +203,7 @@ def test_a_metadata_table_that_a_peer_switches_on_stops_the_transaction_that_is_
     assert not any(tx.instant in name for name in visible(storage))
 
 
-@pytest.mark.parametrize(("version", "option"), [("8", "hoodie.write.auto.upgrade=true"), ("10", "")])
+@pytest.mark.parametrize(("version", "option"), [("6", "hoodie.write.auto.upgrade=true"), ("10", "")])
 def test_a_table_that_is_upgraded_or_downgraded_meanwhile_is_not_written(storage, peer, version, option):
     tx, stats = rewrite(storage)
     peer.change_properties(table__version=version)
@@ -212,9 +212,10 @@ def test_a_table_that_is_upgraded_or_downgraded_meanwhile_is_not_written(storage
     assert option in caught.value.hint and bool(option) == bool(caught.value.hint)
 
 
-def test_other_properties_that_change_meanwhile_reject(storage, peer):
+@pytest.mark.parametrize("change", [{"table__recordkey__fields": "id,month"}, {"table__version": "8"}])
+def test_other_properties_that_change_meanwhile_reject(storage, peer, change):
     tx, stats = rewrite(storage)
-    peer.change_properties(table__recordkey__fields="id,month")
+    peer.change_properties(**change)
     check_rejected(storage, tx, stats, ConflictRule.PROTOCOL)
 
 
