@@ -59,9 +59,21 @@ def _listed(words: Words, at: int) -> tuple[int, int]:
     return start, end
 
 
+def _definitions(words: Words, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The ranges between commas, except those within the angle brackets of a type."""
+    begin = start
+    for _, last in words.parts(start, stop):
+        text = words.piece(begin, last)
+        if text.count("<") == text.count(">"):
+            yield begin, last
+            begin = last + 1
+    if begin <= stop - 1:
+        raise Unclear(begin)
+
+
 def _defined(words: Words, start: int, stop: int) -> Iterator[tuple[str, str]]:
     """Names and types; what may follow a type (COMMENT, FIRST, NOT NULL, DEFAULT) is Unclear, for nobody would heed it."""
-    for first, last in words.parts(start, stop):
+    for first, last in _definitions(words, start, stop):
         after = first + 1
         while words[after] == "." and after + 1 < last:
             after += 2

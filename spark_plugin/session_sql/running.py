@@ -13,6 +13,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.frames import require_classic
@@ -193,7 +194,23 @@ def _altered(table: LakeTable, command: Alter) -> WriteResult:
             return table.drop_columns(names)
         case ColumnChange.PLACE:
             ((name, before),) = command.columns
-            return table.reorder_columns([*_up_to(table.schema.names, before, but=name), name])
+            parent, dot, leaf = name.rpartition(".")
+            first = [*_up_to(_names_in(table.schema, parent), before.rpartition(".")[2], but=leaf), leaf]
+            return table.reorder_columns([f"{parent}{dot}{each}" for each in first])
+
+
+def _names_in(schema: StructType, parent: str) -> list[str]:
+    """The names of the columns, or of the fields of the struct at a path; none where there is no struct."""
+    found: DataType = schema
+    for part in parent.split(".") if parent else ():
+        if isinstance(found, ArrayType):
+            found = found.elementType
+        elif isinstance(found, MapType):
+            found = found.valueType
+        else:
+            inside = list(found) if isinstance(found, StructType) else []
+            found = next((field.dataType for field in inside if field.name.lower() == part.lower()), NullType())
+    return found.names if isinstance(found, StructType) else []
 
 
 def _up_to(names: list[str], last: str, *, but: str) -> list[str]:

@@ -53,7 +53,8 @@ class TableColumns(TableTransactions):
     def reorder_columns(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
         """Put these columns first, in this order; the others follow in theirs: `table.reorder_columns(["price", "note"])`.
 
-        No file is written: every reader finds columns by their names. Two who reorder at the same time conflict.
+        Fields inside columns are named as `place.zip`, and come first there. No file is written: every reader finds columns by
+        their names. Two who reorder at the same time conflict.
         """
         return self._altered(Alteration(first=names(columns)), tag)
 

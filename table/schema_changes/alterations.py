@@ -31,7 +31,7 @@ _Change = Callable[["pa.Field | None", str], pa.Field]
 @dataclass(frozen=True)
 class Alteration:
     """What to change: types of new columns by path, wider types by path, the paths of what may be null from now on, and the
-    columns that come first, in this order.
+    paths of what comes first, in this order.
     """
 
     add: Mapping[str, pa.DataType] = field(default_factory=dict)
@@ -57,23 +57,39 @@ class Alteration:
         return after
 
 
-def _known(schema: TableSchema, given: str) -> str:
-    """A top-level column as the table spells it."""
-    found = Fields(schema.arrow).find(given)
-    if found is not None:
-        return str(found.name)
-    raise SchemaError(f"the table has no column {given!r}", hint=column_hint(given, schema.names), column=given)
-
-
 def _reordered(fields: Sequence[pa.Field], first: Sequence[str]) -> list[pa.Field]:
-    """The named fields first, then the others in their order."""
-    schema = TableSchema(pa.schema(fields))
-    names = [_known(schema, given) for given in first]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise SchemaError(f"{twice} is named twice", column=twice)
-    there = {field.name: field for field in fields}
-    return [*(there[name] for name in names), *(field for field in fields if field.name not in names)]
+    """The named columns first, and the named fields first inside their columns; then the others in their order."""
+    by_parent: dict[str, list[str]] = {}
+    for path in first:
+        parent, _, name = path.rpartition(".")
+        by_parent.setdefault(parent, []).append(name)
+    found = list(fields)
+    for parent, names in by_parent.items():
+        found = _edited(found, parent.split("."), parent, _leading(names)) if parent else _first(found, names, "")
+    return found
+
+
+def _leading(names: Sequence[str]) -> _Change:
+    def change(found: pa.Field | None, whole: str) -> pa.Field:
+        found = _there(found, whole)
+        if not pa.types.is_struct(found.type):
+            raise SchemaError(f"{whole} is {found.type}, whose parts have no order", column=whole)
+        return found.with_type(pa.struct(_first(list(found.type), names, f"{whole}.")))
+
+    return change
+
+
+def _first(fields: Sequence[pa.Field], given: Sequence[str], where: str) -> list[pa.Field]:
+    """The fields that these names mean, then the others."""
+    known, chosen = Fields(fields), []
+    for name in given:
+        found = known.find(name)
+        if found is None:
+            raise SchemaError(f"the table has no column {where + name!r}", hint=column_hint(name, known.names), column=name)
+        if found in chosen:
+            raise SchemaError(f"{where}{found.name} is named twice", column=found.name)
+        chosen.append(found)
+    return [*chosen, *(field for field in fields if field not in chosen)]
 
 
 def require_same_text(before: TableSchema, after: TableSchema, properties: TableProperties) -> None:

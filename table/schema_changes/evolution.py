@@ -14,29 +14,31 @@ def merged(base: TableSchema, theirs: TableSchema, mine: TableSchema) -> tuple[T
     """The schema that merges `theirs` and `mine`, both made from `base`; or one sentence per column that does not fit.
 
     Files that either side wrote must be readable in it. So columns and fields of structs may be added, if they may be null;
-    types may widen (`lakelock.table.columns.widening`); what must not be null may become nullable. Columns are in the order of
-    `theirs`, mine come last; in that of `mine` if it alone has another order than `base`. If one side changed nothing, the
-    other's schema is the result as it is.
+    types may widen (`lakelock.table.columns.widening`); what must not be null may become nullable. Columns, and fields inside
+    them, are in the order of `theirs`, mine come last; in that of `mine` if it alone has another order than `base`. If one side
+    changed nothing, the other's schema is the result as it is.
     """
     if base == theirs:
         return mine, []
     problems: list[str] = []
-    fields = pa.schema(_in_order(base, theirs, mine, _together(base.arrow, theirs.arrow, mine.arrow, "", problems), problems))
+    fields = pa.schema(_together(base.arrow, theirs.arrow, mine.arrow, "", problems))
     return theirs if fields == theirs.arrow else TableSchema(fields), problems
 
 
 def _in_order(
-    base: TableSchema, theirs: TableSchema, mine: TableSchema, fields: list[pa.Field], problems: list[str]
-) -> list[pa.Field]:
+    base: Iterable[pa.Field], theirs: Iterable[pa.Field], mine: Iterable[pa.Field],
+    fields: list[pa.Field], where: str, problems: list[str],
+) -> list[pa.Field]:  # fmt: skip
     """The fields, which are in the order of `theirs`, in the order that one side has chosen."""
-    common = set(base.names).intersection(theirs.names, mine.names)
-    before, there, here = ([name for name in each.names if name in common] for each in (base, theirs, mine))
+    names = [[field.name for field in each] for each in (base, theirs, mine)]
+    common = set(names[0]).intersection(*names[1:])
+    before, there, here = ([name for name in each if name in common] for each in names)
     if here in (before, there):
         return fields
     if there != before:
-        problems.append("the order of the columns: both have changed it")
+        problems.append(f"the order of {f'the fields of {where[:-1]}' if where else 'the columns'}: both have changed it")
         return fields
-    place = {name: number for number, name in enumerate(mine.names)}
+    place = {name: number for number, name in enumerate(names[2])}
     return sorted(fields, key=lambda field: place.get(field.name, len(place)))
 
 
@@ -105,7 +107,7 @@ def _together(
         for field in found
         if names.setdefault(field.name.lower(), field.name) != field.name
     ]
-    return found
+    return _in_order(base, theirs, mine, found, where, problems)
 
 
 def _field(base: pa.Field | None, theirs: pa.Field, mine: pa.Field, where: str, problems: list[str]) -> pa.Field:

@@ -51,6 +51,10 @@ KNOWN = [
         lambda t: Alter(at(t), ColumnChange.ADD, (("note", "string"), ("a b.zip", "decimal(5, 2)"))),
     ),
     ("alter table goods add column n bigint", lambda t: Alter(at(t, "goods"), ColumnChange.ADD, (("n", "bigint"),))),
+    (
+        f"ALTER TABLE {P} ADD COLUMNS (a map<string, array<int>>, b struct<c: int, d: int>)",
+        lambda t: Alter(at(t), ColumnChange.ADD, (("a", "map<string, array<int>>"), ("b", "struct<c: int, d: int>"))),
+    ),
     (f"ALTER TABLE {P} DROP COLUMNS (a, `b`)", lambda t: Alter(at(t), ColumnChange.DROP, (("a", ""), ("b", "")))),
     (f"ALTER TABLE {P} DROP COLUMN a.`b`", lambda t: Alter(at(t), ColumnChange.DROP, (("a.b", ""),))),
     (f"ALTER TABLE {P} DROP COLUMN a", lambda t: Alter(at(t), ColumnChange.DROP, (("a", ""),))),

@@ -93,6 +93,12 @@ def test_columns_are_altered(spark: SparkSession, tmp_path: Path) -> None:
     assert [*found.columns, *found.head()] == ["n", "id", "note", "store", 10, 1, None, "berlin"]
     with pytest.raises(SchemaError, match="no column 'nowhere'"):
         sql(spark, f"ALTER TABLE {path} ALTER COLUMN n AFTER nowhere")
+    sql(spark, f"ALTER TABLE {path} ADD COLUMNS (place struct<street: string, zip: string, floor: int>)")
+    sql(spark, f"ALTER TABLE {path} ALTER COLUMN place.floor FIRST")
+    sql(spark, f"ALTER TABLE {path} ALTER COLUMN place.street AFTER zip")
+    assert dict(sql(spark, f"SELECT * FROM {path}").dtypes)["place"] == "struct<floor:int,zip:string,street:string>"
+    with pytest.raises(SchemaError, match="no column 'place.nowhere'"):
+        sql(spark, f"ALTER TABLE {path} ALTER COLUMN place.zip AFTER nowhere")
 
 
 def test_a_time_is_one_of_the_sessions_zone(spark: SparkSession, table: LakeTable) -> None:

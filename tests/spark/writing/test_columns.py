@@ -150,6 +150,10 @@ def test_fields_inside_columns_are_renamed_and_dropped_and_what_is_null_stays_nu
     spark: SparkSession, table: LakeTable
 ) -> None:
     table.insert(spark.createDataFrame([(4, 4, 4, 0.5, None, None, None, {"tue": None}, "a")], OLD))
+    assert table.reorder_columns(["place.FLOOR", "stops.element.floor", "p"]).files == 0
+    assert table.schema.names[0] == "p" and table.schema["place"].dataType.names == ["floor", "street"]
+    assert table.schema["stops"].dataType.elementType.names == ["floor", "street"]
+    assert shown(table.read())[1]["place"] == Row(floor=7, street="s") and shown(table.read())[1]["stops"][0].street == "s"
     first = table.history(1).head()["instant"]
     names = {"Place.street": "road", "place": "spot", "stops.element.floor": "level", "by_day.value.street": "road"}
     assert table.rename_columns(names).rows_inserted == 4
@@ -158,7 +162,7 @@ def test_fields_inside_columns_are_renamed_and_dropped_and_what_is_null_stays_nu
     assert found[1]["spot"] == Row(road="s") and found[1]["stops"] == [Row(level=7), None]
     assert found[1]["by_day"] == {"mon": Row(road="s", floor=7)}
     assert (found[4]["spot"], found[4]["stops"], found[4]["by_day"]) == (None, None, {"tue": None})
-    assert shown(table.read(as_of=first))[1]["place"] == Row(street="s", floor=7)
+    assert shown(table.read(as_of=first))[1]["place"] == Row(floor=7, street="s")
     batches = HudiTableBuilder.from_base_uri(table.path).build().read()
     theirs = {row["id"]: row for batch in batches for row in pa.record_batch(batch).to_pylist()}
     assert theirs[1]["spot"] == {"road": "s"} and theirs[4]["spot"] is None and theirs[1]["stops"] == [{"level": 7}, None]
@@ -180,6 +184,8 @@ def test_fields_inside_columns_are_renamed_and_dropped_and_what_is_null_stays_nu
         (lambda table: table.drop_columns(["by_day.value.street", "by_day.value.floor"]), "by_day.value would have no fields"),
         (lambda table: table.drop_columns(["place", "place.floor"]), "place.floor is part of place, which is dropped"),
         (lambda table: table.reorder_columns(["n", "N"]), "n is named twice"),
+        (lambda table: table.reorder_columns("place.flor"), "no column 'place.flor'.*did you mean 'floor'"),
+        (lambda table: table.reorder_columns("n.x"), "n is int32, whose parts have no order"),
         (lambda table: table.rename_columns({"n": 1}), "not a mapping from old to new names"),
     ],
 )

@@ -35,6 +35,12 @@ NUMBER_A, REQUIRED_X = column("a", INT), column("x", TEXT, False)
         ([A, B], [B, X, A], [A, B, Y], [B, X, A, Y]),
         ([A, B], [A, B, X], [B, A], [B, A, X]),
         ([A, B], [B, A], [B, Y, A], [B, A, Y]),
+        (
+            [column("p", struct(A, B))],
+            [column("p", struct(A, B, X))],
+            [column("p", struct(B, A))],
+            [column("p", struct(B, A, X))],
+        ),
         ([A], [A, X], [A, Y], [A, X, Y]),
         ([A], [A, X], [A, X], [A, X]),
         ([A], [A, X], [A, Y, X], [A, X, Y]),
@@ -99,6 +105,12 @@ def test_wider_types_and_columns_that_may_be_null_go_together(
     ("base", "theirs", "mine", "problem"),
     [
         ([A, B, X], [B, A, X], [X, A, B], "the order of the columns: both have changed it"),
+        (
+            [column("p", struct(A, B, X))],
+            [column("p", struct(B, A, X))],
+            [column("p", struct(X, A, B))],
+            "the order of the fields of p: both have changed it",
+        ),
         ([A, B], [A], [A, B], "b: removed by the other"),
         ([A], [NUMBER_A], [A], "a: int64 there, string here"),
         ([WHOLE], [LONG], [REAL], "n: int64 there, double here"),
