@@ -21,8 +21,8 @@ from lakelock.clock import Runtime, SystemRuntime
 from lakelock.demo.flights import FLIGHTS, SMALLEST, DemoError, UsageError, parse_size
 from lakelock.demo.lock_service import NAMES, LockService, given, service_named, started
 from lakelock.demo.run import Request, run_demo
+from lakelock.demo.store import LOCAL, opened
 from lakelock.demo.store import NAMES as STORES
-from lakelock.demo.store import opened
 from lakelock.demo.verdict import Verdict
 
 OK, DIFFERENT, USAGE, FAILED = 0, 1, 2, 3
@@ -36,7 +36,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     lock = parser.add_mutually_exclusive_group()
     lock.add_argument("--lock", metavar="NAME", help=f"start this lock service and lock there: {', '.join(NAMES)}")
     lock.add_argument("--provider", default="storage:", metavar="URI", help="a running lock service (default storage:)")
-    parser.add_argument("--store", choices=STORES, default=STORES[0], help="where the tables are (s3: as moto answers)")
+    parser.add_argument("--store", choices=STORES, default=LOCAL, help="where the tables are (s3: as moto answers)")
     parser.add_argument(
         "--path", type=Path, metavar="DIR", help="a new or empty folder for the table and the logs; implies --keep"
     )
@@ -73,7 +73,7 @@ def carry_out(
     """
     request.work.mkdir()
     home, shown = request.work.parent, lock if isinstance(lock, str) else lock.shown
-    where = f"in {home}" if store == STORES[0] else f"on {store}"
+    where = f"in {home}" if store == LOCAL else f"on {store}"
     _say(console, f"{request.size:,} flights of 2013, seed {request.seed}, lock service {shown}, tables {where}")
     try:
         with (
@@ -82,7 +82,7 @@ def carry_out(
         ):
             verdict = run_demo(request, place, service, console, runtime)
         again = f"make demo SEED={request.seed}" + (f" LOCK={lock}" if isinstance(lock, str) else "")
-        again += f" STORE={store}" if store != STORES[0] else ""
+        again += f" STORE={store}" if store != LOCAL else ""
         tell(verdict, service.shown, again, console)
         keep = keep or not verdict.good
         return OK if verdict.good else DIFFERENT
@@ -91,7 +91,7 @@ def carry_out(
         raise
     finally:
         if keep:
-            _say(console, f"kept: {'copies of the tables' if store != STORES[0] else 'tables'}, inputs and logs in {home}")
+            _say(console, f"kept: {'copies of the tables' if store != LOCAL else 'tables'}, inputs and logs in {home}")
         else:
             shutil.rmtree(home, ignore_errors=True)
 

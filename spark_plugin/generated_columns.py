@@ -21,9 +21,8 @@ from pyspark.sql.types import (
 
 from lakelock.table.partitioning.generated import places
 from lakelock.table.properties import TableProperties
-from lakelock.table.transforms import Kind, Transform
+from lakelock.table.transforms import DAY_US, HOUR_US, Kind, Transform
 
-_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 _HASHED = (StringType, ByteType, ShortType, IntegerType, LongType, DateType)
 _TYPES = {Kind.YEARS: "int", Kind.DAYS: "date", Kind.BUCKET: "int"}
 
@@ -33,8 +32,7 @@ def with_generated(df: DataFrame, properties: TableProperties) -> DataFrame:
     for transform in properties.transforms:
         source, there = places(transform, df.columns)
         if source is not None:
-            given = F.col("`" + source.replace("`", "``") + "`")
-            df = df.withColumn(there or transform.name, computed(transform, given, df.schema[source].dataType))
+            df = df.withColumn(there or transform.name, computed(transform, F.col(source), df.schema[source].dataType))
     return df
 
 
@@ -60,16 +58,16 @@ def _of_time(kind: Kind, source: Column, given: DataType) -> Column | None:
     if kind is Kind.MONTHS:
         return F.substring(day.cast("string"), 1, 7)
     if kind is Kind.HOURS and not isinstance(given, DateType):
-        hour = _of_day(source, _HOUR_US) if isinstance(given, TimestampType) else F.hour(source)
+        hour = _utc_hour(source) if isinstance(given, TimestampType) else F.hour(source)
         return F.concat(day.cast("string"), F.lit("-"), F.lpad(hour.cast("string"), 2, "0"))
     return None
 
 
 def _utc_day(instant: Column) -> Column:
     # Spark divides doubles. A whole number of days in microseconds is a multiple of 2**13, and so exact in one.
-    midnight = F.unix_micros(instant) - F.pmod(F.unix_micros(instant), F.lit(_DAY_US))
-    return F.date_from_unix_date((midnight / F.lit(_DAY_US)).cast("int"))
+    midnight = F.unix_micros(instant) - F.pmod(F.unix_micros(instant), F.lit(DAY_US))
+    return F.date_from_unix_date((midnight / F.lit(DAY_US)).cast("int"))
 
 
-def _of_day(instant: Column, unit_us: int) -> Column:
-    return (F.pmod(F.unix_micros(instant), F.lit(_DAY_US)) / F.lit(unit_us)).cast("int")
+def _utc_hour(instant: Column) -> Column:
+    return (F.pmod(F.unix_micros(instant), F.lit(DAY_US)) / F.lit(HOUR_US)).cast("int")

@@ -91,14 +91,14 @@ class TableProperties:
             values["hoodie.table.recordkey.fields"] = ",".join(record_keys)
         if partition_fields:
             values["hoodie.table.partition.fields"] = ",".join(partition_fields)
+        ordering_key = "hoodie.table.ordering.fields" if version == NEWEST_VERSION else "hoodie.table.precombine.field"
         if version == NEWEST_VERSION:
             values["hoodie.table.format"] = "native"
         else:
             merging = _BY_EVENT_TIME if ordering_field else _BY_COMMIT_TIME
             values["hoodie.compaction.payload.class"], values["hoodie.record.merge.strategy.id"] = merging
         if ordering_field:
-            names = {NEWEST_VERSION: "hoodie.table.ordering.fields"}
-            values[names.get(version, "hoodie.table.precombine.field")] = ordering_field
+            values[ordering_key] = ordering_field
         if create_schema is not None:
             values["hoodie.table.create.schema"] = create_schema
         if database:

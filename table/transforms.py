@@ -24,7 +24,7 @@ from lakelock.table.columns.fields import Fields
 from lakelock.table.statistics import Value
 
 _CALL = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*").fullmatch
-_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
+DAY_US, HOUR_US = 86_400_000_000, 3_600_000_000
 FORMS = "years(c), months(c), days(c), hours(c), bucket(n, c), truncate(n, c)"
 
 
@@ -94,7 +94,7 @@ class Transform:
             return pc.utf8_slice_codeunits(whole.cast(pa.string()), 0, self.number)
         if self.kind is Kind.BUCKET:
             return _per_value(whole.cast(pa.string()), lambda text: zlib.crc32(text.encode()) % self.number, pa.int32())
-        unit_us = _HOUR_US if self.kind is Kind.HOURS else _DAY_US
+        unit_us = HOUR_US if self.kind is Kind.HOURS else DAY_US
         if pa.types.is_date(whole.type):
             steps = whole.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
         else:

@@ -70,8 +70,9 @@ class StatedTable:
 
     def _differences(self, table: Coordinator) -> Iterator[str]:
         found = table.properties
-        given = self.partition_by
-        partition_by = None if given is None else tuple(str(parsed_transform(text) or text) for text in given)
+        given, computed = self.partition_by, {str(transform).lower(): str(transform) for transform in found.transforms}
+        texts = None if given is None else tuple(str(parsed_transform(text) or text) for text in given)
+        partition_by = None if texts is None else tuple(computed.get(text.lower(), text) for text in texts)
         index = None if self.index is None else str(parsed_index(self.index).hashing(found.record_keys))
         for what, wanted, has in (
             ("key", self.key, found.record_keys),

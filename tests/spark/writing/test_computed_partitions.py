@@ -137,7 +137,8 @@ def test_statements_leave_the_computed_column_out(spark: SparkSession, table: La
 def test_the_data_source_makes_and_writes_such_a_table(spark: SparkSession, path: str) -> None:
     given = {"key": "id", "partition_by": "days(at), bucket(4, id)"}
     rows(spark, (1, FIRST, 1), (2, SECOND, 2)).write.format("lakelock").options(**given).mode("append").save(path)
-    rows(spark, (3, SECOND, 3)).write.format("lakelock").options(**given).mode("append").save(path)
+    again = {**given, "partition_by": "day(AT), Bucket(4, id)"}
+    rows(spark, (3, SECOND, 3)).write.format("lakelock").options(**again).mode("append").save(path)
     table = LakeTable.for_path(spark, path)
     assert now(table) == [(1, 1, JANUARY), (2, 2, FEBRUARY), (3, 3, FEBRUARY)]
     rows(spark, (4, SECOND, 4)).write.format("lakelock").mode("overwrite").option("overwrite", "partitions").save(path)
