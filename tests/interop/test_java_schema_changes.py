@@ -109,6 +109,24 @@ def test_a_column_of_another_type_that_java_adds_rejects_mine(table: Shared) -> 
     assert seen(table) == [("a", 1, "eu", None), ("b", 2, "us", None), ("n", 3, "ap", "noted")]
 
 
+def test_java_reads_and_writes_fields_of_a_column_in_another_order(share: Share) -> None:
+    def schema(*names: str) -> pa.Schema:
+        types = {"x": pa.int32(), "y": pa.string()}
+        inside = pa.struct([(name, types[name]) for name in names])
+        return pa.schema([("id", pa.string()), ("region", pa.string()), ("place", inside), ("stops", pa.list_(inside))])
+
+    first, then = schema("x", "y"), schema("y", "x")
+    table = share(Layout("inside", schema=first))
+    a, b, c = ((key, "eu", {"x": 1, "y": key}, [{"x": 2, "y": key}]) for key in "abc")
+    table.engine().insert(rows(a, b, schema=first))
+    table.engine().alter(Alteration(first=("place.y", "stops.element.y")))
+    assert table.coordinator().schema().arrow.field("place").type.field(0).name == "y"
+    assert seen(table, then) == [(key, "eu", {"y": key, "x": 1}, [{"y": key, "x": 2}]) for key in "ab"]
+    table.java.write(table.path, rows(a, c, schema=then), table.java_options("upsert"))
+    table.engine().upsert(rows(b, schema=first))
+    assert seen(table, then) == [(key, "eu", {"y": key, "x": 1}, [{"y": key, "x": 2}]) for key in "abc"]
+
+
 PLACE = pa.struct([("x", pa.int32())])
 NARROW = pa.schema(
     [("id", pa.string()), ("n", pa.int32()), ("m", pa.int32()), ("ratio", pa.float32()), ("price", pa.decimal128(5, 2)),
