@@ -66,7 +66,8 @@ class Timeline:
 
         An empty completed commit is a torn write: Java would read it as a commit of nothing, so it is refused.
         """
-        return _shown(tuple((file.key, file.size_bytes == 0) for file in files))
+        listed = list(files)
+        return _shown(tuple([file.key for file in listed]), frozenset([file.key for file in listed if not file.size_bytes]))
 
     def up_to(self, earlier: Timeline) -> Timeline:
         """The timeline as it was at an earlier listing, which may lack something: what completed after that listing's newest
@@ -196,17 +197,17 @@ class Timeline:
 
 
 @lru_cache(maxsize=8)  # most listings show what the one before them showed
-def _shown(files: tuple[tuple[str, bool], ...]) -> Timeline:
+def _shown(keys: tuple[str, ...], empty: frozenset[str]) -> Timeline:
     """The timeline that files show by their keys, and by being empty or not."""
     instants, archived, archive = [], False, []
-    for key, is_empty in files:
+    for key in keys:
         instant = _instant_at(key)
         if instant is None:
             archived = archived or key.startswith(_HISTORY)
             if key.startswith(_HISTORY) and key.endswith(".parquet"):
                 archive.append(key[len(_HISTORY) :])
             continue
-        if is_empty and instant.is_completed and instant.is_write:
+        if key in empty and instant.is_completed and instant.is_write:
             raise CorruptTableError(
                 f"{key} is empty: the commit was torn while it was written",
                 hint="restore the file from a backup, or roll the commit back with Hudi's own tools",

@@ -13,7 +13,7 @@ from lakelock.table import layout
 from lakelock.table.instants import Instant
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.history import instants_in, read_history
+from lakelock.table.upkeep.history import HistoryFile, instants_in, read_history
 from lakelock.table.upkeep.savepoints import SavepointMetadata
 
 _GRAIN_S = 0.001
@@ -29,6 +29,7 @@ class Deletions:
         self._completed_s: dict[str, float] = {}
         self._superseded_s: dict[str, float] = {}
         self._saved: dict[str, frozenset[str]] = {}
+        self._archived: dict[str, frozenset[tuple[str, str]]] = {}
 
     def superseded(self, files: Iterable[DataFile]) -> None:
         """Later slices, or the replacements of their groups, have become visible."""
@@ -103,8 +104,14 @@ class Deletions:
 
     def archived(self) -> frozenset[tuple[str, str]]:
         """Requested time and action of each instant that the history has."""
-        found = (instants_in(self._storage, file) for file in read_history(self._storage).files)
-        return frozenset().union(*found)
+        return frozenset().union(*(self._instants_in(file) for file in read_history(self._storage).files))
+
+    def _instants_in(self, file: HistoryFile) -> frozenset[tuple[str, str]]:
+        stored = self._storage.get(file.key)
+        version = stored.etag if stored is not None else ""
+        if version not in self._archived:
+            self._archived[version] = frozenset(instants_in(self._storage, file))
+        return self._archived[version]
 
     def lost(self, completed: Iterable[Instant]) -> list[str]:
         """Which of these instants are neither on the timeline nor in the history."""

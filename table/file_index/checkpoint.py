@@ -88,7 +88,7 @@ class Checkpoint:
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "a checkpoint") -> Checkpoint:
         """The checkpoint in a file, read as a whole."""
-        lazy = cls.opened(lambda: io.BytesIO(data), source)
+        lazy = cls.opened(lambda: pa.BufferReader(data), source)
         return cls(lazy.coverage, LoadedRows(lazy.rows.all()), lazy.schemas, lazy.applications)
 
     @classmethod
@@ -161,8 +161,8 @@ class StoredRows:
         return pa.concat_tables(found) if found else NO_ROWS
 
     def all(self) -> pa.Table:
-        _ = self._bounds
-        return _as_rows(self._guarded(self._file.read), self._source)
+        several = len(self._bounds[0]) > 1  # to hand one group to threads costs more than they save
+        return _as_rows(self._guarded(lambda: self._file.read(use_threads=several)), self._source)
 
     def _read_group(self, number: int) -> pa.Table:
         return _as_rows(self._guarded(lambda: self._file.read_row_group(number)), self._source)
@@ -177,6 +177,8 @@ class StoredRows:
 
 
 def _as_rows(table: pa.Table, source: str) -> pa.Table:
+    if table.schema.equals(ROWS):
+        return table
     try:
         return table.select(ROWS.names).cast(ROWS)
     except (pa.ArrowException, KeyError, ValueError) as error:

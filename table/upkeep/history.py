@@ -205,10 +205,10 @@ def instants_in(storage: Storage, file: HistoryFile) -> set[tuple[str, str]]:
     """Requested time and action of each row of a file."""
     with storage.open_input(file.key) as source:
         try:
-            rows = pq.read_table(source, columns=["instantTime", "action"]).to_pylist()
+            rows = pq.ParquetFile(source).read(columns=["instantTime", "action"])
         except (pa.ArrowException, OSError) as error:
             raise CorruptTableError(f"{file.key} cannot be read: {error}", hint=_HINT, file=file.key) from error
-    return {(row["instantTime"], row["action"]) for row in rows}
+    return set(zip(rows.column("instantTime").to_pylist(), rows.column("action").to_pylist(), strict=True))
 
 
 def merged_bytes(tables: Iterable[pa.Table]) -> bytes:

@@ -134,6 +134,14 @@ BUGS_OF_UPKEEP = (
         seed=4516,
     ),
     Planted(
+        "an archive over what was left behind",
+        "commits leave the timeline that are newer than files of a dead writer, which then count as committed",
+        "occ.upkeep.archive_policy:archivable",
+        "elif dirty and following.requested > dirty:",
+        "elif False:",
+        among=CLEANED & STRAGGLERS & WITHOUT_INDEX,
+    ),
+    Planted(
         "a checkpoint over pending instants",
         "a commit that completes late counts as covered by a checkpoint that has nothing of it",
         "table.file_index.coverage:lowest_open",
