@@ -11,14 +11,23 @@ from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
+from tests.behaviour.upkeep import test_archive
 from tests.simulation.planted.bugs import PLANTED, Edit, Planted, first_seed
 from tests.simulation.planted.seeds_table import table, with_seeds
+from tests.simulation.planted.upkeep import OVER_LEFTOVERS
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     found = first_seed(planted)
     assert found is not None, f"not found in {planted.within} seeds"
+
+
+def test_a_planted_bug_that_needs_more_than_chance_is_found_by_a_test_of_behaviour() -> None:
+    found = test_archive.test_an_instant_that_left_something_holds_the_archive_until_that_is_removed
+    with OVER_LEFTOVERS.planted(), pytest.raises(AssertionError):
+        found()
+    found()
 
 
 def test_planted_bugs_are_gone_afterwards() -> None:
