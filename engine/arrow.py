@@ -28,6 +28,7 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.services.alter import alter
 from lakelock.occ.services.optimize import Optimized, optimize
 from lakelock.occ.services.restore import restore
+from lakelock.occ.shown import QueryType, Shown
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.table.change_feed.units import FeedMode
@@ -227,10 +228,21 @@ class ArrowEngine:
         """Make the table what it was as of an instant time: what came after is undone in a new commit."""
         return restore(self._coordinator, as_of, partial(write_copies, self._coordinator, self._kernels), tag=tag)
 
-    def read(self, as_of: str | None = None, where: pc.Expression | None = None) -> pa.Table:
+    def read(
+        self, as_of: str | None = None, where: pc.Expression | None = None, query_type: QueryType = "snapshot"
+    ) -> pa.Table:
         """The table now, or as of an instant, without the meta columns."""
-        shown = self._coordinator.shown(as_of)
-        return self.read_files(shown.snapshot.files, shown.schema, where)
+        return self._read_shown(self._coordinator.shown(as_of, query_type), (), where)
+
+    def _read_shown(self, shown: Shown, named: Sequence[Resource], where: pc.Expression | None) -> pa.Table:
+        files = [file for file in shown.snapshot.files if not named or within(file.partition, named)]
+        found = self.read_files(files, shown.schema, where)
+        logged = [slice_ for slice_ in shown.logged if not named or within(slice_.partition, named)]
+        if not logged:
+            return found
+        merged, storage = shown.merged(shown.schema.arrow), self._coordinator.table.storage
+        more = (rows for slice_ in logged for rows in merged.read(slice_, storage))
+        return pa.concat_tables([found, *(rows if where is None else rows.filter(where) for rows in more)])
 
     def changes(self, since: str = "", until: str | None = None, mode: FeedMode = "commits") -> pa.Table:
         """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and
@@ -244,9 +256,7 @@ class ArrowEngine:
         coordinator = self._coordinator
         named = resources_of(partition, coordinator.properties)
         with coordinator.data.holding(coordinator.data.request("SELECT", named)):
-            shown = coordinator.shown()
-            files = tuple(file for file in shown.snapshot.files if not named or within(file.partition, named))
-            yield self.read_files(files, shown.schema, where)
+            yield self._read_shown(coordinator.shown(), named, where)
 
     def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:
         """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""

@@ -26,6 +26,7 @@ from lakelock.occ.detached import Detached
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.locking.data_locking import DataLocking
 from lakelock.occ.locking.nesting import refuse_nested
+from lakelock.occ.merging_logs import with_log_files
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.history import HistoryEntry, Outcome, history, outcome_of
 from lakelock.occ.outcomes.rejected import WhyRejected, why_rejected
@@ -36,7 +37,7 @@ from lakelock.occ.records.rejections import forget_rejections
 from lakelock.occ.recovery.outcomes import collect_outcomes
 from lakelock.occ.recovery.reaper import collect, reap, sweep
 from lakelock.occ.reserving.waiting import end_dead
-from lakelock.occ.shown import Shown
+from lakelock.occ.shown import QueryType, Shown
 from lakelock.occ.table_services import TableServices
 from lakelock.occ.transaction import Transaction
 from lakelock.providers import open_provider
@@ -44,7 +45,7 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
-from lakelock.table.eligibility import check_files, check_readable
+from lakelock.table.eligibility import check_files, check_readable, require_copy_on_write
 from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
@@ -213,13 +214,23 @@ class Coordinator(TableServices):
         """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
         return self._seen(as_of)[0]
 
-    def shown(self, as_of: str | None = None) -> Shown:
-        """The same, with the columns to read them in: those of now, or those of then once others have replaced them."""
+    def shown(self, as_of: str | None = None, query_type: QueryType = "snapshot") -> Shown:
+        """The same, with the columns to read them in: those of now, or those of then once others have replaced them.
+
+        Of a merge-on-read table the log files, too, unless the query is `read_optimized`.
+        """
         snapshot, timeline = self._seen(as_of)
-        return Shown(snapshot, self.schema(as_of, timeline=timeline))
+        found = Shown(snapshot, self.schema(as_of, timeline=timeline))
+        if query_type == "read_optimized" or not self.properties.is_merge_on_read:
+            return found
+        return with_log_files(self.table, self.properties, found, timeline if as_of is None else timeline.as_of(as_of))
 
     def state_at(self, timeline: Timeline) -> tuple[Snapshot, TableSchema]:
-        """The file slices and the schema that a timeline shows; `SnapshotTooOld` if a cleaner was faster."""
+        """The file slices and the schema that a timeline shows; `SnapshotTooOld` if a cleaner was faster.
+
+        `TableError` for a merge-on-read table, of which this would be but the base files.
+        """
+        require_copy_on_write(self.properties, "a snapshot of several tables")
         return self.table.index.snapshot_at(timeline), self._schemas.at(timeline, self.properties)
 
     def _seen(self, as_of: str | None) -> tuple[Snapshot, Timeline]:

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
 
 from lakelock.errors import SnapshotTooOld
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.upkeep.retained import hides_what_was_cleaned
 from lakelock.occ.upkeep.savepoints import all_that_is_kept
+from lakelock.table.log_files.merged import LoggedSlice, MergedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
 
+QueryType = Literal["snapshot", "read_optimized"]
+"""Hudi's words: the rows as of now, or, of a merge-on-read table, only what is in base files."""
 _LOOKS = 3
 """How often a reader begins anew that a cleaner has overtaken."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """The files, and the columns in which all of them can be read."""
+    """The files, and the columns in which all of them can be read.
+
+    `logged` are file slices of a merge-on-read table that have log files, and are not in the snapshot; `ordering` is the column
+    by which versions of a row are ordered there.
+    """
 
     snapshot: Snapshot
     schema: TableSchema
+    logged: tuple[LoggedSlice, ...] = ()
+    ordering: str | None = None
+
+    def merged(self, columns: pa.Schema) -> MergedRows:
+        """How to read the slices that have log files, with these columns."""
+        return MergedRows(columns, None if self.ordering is None else self.schema.arrow.field(self.ordering))
 
 
 def as_of(table: OpenTable, instant: str) -> tuple[Snapshot, Timeline]:

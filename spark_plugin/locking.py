@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
 from datetime import datetime, timezone
@@ -14,11 +14,8 @@ from lakelock.admin.shown_locks import explained_locks, shown_locks
 from lakelock.data_locks import LockRequest
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.data_locking import DataLocking, holding_together
-from lakelock.occ.locking.targets import Targets, resources_of, within
-from lakelock.spark_plugin.frames import spark_schema
-from lakelock.spark_plugin.reading import read_files
+from lakelock.occ.locking.targets import Targets, resources_of
 from lakelock.spark_plugin.session.lost_spark import needs_spark
-from lakelock.table.pruning.partition_values import PartitionValues
 
 LOCKS = (
     "lock_id string, kind string, database string, table string, partition string, state string, type string, "
@@ -34,7 +31,7 @@ class LockedReads:
 
     _spark: SparkSession
     _coordinator: Coordinator
-    _root: str
+    _rows: Callable[..., DataFrame]
 
     @contextmanager
     def reading(self, *, partition: Targets = None, include_meta: bool = False) -> Iterator[DataFrame]:
@@ -45,11 +42,7 @@ class LockedReads:
         coordinator = self._coordinator
         named = resources_of(partition, coordinator.properties)
         with coordinator.data.holding(coordinator.data.request("SELECT", named)):
-            shown = coordinator.shown()
-            files = [file for file in shown.snapshot.files if not named or within(file.partition, named)]
-            columns = shown.schema.file_schema if include_meta else shown.schema.arrow
-            by = PartitionValues.of(coordinator.properties, columns)
-            yield read_files(self._spark, self._root, files, spark_schema(columns), by)
+            yield self._rows(coordinator.shown(), None, partition, include_meta=include_meta)
 
     @contextmanager
     def locked(self, operation: str = "INSERT", *, partition: Targets = None) -> Iterator[None]:

@@ -62,6 +62,29 @@ def why_not_writable(properties: TableProperties) -> tuple[Refusal, ...]:
     return (*why_not_readable(properties), *_write_refusals(properties))
 
 
+def why_not_merged(properties: TableProperties) -> Refusal | None:
+    """Why the rows of a merge-on-read table cannot be merged as Hudi merges them."""
+    if properties.merge_mode not in _MERGE_MODES or properties.text("hoodie.table.partial.update.mode", ""):
+        return Refusal("it merges rows in its own way (hoodie.record.merge.mode or hoodie.table.partial.update.mode)")
+    own = next((key for key in sorted(properties.values) if key.startswith("hoodie.record.merge.property.")), "")
+    if own:
+        return Refusal(f"its rows say in their own way that they are deletes ({own})")
+    if properties.ordering_field is not None and len(properties.ordering_fields) > 1:
+        return Refusal("it orders rows by several columns (hoodie.table.ordering.fields)")
+    if not properties.flag("hoodie.populate.meta.fields", default=True):
+        return Refusal("its rows carry no record keys (hoodie.populate.meta.fields=false)")
+    return None
+
+
+def require_copy_on_write(properties: TableProperties, what: str) -> None:
+    """`TableError` for a merge-on-read table, of which lakelock reads the rows and nothing else."""
+    if properties.is_merge_on_read:
+        raise TableError(
+            f"{what} is not there for {properties.name}: it is a merge-on-read table, of which lakelock only reads the rows",
+            hint="table.read() gives its rows as they are now, table.read(as_of=...) as they were",
+        )
+
+
 def advice(refusals: Sequence[Refusal]) -> str:
     """What removes all of these reasons together; empty if nothing is known to."""
     if all(refusal.hint for refusal in refusals):
@@ -166,11 +189,8 @@ def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
     if table.text("hoodie.timeline.history.path", "history") != "history":
         # What is in that folder tells whether older commits were archived.
         yield Refusal("its hoodie.timeline.history.path is not `history`")
-    if table.type != "COPY_ON_WRITE":
-        yield Refusal(
-            f"it is {table.type}: rows live in log files that lakelock does not read",
-            made_with="hoodie.datasource.write.table.type=COPY_ON_WRITE",
-        )
+    if table.type not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+        yield Refusal(f"its hoodie.table.type is {table.type}")
     if table.base_file_format != "PARQUET" or table.flag("hoodie.table.multiple.base.file.formats.enable"):
         yield Refusal("its base files are not all Parquet")
     if table.text("hoodie.table.format", "native").lower() != "native":
@@ -185,6 +205,11 @@ def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
 
 
 def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
+    if table.is_merge_on_read:
+        yield Refusal(
+            "it is MERGE_ON_READ: its writers put rows into log files, which lakelock reads and does not write",
+            made_with="hoodie.datasource.write.table.type=COPY_ON_WRITE",
+        )
     if table.metadata_partitions:
         yield Refusal(
             f"its metadata table is on ({METADATA_PARTITIONS} or {METADATA_INFLIGHT}): readers would not see our files",

@@ -108,7 +108,7 @@ class Instant:
         return f"{self.action} {self.requested} ({self.state})"
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4_096)
 def parse_file_name(name: str) -> Instant | None:
     """The instant that a timeline file stands for, None for a file that is none (Hudi skips those too)."""
     match = _FILE_NAME(name)

@@ -181,6 +181,11 @@ class TableProperties:
         return self.text("hoodie.table.type", "COPY_ON_WRITE").upper()
 
     @property
+    def is_merge_on_read(self) -> bool:
+        """Whether rows may live in log files."""
+        return self.type != "COPY_ON_WRITE"
+
+    @property
     def base_file_format(self) -> str:
         return self.text("hoodie.table.base.file.format", "PARQUET").upper()
 

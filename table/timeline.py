@@ -218,7 +218,7 @@ def _shown(keys: tuple[str, ...], empty: frozenset[str]) -> Timeline:
     return replace(Timeline.of(instants, archived=archived, archived_to=archived_to), archive=tuple(archive))
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4_096)
 def _instant_at(key: str) -> Instant | None:
     folder, _, name = key.rpartition("/")
     return parse_file_name(name) if folder == layout.TIMELINE else None

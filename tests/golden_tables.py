@@ -27,6 +27,13 @@ ROWS: dict[str, set[Row]] = {
 """The rows (id, v, region) of each table at its end; `java12_types` has other columns."""
 
 NAMES = tuple(sorted(ROWS))
+MERGE_ON_READ = tuple(
+    f"java12_mor_{what}"
+    for what in (
+        "archived", "buckets", "compaction", "deletes", "events", "evolved", "parquet_logs", "types", "version_8",
+    )
+)  # fmt: skip
+"""Merge-on-read tables."""
 
 
 def unpack(name: str, folder: Path) -> Path:
@@ -42,6 +49,13 @@ def unpack(name: str, folder: Path) -> Path:
 def golden_table(name: str) -> Path:
     """The folder of a golden table. Shared between tests: do not change it."""
     return unpack(name, Path(_UNPACKED.name))
+
+
+@cache
+def seen_by_java(name: str) -> dict[str, Any]:
+    """What Java Hudi read of a merge-on-read table: `snapshot`, `read_optimized`, and as of each of its `moments`."""
+    found: dict[str, dict[str, Any]] = json.loads((_FOLDER / "java12_mor.expected.json").read_text())
+    return found[name]
 
 
 @cache

@@ -15,6 +15,7 @@ from lakelock.storage import Listed
 from lakelock.table.archive import archived_write
 from lakelock.table.change_feed.units import Commit, FeedMode, MissingSlice, Shown, Unit, units_of, version_of
 from lakelock.table.changes import read_range
+from lakelock.table.eligibility import require_copy_on_write
 from lakelock.table.instants import Action, Instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -103,7 +104,8 @@ def position_at(table: OpenTable, timeline: Timeline, moment: str) -> str:
 
 
 def ensure_comparable(properties: TableProperties) -> None:
-    """`TableError` for a table whose rows do not say by which commit they were written."""
+    """`TableError` for a table whose rows do not say by which commit they were written, or live in log files."""
+    require_copy_on_write(properties, "a change feed")
     if not properties.flag("hoodie.populate.meta.fields", default=True):
         raise TableError(
             f"the table {properties.name} has no change feed: its rows lack record keys (hoodie.populate.meta.fields=false)",

@@ -6,6 +6,7 @@ The same commit shows whether another engine writes the table: it is that engine
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import intern
 
 import pyarrow as pa
 
@@ -25,6 +26,8 @@ from lakelock.table.timeline import Timeline
 
 LOOKED_AT = 20
 """How many of the newest commits are searched for a schema before that of the table's creation is taken."""
+REMEMBERED = 500
+"""Of how many commits, at least, a process that is open for long remembers the schema."""
 
 
 class SchemaHistory:
@@ -95,7 +98,9 @@ class SchemaHistory:
                 self._table.observed.met_foreign(foreign)
             if other.is_foreign and look_like_buckets(group.file_id for group in other.files):
                 self._table.observed.foreign_buckets = True
-            self._known[instant.requested] = other.schema_json
+            if len(self._known) > 2 * REMEMBERED:
+                self._known = {known: self._known[known] for known in sorted(self._known)[-REMEMBERED:]}
+            self._known[instant.requested] = intern(other.schema_json)  # most commits have the schema of the one before
         return self._known[instant.requested]
 
 

@@ -10,6 +10,7 @@ from lakelock.errors import SettingsError
 from lakelock.near_misses import did_you_mean
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.shown import QueryType
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 from lakelock.spark_plugin.arguments import numbered
@@ -33,8 +34,8 @@ from lakelock.storage.hadoop import completed
 from lakelock.storage.location import StorageLocation, canonical_uri
 
 OWN = (
-    "path", "as_of", "include_meta", "overwrite", "overwrite_schema", "application", "config", "txn_app_id", "txn_version",
-    "tag", "partition",
+    "path", "as_of", "query_type", "include_meta", "overwrite", "overwrite_schema", "application", "config", "txn_app_id",
+    "txn_version", "tag", "partition",
     *TABLE_OPTIONS, *CHANGE_OPTIONS,
 )  # fmt: skip
 _HADOOP = ("fs.", "google.cloud.")
@@ -55,6 +56,7 @@ class SourceOptions:
     conf: Mapping[str, str]
     chosen: frozenset[str]
     as_of: str | None
+    query_type: QueryType
     include_meta: bool
     overwrite: Literal["table", "partitions"]
     overwrite_chosen: bool
@@ -92,6 +94,7 @@ class SourceOptions:
             conf=conf,
             chosen=chosen_by_options(resolved, given.get("config")),
             as_of=given.get("as_of") or None,
+            query_type=query_type_of(given.get("query_type")),
             include_meta=true_or_false("include_meta", given.get("include_meta", "false")),
             overwrite=overwrite,
             overwrite_chosen=chosen,
@@ -155,6 +158,7 @@ class ReadOptions:
     as_of: str | None
     include_meta: bool
     partition: str | None
+    query_type: QueryType
 
     @classmethod
     def parse(cls, options: Mapping[str, object]) -> ReadOptions:
@@ -171,10 +175,21 @@ class ReadOptions:
                     key=key,
                 )
         include_meta = true_or_false("include_meta", given.get("include_meta", "false"))
-        return cls(given.get("as_of") or None, include_meta, given.get("partition") or None)
+        query_type = query_type_of(given.get("query_type"))
+        return cls(given.get("as_of") or None, include_meta, given.get("partition") or None, query_type)
 
 
-_OF_READ = ("as_of", "include_meta", "partition")
+def query_type_of(text: str | None) -> QueryType:
+    """The type of a query that somebody named; `SettingsError` for one that there is not."""
+    found: dict[str, QueryType] = {"": "snapshot", "snapshot": "snapshot", "read_optimized": "read_optimized"}
+    given = (text or "").strip().lower()
+    if given not in found:
+        hint = "use snapshot, or read_optimized for the base files of a merge-on-read table; changes(since) gives changed rows"
+        raise SettingsError(f"the query type is {text!r}", hint=hint, key="query_type")
+    return found[given]
+
+
+_OF_READ = ("as_of", "include_meta", "partition", "query_type")
 
 
 def _overwrite(given: Mapping[str, str], *, sparks: bool) -> tuple[Literal["table", "partitions"], bool]:

@@ -14,6 +14,7 @@ from lakelock.storage import Storage
 from lakelock.table.change_feed.comparing import opened
 from lakelock.table.change_feed.rows import FeedRows
 from lakelock.table.change_feed.units import Unit
+from lakelock.table.log_files.merged import LoggedSlice, MergedRows
 from lakelock.table.schema import COMMIT_TIME, TableSchema
 from lakelock.table.snapshot import DataFile
 
@@ -35,6 +36,19 @@ class FilePartition(InputPartition):
             for rows in file.batches(TableSchema(timed)):
                 mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), self.commit_time))
                 yield from mine.select(columns.names).to_batches()
+
+
+@dataclass
+class MergedPartition(InputPartition):
+    """A file slice with log files."""
+
+    slice: LoggedSlice
+    rows: MergedRows
+
+    def read(self, columns: pa.Schema, storage: Storage) -> Iterator[pa.RecordBatch]:
+        """In a task: the rows, with these columns."""
+        for rows in self.rows.read(self.slice, storage):
+            yield from rows.select(columns.names).cast(columns).to_batches()
 
 
 @dataclass

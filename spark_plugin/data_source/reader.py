@@ -18,7 +18,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import files_within, resources_of, within
 from lakelock.spark_plugin.data_source.change_options import position_of_text
 from lakelock.spark_plugin.data_source.options import SourceOptions
-from lakelock.spark_plugin.data_source.partitions import FilePartition, UnitPartition, unit_partitions
+from lakelock.spark_plugin.data_source.partitions import FilePartition, MergedPartition, UnitPartition, unit_partitions
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.session.conf import OF_READS
 from lakelock.storage.location import StorageLocation
@@ -66,9 +66,12 @@ class LakelockReader(DataSourceReader):
                 units = [unit for unit in _units(table, found, parsed) if not targets or within(unit.partition, targets)]
                 self._partitions += unit_partitions(units, found, self._columns, table.properties.timezone)
             else:
-                shown = table.shown(as_of)
+                shown = table.shown(as_of, parsed.query_type)
                 check_asked(shown_columns(shown.schema, parsed), self._columns)
                 self._partitions += map(FilePartition, files_within(shown.snapshot, targets))
+                merged = shown.merged(self._columns)
+                logged = (slice_ for slice_ in shown.logged if not targets or within(slice_.partition, targets))
+                self._partitions += [MergedPartition(slice_, merged) for slice_ in logged]
         self._location = StorageLocation.of(parsed.path, parsed.settings.storage)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -76,7 +79,7 @@ class LakelockReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         self._parsed.ensure_session_known(OF_READS)
-        if isinstance(partition, FilePartition | UnitPartition):
+        if isinstance(partition, FilePartition | MergedPartition | UnitPartition):
             yield from partition.read(self._columns, self._location.open())
         # Where there are no partitions, Spark asks for a single partition None.
 

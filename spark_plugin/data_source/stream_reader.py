@@ -25,6 +25,7 @@ from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.session.conf import OF_READS
 from lakelock.table.change_feed.offsets import StreamOffset
 from lakelock.table.change_feed.units import Commit
+from lakelock.table.eligibility import require_copy_on_write
 from lakelock.table.timeline import Timeline
 
 try:
@@ -109,6 +110,7 @@ class _Opened:
         self._parsed, self._columns, self._all_columns = parsed, columns, all_columns
         self.coordinator = parsed.open()
         try:
+            require_copy_on_write(self.coordinator.properties, "a stream")
             if parsed.changes.feed:
                 ensure_comparable(self.coordinator.properties)
             if not all_columns:

@@ -98,7 +98,10 @@ SPELLINGS: tuple[Spelling, ...] = (
     Spelling("Delta", "clusterBy", instead="table.optimize(sort_by=[...]) sorts the rows of the files that it joins"),
     Spelling("Delta", "delta.*", instead="leave it out: properties of Delta's tables have no effect here"),
     Spelling("Hudi", "as.of.instant", "as_of"),
-    Spelling("Hudi", "hoodie.datasource.query.type", same=("snapshot", "read_optimized"), instead=_CHANGES),
+    Spelling(
+        "Hudi", "hoodie.datasource.query.type", "query_type", same=("snapshot",),
+        only=lambda value: value.strip().lower() == "read_optimized", only_text="read_optimized", instead=_CHANGES,
+    ),
     Spelling("Hudi", "hoodie.datasource.query.incremental.format", instead=_FEED),
     Spelling("Hudi", "hoodie.datasource.read.begin.instanttime", instead=_CHANGES),
     Spelling("Hudi", "hoodie.datasource.read.end.instanttime", instead=_CHANGES),

@@ -11,18 +11,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.clock import SystemRuntime
+from lakelock.data_locks import Resource
 from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.locking.targets import Targets, files_within, resources_of, within
-from lakelock.occ.shown import Shown
+from lakelock.occ.shown import QueryType, Shown
 from lakelock.settings import Settings
 from lakelock.settings.resolver import setting_of
 from lakelock.spark_plugin import creating
 from lakelock.spark_plugin.arguments import Duplicates, instant_of, names, settings_of
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.spark_plugin.data_source.options import ReadOptions
-from lakelock.spark_plugin.frames import require_classic, spark_conf, spark_schema
+from lakelock.spark_plugin.data_source.options import ReadOptions, query_type_of
+from lakelock.spark_plugin.frames import arrow_schema, require_classic, spark_conf, spark_schema
 from lakelock.spark_plugin.importing import Source, is_imported
 from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.locking import LockedReads
@@ -30,6 +31,7 @@ from lakelock.spark_plugin.merging.builder import TARGET
 from lakelock.spark_plugin.naming import location_of
 from lakelock.spark_plugin.peers.methods import DeltaNames
 from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.scans.merged_rows import merged_rows
 from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.spark_plugin.tables.changes import TableChanges
 from lakelock.spark_plugin.tables.columns import TableColumns
@@ -40,6 +42,7 @@ from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import NEWEST_VERSION
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
+from lakelock.table.snapshot import Snapshot
 
 
 class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts, LockedReads, DeltaNames):
@@ -247,6 +250,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         as_of: str | datetime | None = None,
         partition: Targets = None,
         include_meta: bool = False,
+        query_type: QueryType | None = None,
         options: Mapping[str, object] | None = None,
     ) -> DataFrame:
         """The table as it is now, or as it was: the frame keeps this state, whatever is committed later.
@@ -254,11 +258,13 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         `where` chooses rows, and skips partitions and files that cannot have any. A later `.where` on the frame skips
         partitions, too. `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). `partition`
         (`"month=1"`) reads only these partitions or prefixes. Columns in the table's order; `include_meta` adds Hudi's five in
-        front. `options` are those of `spark.read.format("lakelock")`, also in Delta's and Hudi's spellings; arguments go first.
+        front. `query_type="read_optimized"` reads of a merge-on-read table the base files, without what its log files changed.
+        `options` are those of `spark.read.format("lakelock")`, also in Delta's and Hudi's spellings; arguments go first.
         """
         given = ReadOptions.parse(options or {})
         moment, chosen = as_of or given.as_of, partition if partition is not None else given.partition
-        shown = self._coordinator.shown(None if moment is None else instant_of(moment))
+        instant = None if moment is None else instant_of(moment)
+        shown = self._coordinator.shown(instant, query_type_of(query_type or given.query_type))
         return self._rows(shown, where, chosen, include_meta=include_meta or given.include_meta)
 
     def to_df(self) -> DataFrame:
@@ -280,12 +286,31 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         columns = schema.file_schema if include_meta else schema.arrow
         asked, by = spark_schema(columns), PartitionValues.of(self._coordinator.properties, columns)
         if where is None:
-            return read_files(self._spark, self._root, files_within(snapshot, targets), asked, by)
+            frame = read_files(self._spark, self._root, files_within(snapshot, targets), asked, by)
+            return self._with_logs(frame, shown, asked, targets)
         condition = Condition.of(self._spark, asked, where)
-        found = Pruning(condition.predicate, by).files_of(snapshot)
-        files = [file for file in found if not targets or within(file.partition, targets)]
-        frame = read_files(self._spark, self._root, files, asked, by)
+        pruning = Pruning(condition.predicate, by)
+        files = [file for file in pruning.files_of(snapshot) if not targets or within(file.partition, targets)]
+        frame = self._with_logs(read_files(self._spark, self._root, files, asked, by), shown, asked, targets, pruning)
         return frame.where(condition.on(frame))
+
+    def _with_logs(
+        self,
+        frame: DataFrame,
+        shown: Shown,
+        asked: StructType,
+        targets: Sequence[Resource],
+        pruning: Pruning | None = None,
+    ) -> DataFrame:
+        """The frame, with the rows of file slices that have log files where there are any."""
+        logged = [each for each in shown.logged if not targets or within(each.partition, targets)]
+        if logged and pruning is not None:
+            found = {file.group for file in pruning.files_of(Snapshot(each.as_file for each in logged))}
+            logged = [each for each in logged if each.as_file.group in found]
+        if not logged:
+            return frame
+        rows = shown.merged(arrow_schema(asked))
+        return frame.union(merged_rows(self._spark, self._coordinator.table.location, rows, logged))
 
     def close(self) -> None:
         """Release the lock service. Data frames that were read stay usable."""

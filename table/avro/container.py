@@ -121,6 +121,20 @@ def _header(data: bytes, source: str) -> tuple[int, dict[str, bytes]]:
             entries[key.decode("utf-8", "replace")] = value
 
 
+@lru_cache(maxsize=64)
+def checked_schema(text: str, source: str) -> tuple[Record, Any]:
+    """A schema of rows, as JSON has it and as fastavro takes it; `CorruptTableError` for one not to decode anything with."""
+    written = _writer_schema(text)
+    if written.trouble is not None:
+        _refuse(source, f"cannot be decoded: {written.trouble}")
+    definition = json.loads(text)
+    # fastavro raises whatever the schema makes it stumble over.
+    try:
+        return definition, fastavro.parse_schema(definition, _write_hint=False)
+    except Exception as error:  # noqa: BLE001
+        _refuse(source, f"cannot be decoded: {type(error).__name__}: {str(error)[:120]}")
+
+
 @dataclass(frozen=True)
 class _Written:
     """What a writer schema says: the record's name without namespace, and why not to decode with it, if there is a reason."""
@@ -155,6 +169,11 @@ def _smallest_size(definition: Any, sizes: dict[str, int | None], depth: int) ->
         if item + (kind == "map") < 1:
             raise ValueError(f"an {kind} of values that take no bytes")
         return 1
+    if kind in ("fixed", "enum"):
+        name = str(definition["name"])
+        size = int(definition["size"]) if kind == "fixed" else 1
+        sizes[name] = sizes[name.rpartition(".")[2]] = size
+        return size
     if kind == "record":
         name = str(definition["name"])
         sizes[name] = sizes[name.rpartition(".")[2]] = None

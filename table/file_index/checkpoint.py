@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import sha256
+from sys import intern
 from typing import IO, Any, Protocol
 
 import pyarrow as pa
@@ -101,7 +102,9 @@ class Checkpoint:
         found = rows.header
         try:
             coverage = Coverage(
-                found.text("low"), *(frozenset(map(str, found.fields[name])) for name in ("instants", "archive", "restores"))
+                # Each checkpoint names nearly the same as the one before it, of which a process remembers some.
+                found.text("low"),
+                *(frozenset(map(intern, found.fields[name])) for name in ("instants", "archive", "restores")),
             )
             schemas = {text: SchemaTold(completion, instant) for completion, instant, text in found.fields["schemas"]}
             applications = {one.app_id: one for one in (Applied(*values) for values in found.fields["applications"])}

@@ -5,6 +5,7 @@ The property tests and the fuzzer (`make fuzz`) share this list. A parser that i
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
 from typing import NamedTuple
+
+import pyarrow as pa
 
 from lakelock.admin.audit import read_audit
 from lakelock.conflict import Conflict, ConflictRule, Party
@@ -52,6 +55,8 @@ from lakelock.table.avro.schemas import REQUESTED_REPLACE
 from lakelock.table.base_files.bloom import DYNAMIC, SIMPLE, BloomFilter
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat, requested_replace_bytes
 from lakelock.table.instants import as_of_time, parse_file_name, parse_instant
+from lakelock.table.log_files.blocks import BlockKind, blocks_of
+from lakelock.table.log_files.changes import Changes
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups
@@ -59,6 +64,7 @@ from lakelock.table.snapshot import DataFile
 from lakelock.table.upkeep.cleaned_until import CleanedUntil
 from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
 from lakelock.table.upkeep.savepoints import SavepointMetadata
+from tests.golden_tables import golden_table
 from tests.property import base_files
 
 CRASHES = Path(__file__).parent / "crashes"
@@ -123,6 +129,21 @@ def _commit(data: bytes) -> None:
     _inside(layout.in_partition(group.partition, group.file_id) for group in groups)
     summary = CommitSummary.of("1", "2", metadata, None)
     _inside(file.key for file in summary.files.values())
+
+
+def _log_file(data: bytes) -> None:
+    found = Changes(pa.schema([("_hoodie_record_key", pa.string()), ("v", pa.int64()), ("ts", pa.int64())]), "ts")
+    for block in blocks_of(io.BytesIO(data), len(data), "a log file"):
+        if block.kind is not BlockKind.COMMAND:
+            found.add(block)
+    assert all(change.row is None or change.row < found.rows.num_rows for change in found.last.values())
+
+
+def _logs() -> Iterable[bytes]:
+    """A log file of Avro rows, one of deletes, and one of Parquet rows."""
+    for name in ("java12_mor_events", "java12_mor_parquet_logs"):
+        logs = sorted(path for path in golden_table(name).rglob(".*.log.*") if path.suffix != ".crc")
+        yield from (path.read_bytes() for path in (min(logs, key=lambda path: path.stat().st_size), logs[0]))
 
 
 def _files(files: object) -> None:
@@ -298,6 +319,7 @@ PARSERS: dict[str, Parser] = {
         Parser("lock-token", _stored(layout.LOCK_TOKEN, _token_block), _TORN, (b"1000000",)),
         Parser("redis-value", _redis_value, (), (
             json.dumps({"grant": "g", "ear": "e", "lease_ms": 5, "writer": _JSON}).encode(),)),
+        Parser("log-file", _log_file, (*_TORN, SchemaError, TableError), tuple(_logs())),
         Parser("base-file", base_files.read, _TORN, tuple(map(base_files.sample, ("zstd", "none")))),
         Parser("recorded-lock", _stored(layout.LOCK_IDENTITY, recorded_provider), (StorageError, TableError), (
             b'{"format": 1, "provider": "storage:x"}',)),

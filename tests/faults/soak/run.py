@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakelock.engine.arrow import ArrowEngine
+from lakelock.occ.records.rejections import MOST_RECORDS
 from lakelock.storage.local import LocalStorage
+from lakelock.table import layout
 from lakelock.table.snapshot import DataFile
 from tests.behaviour.tables import leftovers, new_table
 from tests.faults.soak.load import Model, Operation, first_rows, replay
@@ -36,7 +38,8 @@ OPTIONS: dict[str, object] = {
     "archive.min_commits": 10, "archive.max_commits": 15, "archive.min_age_s": 30,
 }  # fmt: skip
 OLD_S, MOST_OLD = 60, 300
-"""Objects under `.hoodie` that are so old after upkeep, however long the soak was: younger ones may have to stay."""
+"""Objects under `.hoodie` that are so old after upkeep, however long the soak was: younger ones may have to stay. Records of
+rejections have a bound of their own."""
 END_WAIT_S = 180
 
 
@@ -175,7 +178,8 @@ class Soak:
         files = {file.key for item in storage.list("") if (file := DataFile.parse(item.key)) is not None}
         since_ms = (time.time() - OLD_S) * 1000
         metadata = list(storage.list(".hoodie"))
-        old = sum(item.modified_ms < since_ms for item in metadata)
+        rejections = sum(item.key.startswith(f"{layout.REJECTIONS}/") for item in metadata)
+        old = sum(item.modified_ms < since_ms for item in metadata if not item.key.startswith(f"{layout.REJECTIONS}/"))
         kept = coordinator.table.timeline().commits[-1 - int(str(OPTIONS["clean.keep_commits"])) :]
         needed = {file.key for commit in kept for file in coordinator.snapshot(commit.requested).files}
         if not files <= needed:
@@ -184,7 +188,12 @@ class Soak:
             )
         if old > MOST_OLD:
             self.problems.append(f"{old} old objects under .hoodie")
-        return f"{len(files)} data files, {len(coordinator.snapshot().files)} of them live, and {len(metadata)} other objects"
+        if rejections > MOST_RECORDS:
+            self.problems.append(f"{rejections} records of rejections")
+        return (
+            f"{len(files)} data files, {len(coordinator.snapshot().files)} of them live, {rejections} records of rejections "
+            f"and {len(metadata) - rejections} other objects, {old} of them old"
+        )
 
     def _journals(self) -> tuple[dict[str, Operation], dict[str, tuple[str, str]]]:
         done: dict[str, Operation] = {}

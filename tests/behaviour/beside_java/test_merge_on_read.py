@@ -1,0 +1,150 @@
+"""Merge-on-read tables of Java Hudi 1.2: lakelock shows the rows that Java itself showed, now and as of each commit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lakelock.engine import multi_table
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import CorruptTableError, StorageError, TableError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.storage.location import StorageLocation
+from lakelock.table.log_files.names import LogFile
+from tests.golden_tables import MERGE_ON_READ, golden_table, seen_by_java, unpack
+
+LOGS = ".*.log.*"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[ArrowEngine]:
+    with Coordinator.open(StorageLocation.of(str(path))) as coordinator:
+        yield ArrowEngine(coordinator)
+
+
+def rows(table: pa.Table) -> list[str]:
+    """As the golden files have them."""
+    return sorted(json.dumps(row, default=str, sort_keys=True) for row in table.to_pylist())
+
+
+@cache
+def _columns(name: str, moment: str) -> frozenset[str]:
+    return frozenset(json.loads(seen_by_java(name)["moments"][moment][0]))
+
+
+@pytest.mark.parametrize("query_type", ["snapshot", "read_optimized"])
+@pytest.mark.parametrize("name", MERGE_ON_READ)
+def test_the_rows_are_those_that_java_shows(name: str, query_type: Any) -> None:
+    with opened(golden_table(name)) as engine:
+        assert rows(engine.read(query_type=query_type)) == seen_by_java(name)[query_type]
+
+
+@pytest.mark.parametrize("name", MERGE_ON_READ)
+def test_the_rows_as_of_each_commit_are_those_that_java_showed_then(name: str) -> None:
+    with opened(golden_table(name)) as engine:
+        for moment, expected in seen_by_java(name)["moments"].items():
+            then = engine.read(moment)
+            # Columns that were added later are shown as of earlier times, too.
+            assert rows(then.select([column for column in then.column_names if column in _columns(name, moment)])) == expected
+
+
+def test_a_condition_chooses_among_merged_rows() -> None:
+    with opened(golden_table("java12_mor_events")) as engine:
+        assert engine.read(where=pc.field("v") == 2).sort_by("id").column("id").to_pylist() == ["a", "c"]
+        with engine.reading("region=us", pc.field("v") == 2) as found:
+            assert found.column("id").to_pylist() == ["c"]
+
+
+def test_whoever_reads_base_files_only_has_to_say_so() -> None:
+    with opened(golden_table("java12_mor_compaction")) as engine:
+        merged, bases = rows(engine.read()), rows(engine.read(query_type="read_optimized"))
+    assert merged != bases
+
+
+@pytest.mark.parametrize("name", ["java12_mor_events", "java12_mor_version_8"])
+def test_nobody_writes_such_a_table(name: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    before = sorted((path / ".hoodie" / "timeline").iterdir())
+    with opened(path) as engine:
+        with pytest.raises(TableError, match="log files, which lakelock reads and does not write") as caught:
+            engine.delete_where(pc.field("v") == 1)
+        assert caught.value.hint.endswith("it can be read meanwhile")
+        with pytest.raises(TableError, match="log files"):
+            engine.coordinator.upkeep()
+    assert sorted((path / ".hoodie" / "timeline").iterdir()) == before
+
+
+def test_what_would_be_but_the_base_files_is_refused() -> None:
+    with opened(golden_table("java12_mor_events")) as engine:
+        with pytest.raises(TableError, match="a change feed is not there for java12_mor_events"):
+            engine.changes()
+        with pytest.raises(TableError, match="a snapshot of several tables is not there"), multi_table.snapshot(engine) as now:
+            now[engine].read()
+
+
+def with_property(name: str, folder: Path, line: str) -> Path:
+    path = unpack(name, folder)
+    file = path / ".hoodie" / "hoodie.properties"
+    file.write_text(f"{file.read_text()}\n{line}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("hoodie.record.merge.mode=CUSTOM", "merges rows in its own way"),
+        ("hoodie.table.partial.update.mode=IGNORE_DEFAULTS", "merges rows in its own way"),
+        ("hoodie.record.merge.property.hoodie.payload.delete.field=Op", "in their own way that they are deletes"),
+        ("hoodie.table.ordering.fields=ts,v", "several columns"),
+        ("hoodie.populate.meta.fields=false", "no record keys"),
+    ],
+)
+def test_rows_that_lakelock_cannot_merge_as_hudi_does_are_not_merged(line: str, reason: str, tmp_path: Path) -> None:
+    name = "java12_mor_events"
+    with opened(with_property(name, tmp_path, line)) as engine:
+        with pytest.raises(TableError, match=reason) as caught:
+            engine.read()
+        assert 'read(query_type="read_optimized")' in caught.value.hint
+        assert rows(engine.read(query_type="read_optimized")) == seen_by_java(name)["read_optimized"]
+
+
+def test_a_log_file_that_is_gone_or_damaged_is_an_error_and_never_a_row_less(tmp_path: Path) -> None:
+    path = unpack("java12_mor_events", tmp_path)
+    log = next(file for file in sorted(path.rglob(LOGS)) if not file.name.endswith(".crc"))
+    whole = log.read_bytes()
+    with opened(path) as engine:
+        for cut in (1, 13, len(whole) // 2, len(whole) - 1):
+            log.write_bytes(whole[:cut])
+            with pytest.raises(CorruptTableError, match=r"the log file .* cannot be read"):
+                engine.read()
+        log.unlink()
+        with pytest.raises(StorageError, match="no such file"):
+            engine.read()
+
+
+def test_a_log_file_that_no_commit_names_is_not_read(tmp_path: Path) -> None:
+    """What a failed task attempt, or a writer that is still at it, has left."""
+    name = "java12_mor_deletes"
+    path = unpack(name, tmp_path)
+    log = next(file for file in sorted(path.rglob(LOGS)) if not file.name.endswith(".crc"))
+    shutil.copy(log, log.with_name(log.name.replace(".log.1_", ".log.2_")))
+    with opened(path) as engine:
+        assert rows(engine.read()) == seen_by_java(name)["snapshot"]
+
+
+def test_names_of_log_files() -> None:
+    log = LogFile.parse("p=1/.f-0_20261126010238301.log.12_0-46-58", 5)
+    assert log == LogFile("p=1", "f-0", "20261126010238301", 12, "0-46-58", 5)
+    assert log.key == "p=1/.f-0_20261126010238301.log.12_0-46-58"
+    assert LogFile.parse(".f-0_20261126010238301.log.1") == LogFile("", "f-0", "20261126010238301", 1, "")
+    for other in ("f-0_0-0-0_20261126010238301.parquet", "p/.f-0_20261126010238301.log.1_0-1-2.cdc.x/y", ".f-0_1.log.1_0-1-2"):
+        assert LogFile.parse(other) is None

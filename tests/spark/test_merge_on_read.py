@@ -1,0 +1,94 @@
+"""Merge-on-read tables of Java Hudi in Spark: what Java showed of them, through both ways to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from lakelock.errors import SettingsError, TableError
+from lakelock.spark_plugin import LakeTable
+from tests.golden_tables import MERGE_ON_READ, golden_table, seen_by_java
+from tests.spark.sparks import since_spark_4
+
+NAME = "java12_mor_compaction"
+"""Two file groups, one with log files and a plan for their compaction, one of which a log file deletes the last row."""
+
+
+def values(frame: DataFrame) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in frame.select("id", "v", "region").collect())
+
+
+def javas(name: str, query_type: str) -> list[tuple[object, ...]]:
+    found = (json.loads(row) for row in seen_by_java(name)[query_type])
+    return sorted((row["id"], row["v"], row["region"]) for row in found)
+
+
+@pytest.fixture
+def table(spark: SparkSession) -> LakeTable:
+    return LakeTable.for_path(spark, golden_table(NAME))
+
+
+def test_a_read_shows_what_java_shows(table: LakeTable) -> None:
+    assert values(table.read()) == javas(NAME, "snapshot")
+    assert values(table.read(query_type="read_optimized")) == javas(NAME, "read_optimized")
+    assert values(table.read(options={"hoodie.datasource.query.type": "READ_OPTIMIZED"})) == javas(NAME, "read_optimized")
+    with table.reading(partition="region=eu") as frame:
+        assert values(frame) == [row for row in javas(NAME, "snapshot") if row[2] == "eu"]
+
+
+def test_conditions_partitions_and_earlier_times_choose_among_merged_rows(table: LakeTable) -> None:
+    expected = javas(NAME, "snapshot")
+    assert values(table.read("v > 5")) == [row for row in expected if row[1] > 5]  # type: ignore[operator]
+    assert values(table.read("region = 'us'")) == [row for row in expected if row[2] == "us"]
+    assert values(table.read(partition="region=eu")) == [row for row in expected if row[2] == "eu"]
+    for moment, rows in seen_by_java(NAME)["moments"].items():
+        assert len(values(table.read(as_of=moment))) == len(rows)
+
+
+def test_merged_rows_have_hudis_columns_on_demand(table: LakeTable) -> None:
+    found = {row["id"]: row for row in table.read(include_meta=True).collect()}
+    assert found["a"]["_hoodie_record_key"] == "a" and found["a"]["_hoodie_commit_time"] > found["x"]["_hoodie_commit_time"]
+
+
+def test_every_type_comes_out_of_a_log_file(spark: SparkSession) -> None:
+    table = LakeTable.for_path(spark, golden_table("java12_mor_types"))
+    (row,) = table.read("id = 'c'").select("i", "dec", "day", "st.y", "ar", "mp", "at").collect()
+    (expected,) = (row for row in map(json.loads, seen_by_java("java12_mor_types")["snapshot"]) if row["id"] == "c")
+    assert (row["i"], str(row["dec"]), str(row["day"]), row["y"], row["ar"], row["mp"]) == (
+        expected["i"], expected["dec"], expected["day"], expected["st"]["y"], expected["ar"], dict(expected["mp"])
+    )  # fmt: skip
+
+
+def test_only_reads_are_there(table: LakeTable, spark: SparkSession) -> None:
+    refused: list[Callable[[], object]] = [
+        lambda: table.upsert(table.read()),
+        lambda: table.delete("v = 1"),
+        lambda: table.changes("20200101000000000"),
+    ]
+    for call in refused:
+        with pytest.raises(TableError, match="MERGE_ON_READ|merge-on-read"):
+            call()
+    with pytest.raises(SettingsError, match="the query type is 'incremental'"):
+        table.read(query_type="incremental")  # type: ignore[arg-type]
+
+
+@since_spark_4
+@pytest.mark.parametrize("name", [name for name in MERGE_ON_READ if name != "java12_mor_types"])
+def test_the_format_shows_what_java_shows(spark: SparkSession, name: str) -> None:
+    read = spark.read.format("lakelock")
+    assert values(read.load(str(golden_table(name)))) == javas(name, "snapshot")
+    bases = read.option("hoodie.datasource.query.type", "read_optimized").load(str(golden_table(name)))
+    assert values(bases) == javas(name, "read_optimized")
+
+
+@since_spark_4
+def test_a_stream_of_such_a_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    stream = spark.readStream.format("lakelock").load(str(golden_table(NAME))).writeStream.format("noop")
+    query = stream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException, match="a stream is not there for java12_mor_compaction"):
+        query.awaitTermination(60)
