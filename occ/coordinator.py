@@ -47,6 +47,7 @@ from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.eligibility import check_files, check_readable, require_copy_on_write
 from lakelock.table.instants import Action
+from lakelock.table.layout_one import shown_as_layout_two
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot
@@ -63,8 +64,7 @@ class Coordinator(TableServices):
     """
 
     def __init__(self, table: OpenTable, properties: TableProperties) -> None:
-        super().__init__(table)
-        self.properties = properties
+        super().__init__(table, properties)
         self.data = DataLocking(table)
         self._schemas = SchemaHistory(table)
         self._applied = AppliedVersions(table)
@@ -91,6 +91,7 @@ class Coordinator(TableServices):
         storage = storage or location.open()
         properties = read_properties(storage)
         check_readable(properties)
+        storage = shown_as_layout_two(storage, properties)
         writer = WriterIdentity.of_this_process(runtime, application)
         events = Events(tuple(listeners))
         single = settings.concurrency.mode == "SINGLE_WRITER"

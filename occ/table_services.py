@@ -16,13 +16,15 @@ from lakelock.occ.upkeep.naming import register
 from lakelock.occ.upkeep.run import Upkept, upkeep
 from lakelock.occ.upkeep.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.settings import CleanSettings
+from lakelock.table.eligibility import check_writable, why_not_writable
+from lakelock.table.properties import TableProperties, read_properties
 
 
 class TableServices:
     """The services of one open table."""
 
-    def __init__(self, table: OpenTable) -> None:
-        self.table = table
+    def __init__(self, table: OpenTable, properties: TableProperties) -> None:
+        self.table, self.properties = table, properties
 
     def reap(self, *, patient: bool = False) -> list[Reaped]:
         """Finish or remove what dead writers left, also what arrived after its writer was gone.
@@ -84,11 +86,14 @@ class TableServices:
     def ensure_same_provider(self, *, record: bool = True) -> None:
         """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another.
 
-        Without `record` a table that has no lock recorded yet is left as it is.
+        Without `record` a table that has no lock recorded yet is left as it is. `TableError` for a table that must not be
+        written, unless somebody has mended it since it was opened.
         """
         table = self.table
         if table.provider is None or table.observed.same_lock:
             return
+        if why_not_writable(self.properties):
+            check_writable(read_properties(table.storage))
         guard = ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record)
         if guard is not None:
             ensure_not_weaker(table.settings.concurrency, guard.profile, guard.isolation, table.storage.uri)

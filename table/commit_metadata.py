@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -125,6 +126,24 @@ class CommitMetadata:
             with suppress(CorruptTableError):  # which does not know the source: once more, below
                 return _small(data)
         return _decoded(data, source)
+
+    @classmethod
+    def from_json(cls, data: bytes, source: str, *, replaces: bool) -> CommitMetadata:
+        """The metadata as Hudi before 1.0 wrote it, with the fields that this one knows; errors as for `from_bytes`."""
+        try:
+            found = json.loads(data)
+            stats = {
+                str(partition): tuple(_from_avro({name: stat.get(name) for name in _AVRO_NAMES}) for stat in written)
+                for partition, written in (found["partitionToWriteStats"] or {}).items()
+            }
+            extra = {str(key): text for key, text in (found.get("extraMetadata") or {}).items() if isinstance(text, str)}
+            gone = {str(p): tuple(map(str, ids)) for p, ids in (found.get("partitionToReplaceFileIds") or {}).items()}
+            metadata = cls(stats, found.get("operationType"), extra, gone if replaces else None, found.get("compacted"))
+            metadata._check(source)
+            return cls.from_bytes(metadata.to_bytes(), source)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+            hint = "the file was torn or altered; restore it from a backup"
+            raise CorruptTableError(f"{source} is not the metadata of a commit: {error}", hint=hint, file=source) from error
 
     @property
     def schema_json(self) -> str | None:

@@ -28,6 +28,8 @@ from lakelock.table.snapshot import Snapshot
 
 VERSIONS = (8, 9)
 """Of Hudi 1.0, and of Hudi 1.1 and later. They differ in properties, not in the timeline or in files."""
+OLD_VERSION, OLD_LAYOUT = 6, 1
+"""Of Hudi 0.14 and 0.15: read as `layout_one` shows it."""
 KEY_GENERATORS = frozenset({"SIMPLE", "SIMPLE_AVRO", "COMPLEX", "COMPLEX_AVRO", "NON_PARTITION", "NON_PARTITION_AVRO"})
 NO_METADATA_TABLE, IN_UTC = "hoodie.metadata.enable=false", "hoodie.table.timeline.timezone=UTC"
 _MERGE_MODES = frozenset({"EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"})
@@ -64,6 +66,8 @@ def why_not_writable(properties: TableProperties) -> tuple[Refusal, ...]:
 
 def why_not_merged(properties: TableProperties) -> Refusal | None:
     """Why the rows of a merge-on-read table cannot be merged as Hudi merges them."""
+    if properties.version == OLD_VERSION:
+        return Refusal(f"they are of table version {OLD_VERSION}")
     if properties.merge_mode not in _MERGE_MODES or properties.text("hoodie.table.partial.update.mode", ""):
         return Refusal("it merges rows in its own way (hoodie.record.merge.mode or hoodie.table.partial.update.mode)")
     own = next((key for key in sorted(properties.values) if key.startswith("hoodie.record.merge.property.")), "")
@@ -177,13 +181,14 @@ _VERSION_9 = "hoodie.write.table.version=9"
 
 
 def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
-    if table.version not in VERSIONS:
-        found = f"it has table version {table.version or 'unknown'}; lakelock reads {' and '.join(map(str, VERSIONS))}"
-        old = 0 < table.version < NEWEST_VERSION
-        yield Refusal(found, _UPGRADE, _VERSION_9) if old else Refusal(found)
-    if table.layout != 2:
-        found = f"its timeline has layout {table.layout or 'unknown'}; lakelock reads layout 2"
-        yield Refusal(found, _UPGRADE, _VERSION_9) if table.layout == 1 else Refusal(found)
+    old = table.version == OLD_VERSION
+    if not old and table.version not in VERSIONS:
+        read = ", ".join(map(str, (OLD_VERSION, *VERSIONS)))
+        found = f"it has table version {table.version or 'unknown'}; lakelock reads {read}"
+        yield Refusal(found, _UPGRADE, _VERSION_9) if 0 < table.version < NEWEST_VERSION else Refusal(found)
+    if table.layout != (OLD_LAYOUT if old else 2):
+        found = f"its timeline has layout {table.layout or 'unknown'}, which does not go with table version {table.version}"
+        yield Refusal(found, _UPGRADE, _VERSION_9) if table.layout == OLD_LAYOUT else Refusal(found)
     if table.text("hoodie.timeline.path", "timeline") != "timeline":
         yield Refusal("its hoodie.timeline.path is not `timeline`")
     if table.text("hoodie.timeline.history.path", "history") != "history":
@@ -205,6 +210,8 @@ def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
 
 
 def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
+    if table.version == OLD_VERSION:
+        yield Refusal(f"it has table version {OLD_VERSION}, of Hudi 0.14 and 0.15", _UPGRADE, _VERSION_9)
     if table.is_merge_on_read:
         yield Refusal(
             "it is MERGE_ON_READ: its writers put rows into log files, which lakelock reads and does not write",

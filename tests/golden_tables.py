@@ -34,6 +34,8 @@ MERGE_ON_READ = tuple(
     )
 )  # fmt: skip
 """Merge-on-read tables."""
+VERSION_6 = ("java12_version_6", "java12_version_6_archived", "java12_version_6_mor")
+"""Tables of version 6; the last one is merge-on-read."""
 
 
 def unpack(name: str, folder: Path) -> Path:
@@ -53,8 +55,8 @@ def golden_table(name: str) -> Path:
 
 @cache
 def seen_by_java(name: str) -> dict[str, Any]:
-    """What Java Hudi read of a merge-on-read table: `snapshot`, `read_optimized`, and as of each of its `moments`."""
-    found: dict[str, dict[str, Any]] = json.loads((_FOLDER / "java12_mor.expected.json").read_text())
+    """What Java Hudi read of a table that is only read: `snapshot`, `read_optimized`, and as of each of its `moments`."""
+    found: dict[str, dict[str, Any]] = json.loads((_FOLDER / "seen_by_java.json").read_text())
     return found[name]
 
 

@@ -83,7 +83,7 @@ def _refusals(context: DoctorContext, properties: TableProperties) -> list[Refus
         with suppress(LakelockError):  # files that cannot be listed are reported by the check of contents
             snapshot = read_snapshot(
                 context.storage,
-                read_timeline(context.storage),
+                read_timeline(context.shown),
                 runtime=context.runtime,
                 parallel=context.settings.listing.parallel_requests,
             )
@@ -106,7 +106,7 @@ def check_clock(context: DoctorContext) -> Iterator[Check]:
         yield Check("clock", "warning", f"this machine's clock is {away}", "nothing breaks, but set the clock (NTP)")
     else:
         yield Check("clock", "ok", f"this machine's clock is {away}")
-    newest = read_timeline(context.storage).newest_time
+    newest = read_timeline(context.shown).newest_time
     ahead_ms = parse_instant(newest) - context.runtime.now_ms() if newest else 0
     if ahead_ms > SKEW_MS:
         yield Check(
@@ -151,7 +151,7 @@ def check_lock(context: DoctorContext) -> Iterator[Check]:
 
 
 def check_writers(context: DoctorContext) -> Iterator[Check]:
-    timeline = read_timeline(context.storage)
+    timeline = read_timeline(context.shown)
     judged = judge_all(
         context.storage,
         context.settings.heartbeat,
@@ -190,7 +190,7 @@ def check_decisions(context: DoctorContext) -> Iterator[Check]:
             yield Check("decisions", "failed", error.message, error.hint)
     if unreadable:
         return
-    timeline = read_timeline(context.storage)
+    timeline = read_timeline(context.shown)
     if last is not None and resolve(last) is Resolution.COMMITTED and last.instant not in timeline.completed_instants:
         found = f"decision {last.number} commits {last.instant}, which is not visible yet"
         hint = f"its writer or the next one publishes it; to look: lakelock commits show {context.path} {last.instant}"

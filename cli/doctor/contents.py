@@ -14,6 +14,7 @@ from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files.names import LogFile
 from lakelock.table.timeline import read_timeline
 
 NEWEST_COMMITS = 1_000
@@ -23,7 +24,7 @@ SHOWN = 5
 
 def check_contents(context: DoctorContext) -> Iterator[Check]:
     """The newest commits can be read, and the newest file of each file group is as long as its commit says."""
-    commits = sorted(read_timeline(context.storage).commits)[-NEWEST_COMMITS:]
+    commits = sorted(read_timeline(context.shown).commits)[-NEWEST_COMMITS:]
     calls = [partial(_read, context, instant) for instant in commits]
     found = context.runtime.gather(calls, limit=context.settings.listing.parallel_requests)
     broken = [error for error in found if isinstance(error, LakelockError)]
@@ -54,13 +55,14 @@ def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:
     for commit in commits:
         for group in commit.replaced_groups:
             newest.pop(group, None)
-        newest.update((stat.group, (stat.path, stat.file_size_bytes or 0)) for stat in commit.stats if stat.path)
+        files = [stat for stat in commit.stats if stat.path and LogFile.parse(stat.path) is None]  # which no listing shows
+        newest.update((stat.group, (stat.path or "", stat.file_size_bytes or 0)) for stat in files)
     return list(newest.values())
 
 
 def _read(context: DoctorContext, instant: Instant) -> CommitMetadata | LakelockError:
     try:
-        return read_commit(context.storage, instant)
+        return read_commit(context.shown, instant)
     except LakelockError as error:
         return error
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from lakelock.clock import Runtime
+from lakelock.errors import LakelockError
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 from lakelock.storage import Storage
+from lakelock.table.layout_one import shown_as_layout_two
+from lakelock.table.properties import read_properties
 
 Status = Literal["ok", "warning", "failed"]
 
@@ -31,6 +35,14 @@ class DoctorContext:
     resolved: Resolved
     storage: Storage
     runtime: Runtime
+
+    @cached_property
+    def shown(self) -> Storage:
+        """The storage as readers of today's layout see it."""
+        try:
+            return shown_as_layout_two(self.storage, read_properties(self.storage))
+        except LakelockError:  # the check of the table says so
+            return self.storage
 
     @property
     def settings(self) -> Settings:

@@ -21,6 +21,7 @@ from lakelock.errors import CorruptTableError
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _DEEPEST = 24
+_LARGEST_FIXED = 4_096
 _GUARD = b"\0" * 16
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _HINT = "the file was torn or altered; restore it from a backup, or roll its commit back with Hudi's own tools"
@@ -172,6 +173,8 @@ def _smallest_size(definition: Any, sizes: dict[str, int | None], depth: int) ->
     if kind in ("fixed", "enum"):
         name = str(definition["name"])
         size = int(definition["size"]) if kind == "fixed" else 1
+        if not 0 < size <= _LARGEST_FIXED:
+            raise ValueError(f"a value of {size} bytes, which Hudi does not use")
         sizes[name] = sizes[name.rpartition(".")[2]] = size
         return size
     if kind == "record":

@@ -203,10 +203,12 @@ def test_a_metadata_table_that_a_peer_switches_on_stops_the_transaction_that_is_
     assert not any(tx.instant in name for name in visible(storage))
 
 
-@pytest.mark.parametrize(("version", "option"), [("6", "hoodie.write.auto.upgrade=true"), ("10", "")])
-def test_a_table_that_is_upgraded_or_downgraded_meanwhile_is_not_written(storage, peer, version, option):
+@pytest.mark.parametrize(
+    ("version", "layout", "option"), [("6", "1", "hoodie.write.auto.upgrade=true"), ("10", "2", "")]
+)
+def test_a_table_that_is_upgraded_or_downgraded_meanwhile_is_not_written(storage, peer, version, layout, option):
     tx, stats = rewrite(storage)
-    peer.change_properties(table__version=version)
+    peer.change_properties(table__version=version, timeline__layout__version=layout)
     with pytest.raises(TableError, match=f"table version {version}") as caught:
         tx.commit(stats)
     assert option in caught.value.hint and bool(option) == bool(caught.value.hint)

@@ -218,10 +218,12 @@ REFUSED_TO_WRITE = [
         f"{NEW}, hoodie.index.type=SIMPLE",
     ),
     ({"datasource__write__slash__separated__date__partitioning": "true"}, "nested folders", READ),
+    ({"table__version": "6", "timeline__layout__version": "1"}, "table version 6", UPGRADE),
     ({"table__type": "MERGE_ON_READ"}, "MERGE_ON_READ", f"{NEW}, hoodie.datasource.write.table.type=COPY_ON_WRITE"),
 ]
 REFUSED_AT_ALL = [
-    ({"table__version": "6", "timeline__layout__version": "1"}, "table version 6", UPGRADE),
+    ({"table__version": "5", "timeline__layout__version": "1"}, "table version 5", UPGRADE),
+    ({"table__version": "6"}, "layout 2, which does not go with table version 6", ""),
     ({"table__version": None}, "table version unknown", ""),
     ({"table__version": "10"}, "table version 10", ""),
     ({"timeline__layout__version": "1"}, "layout 1", UPGRADE),

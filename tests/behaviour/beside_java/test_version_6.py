@@ -1,0 +1,101 @@
+"""Tables of version 6, as Hudi 0.14 and 0.15 have them: read as Java reads them, now and as of each commit, not written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from typer.testing import CliRunner
+
+from lakelock.cli.main import app
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import CorruptTableError, TableError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.location import StorageLocation
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.layout_one import LayoutOne
+from tests.golden_tables import VERSION_6, golden_table, seen_by_java, unpack
+
+NAME, ARCHIVED, MERGE_ON_READ = VERSION_6
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[ArrowEngine]:
+    with Coordinator.open(StorageLocation.of(str(path))) as coordinator:
+        yield ArrowEngine(coordinator)
+
+
+def rows(table: pa.Table) -> list[str]:
+    """As the golden files have them."""
+    return sorted(json.dumps(row, default=str, sort_keys=True) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("name", [NAME, ARCHIVED])
+def test_the_rows_are_those_that_java_shows_now_and_as_of_each_commit(name: str) -> None:
+    seen = seen_by_java(name)
+    with opened(golden_table(name)) as engine:
+        assert rows(engine.read()) == seen["snapshot"]
+        for moment, expected in seen["moments"].items():
+            assert rows(engine.read(moment)) == expected
+
+
+def test_the_history_and_the_change_feed_are_there() -> None:
+    with opened(golden_table(NAME)) as engine:
+        operations = " ".join(entry.operation for entry in reversed(engine.coordinator.history()))
+        assert operations == "INSERT UPSERT DELETE INSERT_OVERWRITE UPSERT CLUSTER DELETE_PARTITION UPSERT"
+        deleted = engine.changes().filter(pc.field("_change_type") == "delete").column("id").to_pylist()
+        assert sorted(deleted) == ["b", "c", "d", "e"]
+
+
+def test_of_a_merge_on_read_table_the_base_files_are_read() -> None:
+    with opened(golden_table(MERGE_ON_READ)) as engine:
+        assert rows(engine.read(query_type="read_optimized")) == seen_by_java(MERGE_ON_READ)["read_optimized"]
+        with pytest.raises(TableError, match="they are of table version 6") as caught:
+            engine.read()
+        assert 'query_type="read_optimized"' in caught.value.hint
+
+
+def test_nothing_is_written_and_the_error_says_how_to_upgrade(tmp_path: Path) -> None:
+    path = unpack(NAME, tmp_path)
+    before = sorted(path.rglob("*"))
+    with opened(path) as engine:
+        for write in (lambda: engine.insert(engine.read()), lambda: engine.delete_where(pc.field("v") == 1)):
+            with pytest.raises(TableError, match="it has table version 6, of Hudi 0.14 and 0.15") as caught:
+                write()
+            assert "hoodie.write.auto.upgrade=true" in caught.value.hint
+        with pytest.raises(TableError, match="it has table version 6"):
+            engine.coordinator.upkeep()
+    shown = LayoutOne(LocalStorage(path))
+    for refused in (
+        lambda: shown.put("a", b""), lambda: shown.put_if_absent("a", b""), lambda: shown.put_if_match("a", b"", "e"),
+        lambda: shown.delete(["a"]), lambda: shown.delete_folder("a"), lambda: shown.open_output("a"),
+    ):  # fmt: skip
+        with pytest.raises(TableError, match="has an old layout, in which lakelock writes nothing"):
+            refused()
+    assert sorted(path.rglob("*")) == before
+
+
+def test_doctor_and_the_list_of_commits_know_the_layout(tmp_path: Path) -> None:
+    path = str(unpack(NAME, tmp_path))
+    found = CliRunner().invoke(app, ["doctor", path]).output
+    assert "can be read, but not written" in found and "8 commits in the timeline" in found
+    assert "8 commits can be read" in found
+    assert CliRunner().invoke(app, ["commits", "ls", path]).output.count("another Hudi writer") == 8
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"partitionToWriteStats": {"p": [1]}}', b"[" * 100_000, b"\xff"])
+def test_a_commit_that_is_damaged_is_an_error_that_names_it(data: bytes) -> None:
+    with pytest.raises(CorruptTableError, match="1.commit is not the metadata of a commit"):
+        CommitMetadata.from_json(data, "1.commit", replaces=False)
+
+
+def test_a_commit_that_leads_out_of_the_table_is_refused() -> None:
+    stat = {"fileId": "f", "path": "../f_0-0-0_20261126013226587.parquet", "partitionPath": ".."}
+    with pytest.raises(CorruptTableError):
+        CommitMetadata.from_json(json.dumps({"partitionToWriteStats": {"..": [stat]}}).encode(), "1.commit", replaces=False)
