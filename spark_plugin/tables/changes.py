@@ -19,6 +19,7 @@ from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.table.change_feed.rows import feed_schema
 from lakelock.table.change_feed.units import FeedMode, checked_mode, position_of
 from lakelock.table.changes import read_changes
+from lakelock.table.eligibility import require_copy_on_write
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.schema import COMMIT_TIME
@@ -53,6 +54,7 @@ class TableChanges:
         what it was, and all with the version and time of the last commit. `InputError` that says from when on the feed is
         whole, if old files that it needs were cleaned. Optimize changes no row, and an overwrite deletes and inserts.
         """
+        require_copy_on_write(self._coordinator.properties, "a frame of changed rows")
         table = self._coordinator.table
         timeline = table.timeline_of_one_moment()
         begin, end = (None if moment is None else self._position(timeline, moment) for moment in (since, until))

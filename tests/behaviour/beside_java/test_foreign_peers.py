@@ -203,9 +203,7 @@ def test_a_metadata_table_that_a_peer_switches_on_stops_the_transaction_that_is_
     assert not any(tx.instant in name for name in visible(storage))
 
 
-@pytest.mark.parametrize(
-    ("version", "layout", "option"), [("6", "1", "hoodie.write.auto.upgrade=true"), ("10", "2", "")]
-)
+@pytest.mark.parametrize(("version", "layout", "option"), [("6", "1", "hoodie.write.auto.upgrade=true"), ("10", "2", "")])
 def test_a_table_that_is_upgraded_or_downgraded_meanwhile_is_not_written(storage, peer, version, layout, option):
     tx, stats = rewrite(storage)
     peer.change_properties(table__version=version, timeline__layout__version=layout)

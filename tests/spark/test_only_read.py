@@ -1,4 +1,4 @@
-"""Merge-on-read tables of Java Hudi in Spark: what Java showed of them, through both ways to read."""
+"""Merge-on-read tables and tables of version 6 in Spark: what Java showed of them, through both ways to read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import SettingsError, TableError
 from lakelock.spark_plugin import LakeTable
-from tests.golden_tables import MERGE_ON_READ, golden_table, seen_by_java
+from tests.golden_tables import MERGE_ON_READ, VERSION_6, golden_table, seen_by_java
 from tests.spark.sparks import since_spark_4
 
 NAME = "java12_mor_compaction"
@@ -92,3 +92,13 @@ def test_a_stream_of_such_a_table_is_refused(spark: SparkSession, tmp_path: Path
     query = stream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(PySparkException, match="a stream is not there for java12_mor_compaction"):
         query.awaitTermination(60)
+
+
+def test_a_table_of_version_6_is_read_like_any_other(spark: SparkSession) -> None:
+    name = VERSION_6[0]
+    table = LakeTable.for_path(spark, golden_table(name))
+    assert values(table.read()) == javas(name, "snapshot")
+    assert values(table.read("region = 'us'")) == [row for row in javas(name, "snapshot") if row[2] == "us"]
+    assert table.history().count() == 8 and table.changes("20200101000000000").count() > 0
+    with pytest.raises(TableError, match="it has table version 6"):
+        table.insert(table.read())

@@ -1,0 +1,53 @@
+"""Tables that lakelock only reads, while Java Hudi goes on writing them: merge-on-read, and version 6. Java's reads decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import TableError
+from tests.interop.shared import Layout, Shared, as_rows
+from tests.long_forms import but
+
+Share = Callable[..., Shared]
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64()), ("region", pa.string())])
+READ_OPTIMIZED = {"hoodie.datasource.query.type": "read_optimized"}
+MERGE_ON_READ = {
+    "hoodie__datasource__write__table__type": "MERGE_ON_READ", "hoodie__compact__inline": "true",
+    "hoodie__compact__inline__max__delta__commits": "3", "hoodie__parquet__small__file__limit": "0",
+    "hoodie__table__timeline__timezone": "UTC",
+}  # fmt: skip
+KINDS: dict[str, tuple[Layout, dict[str, str]]] = {
+    "by event time": (Layout("mor", ordering="ts", schema=SCHEMA), MERGE_ON_READ),
+    "by commit time": (Layout("mor", schema=SCHEMA), MERGE_ON_READ),
+    "by event time, version 8": (Layout("mor", ordering="ts", schema=SCHEMA, version=8), MERGE_ON_READ),
+    "Parquet in the logs": (
+        Layout("mor", ordering="ts", schema=SCHEMA), {**MERGE_ON_READ, "hoodie__logfile__data__block__format": "parquet"}
+    ),
+    "copy-on-write, version 6": (Layout("old", ordering="ts", schema=SCHEMA, version=6), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", but(KINDS, ["by event time", "copy-on-write, version 6"]))
+def test_after_each_write_of_java_the_rows_are_those_that_java_shows(share: Share, kind: str) -> None:
+    layout, options = KINDS[kind]
+    table, choose = share(layout, create=False), Random(kind)
+
+    def row() -> tuple[object, ...]:
+        key = choose.choice("abcdef")
+        return key, choose.randrange(100), choose.randrange(10), "eu" if key < "d" else "us"
+
+    table.java_write("insert", *((key, 0, 5, "eu" if key < "d" else "us") for key in "abcde"), **options)
+    for step in range(7):
+        rows = {found[0]: found for found in (row() for _ in range(2))}
+        table.java_write(choose.choice(["upsert", "upsert", "delete"]), *rows.values(), **options)
+        assert as_rows(table.by_lakelock(), SCHEMA) == as_rows(table.by_java(), SCHEMA), f"after step {step}"
+    bases = ArrowEngine(table.coordinator()).read(query_type="read_optimized")
+    assert as_rows(bases, SCHEMA) == as_rows(table.java.read(table.path, options=READ_OPTIMIZED), SCHEMA)
+    with pytest.raises(TableError, match="lakelock does not write the table"):
+        table.engine().delete(pc.field("id") == "a")
