@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[Layout, dict[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", but(KINDS, ["by event time", "copy-on-write, version 6"]))
+@pytest.mark.parametrize("kind", but(KINDS, ["by event time"]))
 def test_after_each_write_of_java_the_rows_are_those_that_java_shows(share: Share, kind: str) -> None:
     layout, options = KINDS[kind]
     table, choose = share(layout, create=False), Random(kind)
