@@ -156,19 +156,32 @@ def _ranges(storage: Storage) -> Iterator[tuple[str, str, str]]:
 
 
 def _writes_in(storage: Storage, key: str, holding: bytes, after: str) -> list[CompletedWrite]:
+    found: list[CompletedWrite] = []
     with storage.open_input(key) as source:
         try:
-            # By the file's statistics, so that one in which nothing completed after that time is not read.
-            rows = pq.read_table(source, columns=_COLUMNS, filters=[("completionTime", ">", after)] if after else None)
-            if holding:
-                rows = rows.filter(pc.match_substring(rows.column("metadata").cast(pa.binary()), holding))
-            return [
-                CompletedWrite(str(row["instantTime"]), str(row["completionTime"] or ""), row["action"], bytes(row["metadata"]))
-                for row in rows.to_pylist()
-                if row["action"] in WRITES and row["metadata"]
-            ]
+            file = pq.ParquetFile(source)
+            for group in range(file.num_row_groups):
+                if _ended_by(file, group, after):
+                    continue
+                rows = file.read_row_group(group, columns=_COLUMNS)
+                if after:
+                    rows = rows.filter(pc.greater(rows.column("completionTime"), after))
+                if holding:
+                    rows = rows.filter(pc.match_substring(rows.column("metadata").cast(pa.binary()), holding))
+                found += _writes(rows)
+            return found
         except (pa.ArrowException, OSError, KeyError, TypeError) as error:
             raise _unreadable(key, error) from error
+
+
+def _ended_by(file: pq.ParquetFile, group: int, after: str) -> bool:
+    """Whether the statistics of a row group say that nothing in it completed after that time, so that it is not read."""
+    if not after:
+        return False
+    row_group = file.metadata.row_group(group)
+    columns = (row_group.column(number) for number in range(row_group.num_columns))
+    told = next((column.statistics for column in columns if column.path_in_schema == "completionTime"), None)
+    return told is not None and told.has_min_max and str(told.max) <= after
 
 
 def _unreadable(key: str, error: Exception) -> CorruptTableError:

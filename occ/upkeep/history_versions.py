@@ -19,17 +19,16 @@ from lakelock.table.upkeep.history import (
     manifest_bytes,
     manifest_key,
     manifests,
-    merged_bytes,
     read_history,
     read_manifest,
-    read_rows,
 )
+from lakelock.table.upkeep.merged_history import merged_bytes
 
 KEPT_VERSIONS = 3
 """How many versions keep all their files for readers, as in Java Hudi."""
 
-MERGED_BYTES = 256 * 1024 * 1024
-"""Files larger than this in total are not merged: merging reads them into memory."""
+MERGED_BYTES = 16 * 1024 * 1024
+"""Files larger than this in total are not merged: some ten thousand commits, which whoever reads the history has in memory."""
 
 LEVELS = 8
 
@@ -76,7 +75,7 @@ def merge_levels(table: OpenTable, budget: Budget) -> int:
                 break
             budget.progress("merge history", merged, merged + len(files))
             try:
-                data = merged_bytes([read_rows(table.storage, file) for file in files])
+                data = merged_bytes(table.storage, files)
             except (CorruptTableError, StorageError):
                 if not is_superseded(table.storage, history):
                     raise

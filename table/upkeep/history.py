@@ -25,10 +25,10 @@ VERSION = f"{layout.HISTORY}/_version_"
 _NAME = re.compile(r"([0-9]{14}|[0-9]{17})_([0-9]{14}|[0-9]{17})_([0-9]{1,4})\.parquet", re.ASCII).fullmatch
 _MANIFEST = re.compile(r"manifest_([0-9]{1,18})", re.ASCII).fullmatch
 _ROW_VERSION = 1
-_ROWS_AT_ONCE = 1_000
+ROWS_AT_ONCE = 1_000
 """Rows of a row group: whoever looks for a few instants does not read the whole of a merged file."""
 _LOOKS = 10
-_HINT = "restore the file from a backup; until then the history is not extended"
+HINT = "restore the file from a backup; until then the history is not extended"
 
 _TEXT = ["null", {"type": "string", "avro.java.string": "String"}]
 _AVRO = {
@@ -44,7 +44,7 @@ _AVRO = {
         {"name": "version", "type": "int", "default": 1},
     ],
 }
-_SCHEMA = pa.schema(
+COLUMNS = pa.schema(
     [
         ("instantTime", pa.string()),
         ("completionTime", pa.string()),
@@ -119,7 +119,7 @@ def read_history(storage: Storage) -> History:
         version, etag = _newest(storage)
         if version == before:
             raise CorruptTableError(
-                f"{manifest_key(version)} is missing although {VERSION} names it", hint=_HINT, file=manifest_key(version)
+                f"{manifest_key(version)} is missing although {VERSION} names it", hint=HINT, file=manifest_key(version)
             )
         files = read_manifest(storage, version) if version else ()
         if files is not None:
@@ -165,10 +165,10 @@ def parse_manifest(data: bytes, source: str = "a manifest of the history") -> tu
         ]
         files = [HistoryFile.parse(name, size) for name, size in entries]
     except ValueError as error:
-        raise CorruptTableError(f"{source} is not readable: {error}", hint=_HINT, file=source) from error
+        raise CorruptTableError(f"{source} is not readable: {error}", hint=HINT, file=source) from error
     unknown = [name for (name, _), file in zip(entries, files, strict=True) if file is None]
     if unknown:
-        raise CorruptTableError(f"{source} lists {unknown[0][:80]!r}, which is not a history file", hint=_HINT, file=source)
+        raise CorruptTableError(f"{source} lists {unknown[0][:80]!r}, which is not a history file", hint=HINT, file=source)
     return tuple(file for file in files if file is not None)
 
 
@@ -188,17 +188,8 @@ def rows_bytes(rows: Iterable[HistoryRow]) -> bytes:
         [row.plan for row in ordered],
         [_ROW_VERSION] * len(ordered),
     ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-    return _written(pa.Table.from_arrays(arrays, schema=_SCHEMA))
-
-
-def read_rows(storage: Storage, file: HistoryFile) -> pa.Table:
-    """All entries of one file."""
-    with storage.open_input(file.key) as source:
-        try:
-            return pq.read_table(source, schema=_SCHEMA.remove_metadata())
-        except (pa.ArrowException, OSError) as error:
-            raise CorruptTableError(f"{file.key} cannot be read: {error}", hint=_HINT, file=file.key) from error
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, COLUMNS, strict=True)]
+    return _written(pa.Table.from_arrays(arrays, schema=COLUMNS))
 
 
 def instants_in(storage: Storage, file: HistoryFile) -> set[tuple[str, str]]:
@@ -207,31 +198,18 @@ def instants_in(storage: Storage, file: HistoryFile) -> set[tuple[str, str]]:
         try:
             rows = pq.ParquetFile(source).read(columns=["instantTime", "action"])
         except (pa.ArrowException, OSError) as error:
-            raise CorruptTableError(f"{file.key} cannot be read: {error}", hint=_HINT, file=file.key) from error
+            raise CorruptTableError(f"{file.key} cannot be read: {error}", hint=HINT, file=file.key) from error
     return set(zip(rows.column("instantTime").to_pylist(), rows.column("action").to_pylist(), strict=True))
-
-
-def merged_bytes(tables: Iterable[pa.Table]) -> bytes:
-    """One file with the rows of several, each instant once, in order."""
-    together = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
-    seen: set[tuple[str, str]] = set()
-    keep = []
-    pairs = zip(together.column("instantTime").to_pylist(), together.column("action").to_pylist(), strict=True)
-    for index, pair in enumerate(pairs):
-        if pair not in seen:
-            seen.add(pair)
-            keep.append(index)
-    return _written(together.take(keep).replace_schema_metadata(_SCHEMA.metadata))
 
 
 def _written(table: pa.Table) -> bytes:
     out = io.BytesIO()
-    pq.write_table(table, out, compression="gzip", store_schema=False, row_group_size=_ROWS_AT_ONCE)
+    pq.write_table(table, out, compression="gzip", store_schema=False, row_group_size=ROWS_AT_ONCE)
     return out.getvalue()
 
 
 def _number(data: bytes) -> int:
     text = data.decode("ascii", "replace").strip()
     if not text.isdigit() or len(text) > 18:
-        raise CorruptTableError(f"{VERSION} holds {text[:40]!r}, which is not a number", hint=_HINT, file=VERSION)
+        raise CorruptTableError(f"{VERSION} holds {text[:40]!r}, which is not a number", hint=HINT, file=VERSION)
     return int(text)
