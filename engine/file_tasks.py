@@ -25,7 +25,7 @@ from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.base_files.column_ranges import column_ranges
 from lakelock.table.base_files.writer import Written
-from lakelock.table.buckets import new_file_id
+from lakelock.table.buckets import beside_buckets, new_file_id
 from lakelock.table.commit_metadata import RuntimeStats, WriteStat
 from lakelock.table.file_index.recorded import recorded
 from lakelock.table.keys.generated import GeneratedKeys
@@ -61,7 +61,7 @@ def write_new_files(
     this more than once passes the keys of its rows as `generated`.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
-    uuid, rows = runtime.uuid(), _Rows(context, tables, kernels, generated or generated_keys(context, task))
+    uuid, rows = beside_buckets(runtime.uuid()), _Rows(context, tables, kernels, generated or generated_keys(context, task))
     stats: list[WriteStat] = []
     try:
         while rows.more():
@@ -143,7 +143,7 @@ def move_rows(
     none of the files of this call remains, if storage lets them go.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
-    uuid, stats = runtime.uuid(), list[WriteStat]()
+    uuid, stats = beside_buckets(runtime.uuid()), list[WriteStat]()
     pieces = _Pieces(batches)
     try:
         while pieces.more():

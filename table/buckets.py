@@ -99,6 +99,11 @@ def bucket_name(bucket: int) -> str:
     return f"{bucket:0{_DIGITS}d}"
 
 
+def beside_buckets(uuid: str) -> str:
+    """A random id that nobody takes for a bucket: one in forty thousand looks like one, and a table may have a single file."""
+    return f"f{uuid[1:]}" if uuid.startswith("000") and bucket_of(uuid) is not None else uuid
+
+
 def new_file_id(bucket: int, partition: str, instant: str) -> str:
     """The file id of a new file group for a bucket, in Hudi's form: the number in place of the first part of a UUID.
 

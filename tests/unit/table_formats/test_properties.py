@@ -9,10 +9,11 @@ import pytest
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import parse_java_properties
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.buckets import BucketIndex
+from lakelock.table.buckets import BucketIndex, beside_buckets
 from lakelock.table.eligibility import (
     check_readable,
     check_writable,
+    look_like_buckets,
     why_files_misfit,
     why_not_readable,
     why_not_writable,
@@ -313,3 +314,10 @@ def test_a_table_with_buckets_has_each_once_and_nothing_else() -> None:
         ("00000005-x", "two file groups"),
     ):
         assert said in str(why_files_misfit(buckets, files("00000005-fdd1-447c-b599-63b4c0871fc8-0", file_id)))
+
+
+def test_a_random_file_id_never_looks_like_a_bucket() -> None:
+    """Else a table with a single file could not be written any more."""
+    unlucky = "00012345-fdd1-447c-b599-63b4c0871fc8"
+    assert look_like_buckets([f"{unlucky}-0"]) and not look_like_buckets([f"{beside_buckets(unlucky)}-0"])
+    assert beside_buckets("2d22e70d-fdd1-447c-b599-63b4c0871fc8") == "2d22e70d-fdd1-447c-b599-63b4c0871fc8"
