@@ -31,6 +31,7 @@ class Deciding:
 
     def __init__(self, table: OpenTable, baseline: Baseline, draft: PendingCommit, own: OwnDecision) -> None:
         self._table, self._baseline, self._draft, self._own = table, baseline, draft, own
+        self._has_sent = False
 
     @property
     def may_be_in_log(self) -> bool:
@@ -49,6 +50,7 @@ class Deciding:
         table = self._table
         decision = self._record(DecisionKind.COMMIT, view, timeline, schema_json, cost)
         self._own.learn(News.SENDS)
+        self._has_sent = True
         made = table.log.decide(decision)
         if made is Created.UNKNOWN:
             self._own.learn(News.HEARS_NOTHING)
@@ -138,9 +140,11 @@ class Deciding:
     def by_timeline(self, timeline: Timeline) -> Decision:
         """Part of the window was collected, so only the timeline can tell: the instant is completed, or never will be."""
         instant = self._baseline.instant
-        # Nobody else decides this commit. If it was never tried, it is neither on the timeline nor in the archive.
+        # Nobody else decides this commit. If it was never tried, it is neither on the timeline nor in the archive. That a number
+        # is somebody else's tells nothing here: it may have been mine, collected, and used again by a late request.
+        tried = self._has_sent or self.may_be_in_log
         try:
-            completed = completed_write(self._table.storage, timeline, instant) if self.may_be_in_log else None
+            completed = completed_write(self._table.storage, timeline, instant) if tried else None
         except LakelockError as error:
             raise self._unknown(error) from error
         if completed is None:
