@@ -140,8 +140,8 @@ class Deciding:
     def by_timeline(self, timeline: Timeline) -> Decision:
         """Part of the window was collected, so only the timeline can tell: the instant is completed, or never will be."""
         instant = self._baseline.instant
-        # Nobody else decides this commit. If it was never tried, it is neither on the timeline nor in the archive. That a number
-        # is somebody else's tells nothing here: it may have been mine, collected, and used again by a late request.
+        # Nobody else decides this commit. If it was never tried, it is neither on the timeline nor in the archive. A number
+        # that is somebody else's tells nothing here: it may have been mine, collected, and used again by a late request.
         tried = self._has_sent or self.may_be_in_log
         try:
             completed = completed_write(self._table.storage, timeline, instant) if tried else None
