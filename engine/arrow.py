@@ -22,7 +22,7 @@ from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
 from lakelock.errors import InputError
 from lakelock.occ.attempts.retrying import run, with_retries
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.targets import Targets, resources_of, target_of_expression, within
+from lakelock.occ.locking.targets import Targets, files_within, resources_of, target_of_expression
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.services.alter import alter
@@ -235,9 +235,8 @@ class ArrowEngine:
         return self._read_shown(self._coordinator.shown(as_of, query_type), (), where)
 
     def _read_shown(self, shown: Shown, named: Sequence[Resource], where: pc.Expression | None) -> pa.Table:
-        files = [file for file in shown.snapshot.files if not named or within(file.partition, named)]
-        found = self.read_files(files, shown.schema, where)
-        logged = [slice_ for slice_ in shown.logged if not named or within(slice_.partition, named)]
+        found = self.read_files(files_within(shown.snapshot, named), shown.schema, where)
+        logged = shown.logged_within(named)
         if not logged:
             return found
         merged, storage = shown.merged(shown.schema.arrow), self._coordinator.table.storage

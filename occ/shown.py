@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
 
+from lakelock.data_locks import Resource
 from lakelock.errors import SnapshotTooOld
+from lakelock.occ.locking.targets import within
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.upkeep.retained import hides_what_was_cleaned
 from lakelock.occ.upkeep.savepoints import all_that_is_kept
@@ -34,6 +37,10 @@ class Shown:
     schema: TableSchema
     logged: tuple[LoggedSlice, ...] = ()
     ordering: str | None = None
+
+    def logged_within(self, targets: Sequence[Resource]) -> list[LoggedSlice]:
+        """The slices that have log files, of these partitions or prefixes; all if there are none."""
+        return [each for each in self.logged if not targets or within(each.partition, targets)]
 
     def merged(self, columns: pa.Schema) -> MergedRows:
         """How to read the slices that have log files, with these columns."""

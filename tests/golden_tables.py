@@ -5,9 +5,17 @@ from __future__ import annotations
 import json
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.occ.coordinator import Coordinator
+from lakelock.storage.location import StorageLocation
 
 _FOLDER = Path(__file__).parent / "golden"
 _UNPACKED = tempfile.TemporaryDirectory(prefix="lakelock-golden-")
@@ -65,3 +73,15 @@ def decoded(name: str) -> dict[str, dict[str, Any]]:
     """What an independent Avro reader found in each file under `.hoodie`, by the file's key."""
     lines = (_FOLDER / f"{name}.decoded.jsonl").read_text().splitlines()
     return {entry["file"]: entry for entry in map(json.loads, lines)}
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[ArrowEngine]:
+    """An engine on a table, without Spark."""
+    with Coordinator.open(StorageLocation.of(str(path))) as coordinator:
+        yield ArrowEngine(coordinator)
+
+
+def rows(table: pa.Table) -> list[str]:
+    """Rows as `seen_by_java` has them."""
+    return sorted(json.dumps(row, default=str, sort_keys=True) for row in table.to_pylist())

@@ -82,7 +82,7 @@ def _refusals(context: DoctorContext, properties: TableProperties) -> list[Refus
     if not why_not_readable(properties):
         with suppress(LakelockError):  # files that cannot be listed are reported by the check of contents
             snapshot = read_snapshot(
-                context.storage,
+                context.shown,
                 read_timeline(context.shown),
                 runtime=context.runtime,
                 parallel=context.settings.listing.parallel_requests,

@@ -70,8 +70,7 @@ class LakelockReader(DataSourceReader):
                 check_asked(shown_columns(shown.schema, parsed), self._columns)
                 self._partitions += map(FilePartition, files_within(shown.snapshot, targets))
                 merged = shown.merged(self._columns)
-                logged = (slice_ for slice_ in shown.logged if not targets or within(slice_.partition, targets))
-                self._partitions += [MergedPartition(slice_, merged) for slice_ in logged]
+                self._partitions += [MergedPartition(slice_, merged) for slice_ in shown.logged_within(targets)]
         self._location = StorageLocation.of(parsed.path, parsed.settings.storage)
 
     def partitions(self) -> Sequence[InputPartition]:

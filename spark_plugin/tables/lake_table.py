@@ -303,7 +303,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         pruning: Pruning | None = None,
     ) -> DataFrame:
         """The frame, with the rows of file slices that have log files where there are any."""
-        logged = [each for each in shown.logged if not targets or within(each.partition, targets)]
+        logged = shown.logged_within(targets)
         if logged and pruning is not None:
             found = {file.group for file in pruning.files_of(Snapshot(each.as_file for each in logged))}
             logged = [each for each in logged if each.as_file.group in found]

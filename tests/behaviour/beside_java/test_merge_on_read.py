@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from lakelock.engine import multi_table
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CorruptTableError, StorageError, TableError
-from lakelock.occ.coordinator import Coordinator
-from lakelock.storage.location import StorageLocation
 from lakelock.table.log_files.names import LogFile
-from tests.golden_tables import MERGE_ON_READ, golden_table, seen_by_java, unpack
+from tests.golden_tables import MERGE_ON_READ, golden_table, opened, rows, seen_by_java, unpack
 
 LOGS = ".*.log.*"
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[ArrowEngine]:
-    with Coordinator.open(StorageLocation.of(str(path))) as coordinator:
-        yield ArrowEngine(coordinator)
-
-
-def rows(table: pa.Table) -> list[str]:
-    """As the golden files have them."""
-    return sorted(json.dumps(row, default=str, sort_keys=True) for row in table.to_pylist())
 
 
 @cache

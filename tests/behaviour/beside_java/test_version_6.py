@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
 from lakelock.cli.main import app
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CorruptTableError, TableError
-from lakelock.occ.coordinator import Coordinator
 from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import StorageLocation
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.layout_one import LayoutOne
-from tests.golden_tables import VERSION_6, golden_table, seen_by_java, unpack
+from tests.golden_tables import VERSION_6, golden_table, opened, rows, seen_by_java, unpack
 
 NAME, ARCHIVED, MERGE_ON_READ = VERSION_6
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[ArrowEngine]:
-    with Coordinator.open(StorageLocation.of(str(path))) as coordinator:
-        yield ArrowEngine(coordinator)
-
-
-def rows(table: pa.Table) -> list[str]:
-    """As the golden files have them."""
-    return sorted(json.dumps(row, default=str, sort_keys=True) for row in table.to_pylist())
 
 
 @pytest.mark.parametrize("name", [NAME, ARCHIVED])
