@@ -24,7 +24,7 @@ class ClaimContext:
     limit_s: float
 
     def claim_group(self, storage: Storage, group: FileGroupId) -> ClaimResult:
-        """Claim `group`, or say who has it: one request when it is free, at most six in total."""
+        """Claim `group`, or say who has it: one request when it is free, at most seven in total."""
         return claim_group(storage, group, self.claim, lambda instant: self.owner_state(storage, instant))
 
     def owner_state(self, storage: Storage, instant: str) -> OwnerState:

@@ -122,7 +122,7 @@ Refusal = Held | CommittedSince
 def claim_group(storage: Storage, group: FileGroupId, claim: Claim, state_of: Callable[[str], OwnerState]) -> ClaimResult:
     """Claim `group`, or say who has it.
 
-    One request when the group is free; else at most four, besides those that `state_of` makes about the owner's instant.
+    One request when the group is free; else at most five, besides those that `state_of` makes about the owner's instant.
     """
     key, data = layout.claim(group), claim.to_bytes()
     if _put(storage, key, data):
@@ -142,7 +142,8 @@ def claim_group(storage: Storage, group: FileGroupId, claim: Claim, state_of: Ca
             return Held(group, other, owner.seen_ago_s)
         if owner.fate is Fate.COMMITTED_SINCE:
             return CommittedSince(group, other, owner.completion)
-    if _swap(storage, key, data, found.etag):
+    # A stale claim that cannot be swapped any more was swept a moment ago, or somebody was faster.
+    if _swap(storage, key, data, found.etag) or _put(storage, key, data):
         return TakenOver(group, other)
     return _as_left_by_others(storage, key, group, claim) or TakenOver(group, other)
 

@@ -175,6 +175,7 @@ class Commit:
             table.ensure_same_lock(view)
             if view.boundary > baseline.first:
                 return self._deciding.by_timeline(timeline)
+            self._deciding.saw_whole_window()
             decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
             if mine is not None and self._deciding.stands(mine):

@@ -31,12 +31,15 @@ class Deciding:
 
     def __init__(self, table: OpenTable, baseline: Baseline, draft: PendingCommit, own: OwnDecision) -> None:
         self._table, self._baseline, self._draft, self._own = table, baseline, draft, own
-        self._has_sent = False
 
     @property
     def may_be_in_log(self) -> bool:
         """Whether a record of it was sent, so that only the log may withdraw it."""
         return self._own.may_be_in_log
+
+    def saw_whole_window(self) -> None:
+        """A look at the log found that no decision since the beginning has been collected."""
+        self._own.learn(News.UNCOLLECTED)
 
     def stands(self, mine: Decision) -> bool:
         """Whether the decision about this instant that was found in the log is the transaction's own."""
@@ -50,7 +53,6 @@ class Deciding:
         table = self._table
         decision = self._record(DecisionKind.COMMIT, view, timeline, schema_json, cost)
         self._own.learn(News.SENDS)
-        self._has_sent = True
         made = table.log.decide(decision)
         if made is Created.UNKNOWN:
             self._own.learn(News.HEARS_NOTHING)
@@ -58,7 +60,6 @@ class Deciding:
         if made is Created.THEIRS:
             found = table.log.read(decision.number)
             if found is None or found.write_id != decision.write_id:
-                # After a doubt it may still have been mine: others may have published and collected it since.
                 self._own.learn(News.LOSES)
                 return None
         # The number may have been used and collected before: then the record means nothing, and only the timeline tells.
@@ -140,11 +141,9 @@ class Deciding:
     def by_timeline(self, timeline: Timeline) -> Decision:
         """Part of the window was collected, so only the timeline can tell: the instant is completed, or never will be."""
         instant = self._baseline.instant
-        # Nobody else decides this commit. If it was never tried, it is neither on the timeline nor in the archive. A number
-        # that is somebody else's tells nothing here: it may have been mine, collected, and used again by a late request.
-        tried = self._has_sent or self.may_be_in_log
         try:
-            completed = completed_write(self._table.storage, timeline, instant) if tried else None
+            # Nobody else decides this commit. If it was never tried, it is neither on the timeline nor in the archive.
+            completed = completed_write(self._table.storage, timeline, instant) if self.may_be_in_log else None
         except LakelockError as error:
             raise self._unknown(error) from error
         if completed is None:

@@ -146,6 +146,17 @@ def test_a_take_over_that_somebody_else_was_faster_with_is_lost_to_them() -> Non
     faster = Rule(op="put_if_match", fault=None, meanwhile=lambda: claim_group(inner, GROUP, third, fate(Fate.DEAD)))
     counting = CountingStorage(FaultyStorage(inner, [faster]))
     assert claim_group(counting, GROUP, claim_at(MINE), fate(Fate.DEAD)) == Held(GROUP, third)
+    assert counting.total == 5
+
+
+def test_a_stale_claim_that_is_swept_just_before_it_is_taken_over_is_made_anew() -> None:
+    """It was told to be taken over, and nobody's claim was there: an optimize rewrote the file group under an upsert."""
+    inner = MemoryStorage()
+    claim_group(inner, GROUP, claim_at(THEIRS), never)
+    swept = Rule(op="put_if_match", fault=None, meanwhile=lambda: inner.delete([layout.claim(GROUP)]))
+    counting = CountingStorage(FaultyStorage(inner, [swept]))
+    assert claim_group(counting, GROUP, claim_at(MINE), fate(Fate.FINISHED)) == TakenOver(GROUP, claim_at(THEIRS))
+    assert holder(inner) == MINE
     assert counting.total == 4
 
 

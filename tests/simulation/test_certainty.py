@@ -20,6 +20,8 @@ KINDS = (ANY, family("doubtful"), family("twinned"), family("stormy"))
 
 UNMET = {
     (Certainty.UNTRIED, News.FOUND),
+    (Certainty.BEATEN, News.FOUND),
+    (Certainty.BEATEN, News.REJECTED),
     (Certainty.DOUBTED, News.SENDS),
     (Certainty.DOUBTED, News.HEARS_NOTHING),
     (Certainty.DOUBTED, News.COLLECTED),

@@ -98,6 +98,58 @@ def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runti
     assert target.instant not in read_timeline(storage).completed_instants
 
 
+class RepeatsLate(Wrapped):
+    """The decision goes through, but the reply is lost. Its client repeats it after `meanwhile`; one more reply may be lost then."""
+
+    def __init__(self, inner, meanwhile: Callable[[], None], *, answers: bool) -> None:
+        super().__init__(inner)
+        self.meanwhile, self.answers, self.is_silent = meanwhile, answers, False
+
+    def carry(self, op, key, request, *, weight=1):
+        if self.is_silent and (op, key) == ("list", layout.TIMELINE):
+            self.is_silent = False
+            raise StorageUnavailable("no answer", hint="")
+        if (op, key) == ("put_if_absent", layout.decision(1)):
+            request()
+            self.meanwhile()
+            self.is_silent = not self.answers
+        return request()
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["storage answers", "storage is silent once"])
+def test_a_number_that_is_anothers_may_have_been_ones_own_before(storage, runtime, answers):
+    """Its commit was visible and its number collected, when a late request used that again. It was told *rejected*."""
+
+    def meanwhile() -> None:
+        runtime.stop_repeating()
+        runtime.advance(30)
+        for name in "bc":
+            commit(storage, runtime, name)
+        other = writer(storage, runtime)
+        other.collect()
+        assert other.table.log.boundary() >= 1
+        late = Decision(
+            number=1,
+            kind=DecisionKind.ROLLBACK,
+            instant=later_than(0, tx.instant),
+            action="commit",
+            write_id="late",
+            writer=other.table.writer,
+            operation="ROLLBACK",
+        )
+        assert storage.put_if_absent(layout.decision(1), late.to_bytes()) is not None
+
+    tx = writer(RepeatsLate(storage, meanwhile, answers=answers), runtime).begin("INSERT")
+    stats = [put_file(tx, storage, "month=1", "a")]
+    if answers:
+        assert tx.commit(stats).instant == tx.instant
+    else:
+        with pytest.raises(CommitOutcomeUnknown):
+            tx.commit(stats)
+    assert tx.instant in read_timeline(storage).completed_instants
+    assert all(storage.get(stat.path) is not None for stat in stats if stat.path)
+
+
 class Deletes(Wrapped):
     """Notes what is deleted."""
 
