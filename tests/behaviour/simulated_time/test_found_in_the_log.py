@@ -99,7 +99,7 @@ def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runti
 
 
 class RepeatsLate(Wrapped):
-    """A decision goes through, its reply is lost, and the client repeats it after `meanwhile`. One more reply may be lost then."""
+    """A decision goes through, but its reply is lost: the client repeats it after `meanwhile`, and may miss one more reply."""
 
     def __init__(self, inner, meanwhile: Callable[[], None], *, answers: bool) -> None:
         super().__init__(inner)
