@@ -24,31 +24,48 @@ from pyspark.sql import SparkSession
 from lakelock.errors import InputError
 from lakelock.spark_plugin import LakeTable
 
+here, there = sys.argv[1:]
 builder = SparkSession.builder.remote("local[2]").config("spark.driver.memory", "1g").config("spark.ui.enabled", "false")
 spark = builder.getOrCreate()
 assert "connect" in type(spark).__module__
-try:
-    LakeTable.for_path(spark, sys.argv[1])
-except InputError as error:
-    print(error.hint)
 rows = spark.createDataFrame([("a", 1), ("b", 2)], "id string, v bigint")
-rows.write.format("lakelock").mode("append").save(sys.argv[1])
-print(sorted(tuple(row) for row in spark.read.format("lakelock").load(sys.argv[1]).collect()))
+for entry in (
+    lambda: LakeTable.for_path(spark, here),
+    lambda: LakeTable.for_name(spark, "db.name"),
+    lambda: LakeTable.create(spark, there + "/new", schema=rows, key="id"),
+    lambda: LakeTable.from_parquet(spark, there + "/new", folder=here),
+):
+    try:
+        entry()
+    except InputError as error:
+        print(error.hint)
+
+def show(path):
+    print(sorted(tuple(row) for row in spark.read.format("lakelock").load(path).collect()))
+
+rows.write.format("lakelock").mode("append").save(here)
+show(here)
+copied = spark.readStream.format("lakelock").load(here).writeStream.format("lakelock").trigger(availableNow=True)
+copied.option("checkpointLocation", there + "/checkpoint").start(there + "/table").awaitTermination(120)
+show(there + "/table")
 spark.stop()
 """
 
 
 @pytest.mark.slow
 def test_the_data_source_works_on_spark_connect_and_the_table_says_what_to_use(path: str, tmp_path: Path) -> None:
+    there = tmp_path / "there"
     schema = TableSchema.from_arrow(pa.schema([("id", pa.string()), ("v", pa.int64())]))
     properties = TableProperties.new("t", ["id"], create_schema=schema.to_avro_json("t", null_first=False))
-    create_table(LocalStorage(path), properties, SystemRuntime())
+    for each in (path, str(there / "table")):
+        create_table(LocalStorage(each), properties, SystemRuntime())
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     done = subprocess.run(
-        [sys.executable, "-c", _CLIENT, path], cwd=tmp_path, env={**os.environ, **python}, capture_output=True, text=True,
-        timeout=240, check=False,
+        [sys.executable, "-c", _CLIENT, path, str(there)], cwd=tmp_path, env={**os.environ, **python}, capture_output=True,
+        text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    hint, rows = done.stdout.splitlines()[-2:]
-    assert 'df.write.format("lakelock")' in hint
-    assert rows == "[('a', 1), ('b', 2)]"
+    *hints, rows, copied = done.stdout.splitlines()[-6:]
+    assert len(hints) == 4 and all('df.write.format("lakelock")' in hint for hint in hints)
+    assert rows == copied == "[('a', 1), ('b', 2)]"
+    assert not (there / "new").exists()
