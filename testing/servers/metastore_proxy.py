@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections import Counter
@@ -10,11 +11,14 @@ from contextlib import contextmanager, suppress
 
 from lakelock.testing.servers.service import LOOPBACK
 
+_CALL = b"\x80\x01\x00\x01"
+"""How a call begins; what else comes is the rest of one."""
+
 
 class MetastoreProxy:
     """Passes calls on. `lose_reply`, `lose_request` and `hold_request` hold names of calls, each to be hit once.
 
-    Reads thrift's binary protocol without frames; a call is small enough to come in one piece.
+    Reads thrift's binary protocol without frames. A call that is held or failed is small enough to come in one piece.
     """
 
     def __init__(self, port: int, host: str) -> None:
@@ -59,24 +63,36 @@ class MetastoreProxy:
 
     def _pass_on(self, client: socket.socket) -> None:
         with suppress(OSError), client, socket.create_connection(self._to, timeout=30) as server:
-            while request := client.recv(1 << 16):
-                name = request[8 : 8 + int.from_bytes(request[4:8], "big")].decode()
-                self.calls[name] += 1
-                if self.silent:
-                    continue
-                if _hit(self.lose_request, name):
-                    return
-                if _hit(self.hold_request, name):
-                    self._held.append(request)
-                    return
-                if self.fail.get(name):
-                    client.sendall(_error(request, len(name), self.fail[name].pop(0)))
-                    continue
-                server.sendall(request)
-                reply = server.recv(1 << 16)
-                if _hit(self.lose_reply, name):
-                    return
-                client.sendall(reply)
+            loses = False
+            while True:
+                ready, _, _ = select.select([client, server], [], [])
+                if server in ready:
+                    reply = server.recv(1 << 16)
+                    if loses or not reply:
+                        return
+                    client.sendall(reply)
+                if client in ready:
+                    request = client.recv(1 << 16)
+                    if not request:
+                        return
+                    if request.startswith(_CALL):
+                        name = _name_of(request)
+                        self.calls[name] += 1
+                        loses = _hit(self.lose_reply, name)
+                        if _hit(self.lose_request, name):
+                            return
+                        if _hit(self.hold_request, name):
+                            self._held.append(request)
+                            return
+                        if self.fail.get(name):
+                            client.sendall(_error(request, len(name), self.fail[name].pop(0)))
+                            continue
+                    if not self.silent:
+                        server.sendall(request)
+
+
+def _name_of(request: bytes) -> str:
+    return request[8 : 8 + int.from_bytes(request[4:8], "big")].decode()
 
 
 def _error(request: bytes, name_length: int, kind: int) -> bytes:

@@ -24,6 +24,7 @@ from lakelock.spark_plugin import LakeTable, register
 from lakelock.table.properties import read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.testing.servers.hive_metastore import hive_metastore_server
+from lakelock.testing.servers.metastore_proxy import metastore_proxy
 from lakelock.testing.servers.service import Service
 from tests.integration.catalogs.catalog_world import SCHEMA, NamedTable, orders
 from tests.spark.sparks import since_spark_4
@@ -195,6 +196,31 @@ def test_a_commit_stands_while_the_metastore_is_down_and_the_next_one_of_any_wri
     found = told(hive, "sales", "patient")
     assert set(found.partitions) == {("berlin",), ("paris",), ("rome",)}
     assert found.parameters["last_commit_time_sync"] == done.instant
+
+
+@pytest.mark.parametrize("what", ["reply", "request"])
+def test_a_call_that_gets_lost_is_made_again_and_does_nothing_twice(
+    metastore: Service, hive: Any, tmp_path: Path, what: str
+) -> None:
+    for call in (
+        "get_table_req", "get_database", "create_database", "create_table", "get_partition_names", "add_partitions_req",
+        "drop_partition", "alter_table_with_environment_context",
+    ):  # fmt: skip
+        database = f"{what}_of_{call}"
+        table = named(metastore, tmp_path / call, f"{database}.orders")
+        with metastore_proxy(metastore.port, metastore.host) as proxy:
+            setattr(proxy, f"lose_{what}", [call])
+            uri = f"thrift://127.0.0.1:{proxy.port}"
+            engine = table.writer(**{"catalog.uris": uri, "hive_metastore.failure_delay_s": "0.01"})
+            first = engine.insert(orders((1, "berlin")))
+            engine.insert(orders((2, "paris")))
+            assert set(told(hive, database, "orders").partitions) == {("berlin",), ("paris",)}
+            last = engine.restore(first.instant)
+            assert getattr(proxy, f"lose_{what}") == []
+        found = told(hive, database, "orders")
+        assert set(found.partitions) == {("berlin",)}
+        assert found.parameters["last_commit_time_sync"] == last.instant
+        assert table.alerts == []
 
 
 def test_a_writer_that_is_overtaken_while_it_tells_its_commit_tells_the_later_one_too(
