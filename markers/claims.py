@@ -24,9 +24,13 @@ from lakelock.table.layout import FileGroupId
 
 FORMAT = 1
 
-
 MOST_PLACES = 100
 """More partitions than this are told as the whole table."""
+
+
+def told(places: frozenset[str] | None) -> frozenset[str] | None:
+    """The partitions as others are told of them; None for the whole table."""
+    return None if places is None or len(places) > MOST_PLACES else places
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,13 @@ class Claim:
     places: frozenset[str] | None = frozenset()
 
     def to_bytes(self) -> bytes:
-        places = None if self.places is None or len(self.places) > MOST_PLACES else sorted(self.places)
-        fields = {"instant": self.instant, "writer": self.writer.as_dict(), "operation": self.operation, "places": places}
+        places = told(self.places)
+        fields = {
+            "instant": self.instant,
+            "writer": self.writer.as_dict(),
+            "operation": self.operation,
+            "places": None if places is None else sorted(places),
+        }
         return json.dumps({"format": FORMAT, **fields}, ensure_ascii=False).encode()
 
     @classmethod

@@ -9,7 +9,7 @@ from functools import partial
 from lakelock.conflict import Party
 from lakelock.errors import LakelockError
 from lakelock.events import EventKind
-from lakelock.markers.claims import MOST_PLACES, Claim, all_claims
+from lakelock.markers.claims import Claim, all_claims, told
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.open_table import OpenTable
@@ -73,8 +73,7 @@ def reserve(table: OpenTable, operation: str, places: frozenset[str] | None) -> 
     A transaction that begins afterwards sees the reservation, and each one that did not see it when it looked last has
     published what it decided.
     """
-    if places is not None and len(places) > MOST_PLACES:
-        places = None
+    places = told(places)
     heartbeat: Heartbeat | None = None
     try:
         heartbeat = _heartbeat(table, operation)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 
 import pyarrow as pa
@@ -12,31 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
+from lakelock.spark_plugin.scans.numbered import MOST_TASKS, Numbered
 from lakelock.spark_plugin.session.lost_spark import require_running
+from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.change_feed.pairing import paired
 from lakelock.table.change_feed.rows import STAMPS, FeedRows, feed_schema
 from lakelock.table.change_feed.units import FeedMode, Unit, in_need_of_pairs
 from lakelock.table.schema import PARTITION_PATH, RECORD_KEY, TableSchema
 
-MOST_TASKS = 1_000
 _PIECE = "_lakelock_piece"
 PAIRED_BYTES = 16 * 1024 * 1024
 """How many bytes of Parquet files are behind the rows that are paired in one piece."""
-
-
-@dataclass(frozen=True)
-class ComparePlan:
-    """What a task needs; the numbers of its units arrive as rows."""
-
-    location: StorageLocation
-    rows: FeedRows
-    units: tuple[Unit, ...]
-
-    @property
-    def columns(self) -> pa.Schema:
-        path = [pa.field(PARTITION_PATH, pa.string())] if self.rows.stamped else []
-        return pa.schema([*path, *self.rows.columns])
 
 
 def changed_rows(
@@ -52,28 +38,20 @@ def changed_rows(
     together = [unit for unit in units if unit.partition in pairs]
     frames = []
     if alone:
-        frames.append(_compared(spark, ComparePlan(location, FeedRows.of(columns, alone, zone), tuple(alone))))
+        rows = FeedRows.of(columns, alone, zone)
+        frames.append(Numbered(location, tuple(alone), rows.read).frame(spark, rows.columns))
     if together:
         rows = FeedRows.of(columns, together, zone, stamped=True)
-        frames.append(_paired(_compared(spark, ComparePlan(location, rows, tuple(together))), together, shown))
+        placed = pa.schema([pa.field(PARTITION_PATH, pa.string()), *rows.columns])
+        compared = Numbered(location, tuple(together), partial(read_placed, rows)).frame(spark, placed)
+        frames.append(_paired(compared, together, shown))
     return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], spark_schema(shown))
 
 
-def _compared(spark: SparkSession, plan: ComparePlan) -> DataFrame:
-    numbers = spark.range(0, len(plan.units), 1, min(len(plan.units), MOST_TASKS))
-    return numbers.mapInArrow(partial(compare_stage, plan), spark_schema(plan.columns))
-
-
-def compare_stage(plan: ComparePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """On an executor: the changed rows of the units whose numbers came to this task."""
-    storage = plan.location.open()
-    for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-        unit = plan.units[number]
-        for rows in plan.rows.read(unit, storage):
-            found = rows
-            if plan.rows.stamped:
-                found = rows.add_column(0, PARTITION_PATH, pa.repeat(unit.partition, rows.num_rows))
-            yield from found.to_batches()
+def read_placed(rows: FeedRows, unit: Unit, storage: Storage) -> Iterator[pa.Table]:
+    """On an executor: the changed rows of a unit, with their partition in front."""
+    for found in rows.read(unit, storage):
+        yield found.add_column(0, PARTITION_PATH, pa.repeat(unit.partition, found.num_rows))
 
 
 def _paired(rows: DataFrame, units: Sequence[Unit], shown: pa.Schema) -> DataFrame:
