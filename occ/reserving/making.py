@@ -110,11 +110,13 @@ def _joined(table: OpenTable, heartbeat: Heartbeat, mine: Reservation) -> Turn |
     whoever is behind me in the queue has listed them later than I have.
     """
     turn: Turn | None = None
+    is_there = False
 
     def join(queue: tuple[Reservation, ...]) -> tuple[Reservation, ...] | None:
-        nonlocal turn
-        queue = tuple(each for each in queue if each.id != mine.id)  # an answer may have been lost
-        if len(queue) >= MOST_RESERVATIONS:
+        nonlocal turn, is_there
+        # The answer to the change before was lost. Its place stands: whoever has joined since waits for it.
+        is_there = any(each.id == mine.id for each in queue)
+        if is_there or len(queue) >= MOST_RESERVATIONS:
             return None
         claims = all_claims(table.storage, table.runtime, parallel=table.parallel_requests)
         joined = replace(mine, before=frozenset(claim.instant for claim in claims.values()))
@@ -123,7 +125,7 @@ def _joined(table: OpenTable, heartbeat: Heartbeat, mine: Reservation) -> Turn |
         return (*queue, joined)
 
     for _ in range(SWAPS):
-        if table.log.change_reservations(join):
+        if table.log.change_reservations(join) or is_there:
             return turn
     return None
 

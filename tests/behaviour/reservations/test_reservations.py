@@ -22,7 +22,7 @@ from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import QUICK, Recorder, groups, insert, new_table, put_file, writer
-from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
 
 HOLDER_WAIT_S = QUICK.retry.holder_wait_s
 
@@ -320,6 +320,31 @@ def test_a_write_that_cannot_reserve_goes_on_without(table, fault):
     assert table.erase(lambda tx, stat: tx.commit([stat]), storage=faulty).attempts == 3
     problems = [event.facts["problem"] for event in table.heard.events if event.kind is EventKind.ALERT]
     assert any("no reservation could be made" in problem for problem in problems)
+
+
+class RepeatsAfter(Wrapped):
+    """The queue is changed, but the answer is lost: the client repeats the request after `meanwhile`, and finds it too late."""
+
+    def __init__(self, inner, meanwhile) -> None:
+        super().__init__(inner)
+        self.meanwhile = meanwhile
+
+    def carry(self, op, key, request, *, weight=1):
+        if op.startswith("put") and key == layout.DECISIONS_BOUNDARY and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            request()
+            meanwhile()
+        return request()
+
+
+def test_a_place_in_the_queue_stands_when_its_answer_is_lost(table):
+    """It was given up for one at the end, and whoever had joined since waited for it: they waited for each other."""
+    others = []
+    storage = RepeatsAfter(table.storage, lambda: others.append(made(table, None)))
+    mine = reserve(table.writer(storage=storage).table, "DELETE", None)
+    assert mine is not None and mine.ahead == ()
+    assert others[0].ahead == (mine.reservation,)
+    assert table.stream.table.log.reservations() == (mine.reservation, others[0].reservation)
 
 
 def test_nobody_asks_for_reservations_where_there_are_none(table):
