@@ -9,7 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 from lakelock.data_locks import Resource
-from lakelock.errors import SnapshotTooOld
+from lakelock.errors import CorruptTableError, SnapshotTooOld
 from lakelock.occ.locking.targets import within
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.upkeep.retained import hides_what_was_cleaned
@@ -58,5 +58,17 @@ def as_of(table: OpenTable, instant: str) -> tuple[Snapshot, Timeline]:
         # A clean announces itself on the timeline before it deletes anything, and may have done so since.
         later = table.timeline()
         if all_that_is_kept(table, later, instant) == kept and not hides_what_was_cleaned(table, timeline, later, instant):
+            _ensure_all_there(table, snapshot, kept, instant)
             return snapshot, timeline
     raise SnapshotTooOld(f"what is kept of {table.storage.uri} as of {instant} changed in each look", hint="run it again")
+
+
+def _ensure_all_there(table: OpenTable, snapshot: Snapshot, kept: frozenset[str] | None, instant: str) -> None:
+    """`CorruptTableError` if files are gone that a savepoint keeps: rows would be missing without a word."""
+    gone = (kept or frozenset()) - {file.key for file in snapshot.files}
+    if gone:
+        raise CorruptTableError(
+            f"{table.storage.uri} cannot be read as of {instant}: its savepoint names {min(gone)}, which is gone",
+            hint=f"read it as of a later time; lakelock savepoint rm {table.storage.uri} {instant}",
+            file=min(gone),
+        )

@@ -2,6 +2,7 @@
 
 A savepoint is first shown (inflight), then looked for among cleans and their plans, and only then completed: a clean looks at
 the timeline after it has published its plan. So one of the two always sees the other, and saved files are never deleted.
+Whoever stands still for long may find that others have withdrawn what it had shown: then it looks once more at the end.
 """
 
 from __future__ import annotations
@@ -111,15 +112,25 @@ def take_savepoint(table: OpenTable, name: str, as_of: str | None = None) -> Sav
     with table.locked(operation="SAVEPOINT"):
         timeline = table.timeline()
         commit = _commit_to_save(table, timeline, name, as_of)
-        inflight = Instant(commit.requested, Action.SAVEPOINT.value, State.INFLIGHT)
+        inflight = layout.timeline(Instant(commit.requested, Action.SAVEPOINT.value, State.INFLIGHT).file_name)
         # A savepoint that somebody could not complete is completed now: it keeps what it would have kept.
-        table.storage.put_if_absent(layout.timeline(inflight.file_name), b"")
+        table.storage.put_if_absent(inflight, b"")
+        shown_ms = _modified_ms(table, inflight)
         reached(Step.SAVEPOINT_SHOWN)
         try:
-            return _complete(table, name, commit)
+            done, metadata = _complete(table, name, commit)
+            if shown_ms is None or _modified_ms(table, inflight) != shown_ms:
+                _ensure_not_cleaned_meanwhile(table, commit, done, metadata)
         except InputError:
-            table.storage.delete([layout.timeline(inflight.file_name)])
+            table.storage.delete([inflight])
             raise
+    return _savepoint(commit.requested, metadata)
+
+
+def _modified_ms(table: OpenTable, key: str) -> int | None:
+    """When the object was put, which tells it from a later one: nobody withdraws a savepoint that was shown just now."""
+    stored = table.storage.get(key)
+    return None if stored is None else stored.modified_ms
 
 
 def _commit_to_save(table: OpenTable, timeline: Timeline, name: str, as_of: str | None) -> Instant:
@@ -146,7 +157,7 @@ def _commit_to_save(table: OpenTable, timeline: Timeline, name: str, as_of: str 
     return commit
 
 
-def _complete(table: OpenTable, name: str, commit: Instant) -> Savepoint:
+def _complete(table: OpenTable, name: str, commit: Instant) -> tuple[Instant, SavepointMetadata]:
     timeline = table.timeline()
     # A clean may have been planned, carried out and completed since the first look.
     ensure_readable(table, timeline, commit.requested)
@@ -156,6 +167,31 @@ def _complete(table: OpenTable, name: str, commit: Instant) -> Savepoint:
         files.setdefault(file.partition, []).append(file.name)
     at_ms = table.runtime.now_ms()
     metadata = SavepointMetadata(str(table.writer), at_ms, name, files)
+    _ensure_not_planned(table, timeline, commit, metadata)
+    done = Instant(commit.requested, Action.SAVEPOINT.value, State.COMPLETED, later_than(at_ms, timeline.newest_time))
+    if not put_once(table.storage, layout.timeline(done.file_name), metadata.to_bytes()):
+        raise TransactionError(f"somebody else is taking a savepoint of {commit.requested}", hint="run again")
+    reached(Step.SAVEPOINT_TAKEN)
+    table.observed.time_seen(done.completion or "")
+    return done, metadata
+
+
+def _ensure_not_cleaned_meanwhile(table: OpenTable, commit: Instant, done: Instant, metadata: SavepointMetadata) -> None:
+    """Delete the completed savepoint and raise `InputError` if a clean that did not see it may have deleted its files.
+
+    A clean that looks at the timeline from now on sees it, and one that looked before has its plan there by now.
+    """
+    now = table.timeline()
+    timeline = replace(now, instants=tuple(each for each in now.instants if each != done))
+    try:
+        ensure_readable(table, timeline, commit.requested)
+        _ensure_not_planned(table, timeline, commit, metadata)
+    except InputError:
+        table.storage.delete([layout.timeline(done.file_name)])
+        raise
+
+
+def _ensure_not_planned(table: OpenTable, timeline: Timeline, commit: Instant, metadata: SavepointMetadata) -> None:
     for pending in [i for i in timeline.cleanings if not i.is_completed]:
         both = metadata.keys & _planned(table, pending)
         if both:
@@ -163,12 +199,6 @@ def _complete(table: OpenTable, name: str, commit: Instant) -> Savepoint:
                 f"the files as of {commit.requested} are being cleaned by {pending.requested}, such as {min(both)}",
                 hint="take the savepoint of a later commit",
             )
-    done = Instant(commit.requested, Action.SAVEPOINT.value, State.COMPLETED, later_than(at_ms, timeline.newest_time))
-    if not put_once(table.storage, layout.timeline(done.file_name), metadata.to_bytes()):
-        raise TransactionError(f"somebody else is taking a savepoint of {commit.requested}", hint="run again")
-    reached(Step.SAVEPOINT_TAKEN)
-    table.observed.time_seen(done.completion or "")
-    return _savepoint(commit.requested, metadata)
 
 
 def _planned(table: OpenTable, pending: Instant) -> frozenset[str]:

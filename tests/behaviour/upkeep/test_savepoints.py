@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from lakelock.errors import InputError, LeaseLost
+from lakelock.errors import CorruptTableError, InputError, LeaseLost
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.upkeep.cleaning import SAVEPOINTS, CleanMetadata, CleanPlan
@@ -151,6 +151,38 @@ def test_a_commit_that_was_cleaned_while_its_savepoint_was_on_its_way_is_not_sav
     with pytest.raises(InputError, match="files of that time were cleaned"):
         table.coordinator(faulty).savepoint("late", as_of=second)
     assert table.timeline().savepoints == ()
+
+
+def test_a_savepoint_that_others_withdrew_and_cleaned_while_it_stood_still_is_not_taken() -> None:
+    """It was completed all the same: reads as of it showed what was left of its files."""
+    table = AgingTable()
+    _, second, *_ = table.write_many(5)
+
+    def withdraw_and_clean() -> None:
+        inflight = Instant(second, Action.SAVEPOINT.value, State.INFLIGHT)
+        table.storage.delete([layout.timeline(inflight.file_name)])
+        other = table.coordinator()
+        provider = other.table.provider
+        assert provider is not None
+        provider.break_lock(provider.inspect().token, force=True)
+        assert other.clean().files == 2
+
+    faulty = FaultyStorage(table.storage, [Rule("put_if_absent", "*.savepoint", fault=None, meanwhile=withdraw_and_clean)])
+    with pytest.raises(InputError, match="files of that time were cleaned"):
+        table.coordinator(faulty).savepoint("late", as_of=second)
+    assert table.timeline().savepoints == ()
+
+
+def test_a_read_as_of_a_savepoint_whose_files_are_gone_says_so() -> None:
+    table = AgingTable()
+    _, second, *_ = table.write_many(6)
+    coordinator = table.coordinator()
+    coordinator.savepoint("kept", as_of=second)
+    coordinator.clean()
+    (file,) = coordinator.snapshot(second).files
+    table.storage.delete([file.key])
+    with pytest.raises(CorruptTableError, match=f"its savepoint names {file.key}, which is gone"):
+        coordinator.snapshot(second)
 
 
 def test_a_plan_that_met_a_savepoint_is_carried_out_without_what_that_keeps() -> None:
