@@ -15,7 +15,7 @@ from functools import partial
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.markers import direct
 from lakelock.markers.claim_context import ClaimContext
-from lakelock.markers.claims import Held, Refusal, conflict_of
+from lakelock.markers.claims import CommittedSince, Held, Refusal, conflict_of
 from lakelock.markers.liveness import LivenessState, judge_all
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.footprint import SERVICES, Footprint
@@ -41,8 +41,9 @@ def claim_groups(
     A service that holds a group is made to yield, unless a service asks.
     """
     claimed, refused = _claim_each(table, context, groups)
-    for _ in range(MOST_YIELDING):
-        finished = frozenset() if context.claim.operation in SERVICES else _made_to_yield(table, refused)
+    for _ in range(0 if context.claim.operation in SERVICES else MOST_YIELDING):
+        finished, committed = _made_to_yield(table, refused)
+        refused = [CommittedSince(r.group, r.by) if r.by.instant in committed else r for r in refused]
         if not finished:
             break
         context = replace(context, saw=context.saw | finished)
@@ -61,19 +62,19 @@ def _claim_each(
     return {a.group for a in answers if not isinstance(a, Refusal)}, [a for a in answers if isinstance(a, Refusal)]
 
 
-def _made_to_yield(table: OpenTable, refused: Sequence[Refusal]) -> frozenset[str]:
-    """Decide the rollback of the live services that hold these groups; the instants that can no longer commit.
+def _made_to_yield(table: OpenTable, refused: Sequence[Refusal]) -> tuple[frozenset[str], frozenset[str]]:
+    """Decide the rollback of the live services that hold these groups: those that can no longer commit, and those that have.
 
     First the decision, then the claim: whoever takes it over may count on it that the service does not commit any more. One
     that has committed meanwhile keeps its claim: what was looked up before has to be looked up again.
     """
     services = {r.by.instant: r.by.operation for r in refused if isinstance(r, Held) and r.by.operation in SERVICES}
-    finished = set()
+    committed = set()
     for instant, operation in sorted(services.items()):
         victim = RollbackTarget(instant, Action.REPLACE_COMMIT, operation, "a write of the same file groups came")
-        if decide_rollback(table, victim) is not RollbackOutcome.COMMITTED:
-            finished.add(instant)
-    return frozenset(finished)
+        if decide_rollback(table, victim) is RollbackOutcome.COMMITTED:
+            committed.add(instant)
+    return services.keys() - committed, frozenset(committed)
 
 
 def early_conflict(table: OpenTable, baseline: Baseline, mine: Footprint, refused: Sequence[Refusal]) -> Conflict | None:

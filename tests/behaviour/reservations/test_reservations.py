@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from lakelock.errors import ConflictError
+from lakelock.errors import ConflictError, EarlyConflictError
 from lakelock.events import EventKind
 from lakelock.markers.claims import MOST_PLACES
 from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.reserving.making import Turn, reserve
+from lakelock.occ.reserving.waiting import remove
 from lakelock.settings import ConcurrencySettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
@@ -356,6 +357,24 @@ def test_nobody_asks_for_reservations_where_there_are_none(table):
     insert(coordinator, storage, "month=1", "counted")
     assert [call for call in storage.calls if "reservations" in call[1]] == []
     assert storage.calls.count(("get", layout.DECISIONS_BOUNDARY)) == 3, storage.calls
+
+
+def test_a_service_that_commits_while_it_is_to_yield_is_found_early_by_whoever_has_reserved_too(table):
+    """The reservation had run out. Its owner took the claim for one of a later writer that waits, and lost after it had written."""
+    group, turn = FileGroupId("month=1", "s1"), made(table, None)
+    remove(table.stream.table, turn.reservation.id)
+    service = table.writer().begin("CLUSTER", overwrites=True)
+    service.claim([group], leave_held=True)
+
+    def commit() -> None:
+        service.commit([put_file(service, table.storage, "month=1", "joined")], replaced={"month=1": ["s1"]})
+
+    storage = FaultyStorage(table.storage)
+    mine = table.writer(storage=storage).begin("UPSERT")
+    mine.reserved.own = turn.reservation
+    storage.plan = [Rule("put*", layout.LOCK, fault=None, meanwhile=commit)]
+    with pytest.raises(EarlyConflictError, match="the other committed since this transaction began"):
+        mine.claim([group])
 
 
 def test_an_upsert_that_lost_to_a_claim_twice_reserves_too(table):
