@@ -360,7 +360,7 @@ def test_nobody_asks_for_reservations_where_there_are_none(table):
 
 
 def test_a_service_that_commits_while_it_is_to_yield_is_found_early_by_whoever_has_reserved_too(table):
-    """The reservation had run out. Its owner took the claim for one of a later writer that waits, and lost after it had written."""
+    """The reservation had run out. Its owner took the claim for that of a later writer, and lost after it had written."""
     group, turn = FileGroupId("month=1", "s1"), made(table, None)
     remove(table.stream.table, turn.reservation.id)
     service = table.writer().begin("CLUSTER", overwrites=True)
