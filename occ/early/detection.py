@@ -74,7 +74,7 @@ def _made_to_yield(table: OpenTable, refused: Sequence[Refusal]) -> tuple[frozen
         victim = RollbackTarget(instant, Action.REPLACE_COMMIT, operation, "a write of the same file groups came")
         if decide_rollback(table, victim) is RollbackOutcome.COMMITTED:
             committed.add(instant)
-    return services.keys() - committed, frozenset(committed)
+    return frozenset(services.keys() - committed), frozenset(committed)
 
 
 def early_conflict(table: OpenTable, baseline: Baseline, mine: Footprint, refused: Sequence[Refusal]) -> Conflict | None:
