@@ -72,6 +72,8 @@ def test_an_attempt_whose_decision_may_be_in_the_log_is_not_set_aside(five):
     own = OwnDecision()
     own.learn(News.SENDS)
     own.learn(News.LOSES)
+    assert not goes_aside(table, own, mine, found, AnnouncedGroups())
+    own.learn(News.UNCOLLECTED)
     assert goes_aside(table, own, mine, found, AnnouncedGroups())
     own.learn(News.SENDS)
     own.learn(News.HEARS_NOTHING)
