@@ -55,7 +55,8 @@ BUGS_OF_SEVERAL_TABLES = (
         "an outcome that got no reply is taken for not put",
         "occ.multi_table.outcome:decide",
         "own.learn(News.HEARS_NOTHING)\n",
-        "own.learn(News.LOSES)\n        if made is Created.UNKNOWN:\n            raise StorageUnavailable('no reply')\n",
+        "own.learn(News.LOSES)\n        own.learn(News.UNCOLLECTED)\n"
+        "        if made is Created.UNKNOWN:\n            raise StorageUnavailable('no reply')\n",
         seed=29,
     ),
     Planted(
