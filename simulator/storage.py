@@ -218,7 +218,7 @@ class SimStorage:
             self._hub.wait(0.0)
 
     def _after(self, kind: FaultKind, amount_s: float) -> None:
-        if kind is FaultKind.CRASH_AFTER:
+        if kind is FaultKind.CRASH_AFTER and not self._faults.spared():  # not spared before: the request was the decision
             self._hub.kill(self._process)
         if kind is FaultKind.PAUSE_AFTER:
             self._hub.pause(self._process, amount_s)
