@@ -195,7 +195,7 @@ class Work:
             )
 
     def _tell(self, kind: EventKind, conflict: Conflict) -> None:
-        own = self.reserved.own
+        own = self.reserved.standing
         reserved = own is not None and own.covers_all(self.places())
         self._emit(kind, rule=str(conflict.rule), other=str(conflict.other), over=conflict.overlap, reserved=reserved)
 

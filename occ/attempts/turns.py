@@ -44,6 +44,7 @@ class Turns:
         """Let the attempt, which has just begun, know its reservation."""
         if self._turn is not None:
             tx.reserved.own, tx.reserved.end_own = self._turn.reservation, self.end
+            tx.reserved.own_beats = self._turn.heartbeat.alive
 
     def end(self) -> None:
         """Give the reservation back. Never raises for storage."""

@@ -33,6 +33,8 @@ class OthersReservations:
         self._ended: set[str] = set()
         self.own: Reservation | None = None
         """The reservation that this transaction has itself."""
+        self.own_beats: Callable[[], bool] = lambda: True
+        """Whether nobody can have taken its holder for dead, and removed it."""
         self.end_own: Callable[[], None] = lambda: None
         """Gives it back, once the commit is visible."""
 
@@ -43,9 +45,15 @@ class OthersReservations:
         own = "" if self.own is None else self.own.id
         return in_the_way(queue, partitions, instant=self._instant, own=own, ended=self._ended)
 
+    @property
+    def standing(self) -> Reservation | None:
+        """The reservation that this transaction has itself, as long as others respect it."""
+        return self.own if self.own_beats() else None
+
     def overrules(self, instant: str, partition: str) -> bool:
         """Whether this may write although that instant has a claim there: it came later, so it waits until this has ended."""
-        return self.own is not None and self.own.covers(partition) and instant not in self.own.before
+        own = self.standing
+        return own is not None and own.covers(partition) and instant not in own.before
 
     def wait_for(self, reservation: Reservation) -> None:
         """Wait until it has ended, or for as long as is left. Afterwards it is not `in_the_way` any more."""

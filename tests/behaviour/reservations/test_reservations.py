@@ -377,6 +377,17 @@ def test_a_service_that_commits_while_it_is_to_yield_is_found_early_by_whoever_h
         mine.claim([group])
 
 
+def test_a_reservation_counts_for_its_holder_only_as_long_as_its_heartbeat_does(table):
+    """Others remove it then, and what it would have kept away commits."""
+    turn, mine = made(table, None), table.writer().begin("UPSERT")
+    mine.reserved.own, mine.reserved.own_beats = turn.reservation, turn.heartbeat.alive
+    later_writer = "20990101000000000"
+    assert mine.reserved.overrules(later_writer, "month=1")
+    table.runtime.stop_repeating()
+    table.runtime.advance(60)
+    assert not mine.reserved.overrules(later_writer, "month=1") and mine.reserved.standing is None
+
+
 def test_an_upsert_that_lost_to_a_claim_twice_reserves_too(table):
     group = FileGroupId("month=1", "s1")
     mine = table.writer(listener=table.heard)
