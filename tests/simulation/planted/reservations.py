@@ -110,7 +110,7 @@ BUGS_OF_RESERVATIONS = (
         "claims after a reservation",
         "the holder gives way to claims that came after its reservation",
         "occ.reserving.waiting:OthersReservations.overrules",
-        "return self.own is not None and",
+        "return own is not None and",
         "return False and",
         within=50,
         among=RESERVING,
