@@ -41,7 +41,9 @@ def claim_groups(
     A service that holds a group is made to yield, unless a service asks.
     """
     claimed, refused = _claim_each(table, context, groups)
-    for _ in range(0 if context.claim.operation in SERVICES else MOST_YIELDING):
+    if context.claim.operation in SERVICES:
+        return claimed, refused
+    for _ in range(MOST_YIELDING):
         finished, committed = _made_to_yield(table, refused)
         refused = [CommittedSince(r.group, r.by) if r.by.instant in committed else r for r in refused]
         if not finished:

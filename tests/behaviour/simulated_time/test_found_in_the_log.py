@@ -67,6 +67,18 @@ def test_a_rollback_publishes_what_was_decided_since_it_listed_the_timeline(stor
     assert read_timeline(storage).completed_instants == set(decided)
 
 
+def use_again(storage, runtime, **late) -> None:
+    """Others publish and collect decision 1 once its writer counts as dead; then a late request uses the number again."""
+    runtime.advance(30)
+    for name in "bc":
+        commit(storage, runtime, name)
+    other = writer(storage, runtime)
+    other.collect()
+    assert other.table.log.boundary() >= 1
+    record = Decision(number=1, action="commit", write_id="late", writer=other.table.writer, **late)
+    assert storage.put_if_absent(layout.decision(1), record.to_bytes()) is not None
+
+
 def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runtime):
     """It listed the number, which was collected, and then read the late commit of its target there, whose files are gone."""
     commit(storage, runtime, "a")
@@ -74,24 +86,15 @@ def test_a_rollback_is_not_misled_by_a_number_that_was_used_again(storage, runti
     runtime.stop_repeating()
 
     def meanwhile() -> None:
-        runtime.advance(30)
-        for name in "bc":
-            commit(storage, runtime, name)
-        other = writer(storage, runtime)
-        other.collect()
-        assert other.table.log.boundary() >= 1
-        late = Decision(
-            number=1,
+        use_again(
+            storage,
+            runtime,
             kind=DecisionKind.COMMIT,
             instant=target.instant,
-            action="commit",
-            write_id="late",
-            writer=other.table.writer,
             operation="INSERT",
             completion=later_than(0, target.instant),
             payload=CommitMetadata({}, "INSERT", {}, None).to_bytes(),
         )
-        assert storage.put_if_absent(layout.decision(1), late.to_bytes()) is not None
 
     outcome = roll_back_without_lock(Before(storage, "get", layout.decision(1), meanwhile), runtime, target)
     assert outcome is RollbackOutcome.GONE
@@ -122,22 +125,7 @@ def test_a_number_that_is_anothers_may_have_been_ones_own_before(storage, runtim
 
     def meanwhile() -> None:
         runtime.stop_repeating()
-        runtime.advance(30)
-        for name in "bc":
-            commit(storage, runtime, name)
-        other = writer(storage, runtime)
-        other.collect()
-        assert other.table.log.boundary() >= 1
-        late = Decision(
-            number=1,
-            kind=DecisionKind.ROLLBACK,
-            instant=later_than(0, tx.instant),
-            action="commit",
-            write_id="late",
-            writer=other.table.writer,
-            operation="ROLLBACK",
-        )
-        assert storage.put_if_absent(layout.decision(1), late.to_bytes()) is not None
+        use_again(storage, runtime, kind=DecisionKind.ROLLBACK, instant=later_than(0, tx.instant), operation="ROLLBACK")
 
     tx = writer(RepeatsLate(storage, meanwhile, answers=answers), runtime).begin("INSERT")
     stats = [put_file(tx, storage, "month=1", "a")]

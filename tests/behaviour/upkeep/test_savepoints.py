@@ -7,6 +7,7 @@ import contextlib
 import pytest
 
 from lakelock.errors import CorruptTableError, InputError, LeaseLost
+from lakelock.occ.coordinator import Coordinator
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.upkeep.cleaning import SAVEPOINTS, CleanMetadata, CleanPlan
@@ -136,16 +137,21 @@ def test_a_clean_whose_plan_met_a_savepoint_on_its_way_is_planned_again() -> Non
     assert second in table.slices() and table.shown(second) == {"a": second}
 
 
+def with_the_lock_broken(table: AgingTable) -> Coordinator:
+    """One more process, which works although somebody holds the lock."""
+    other = table.coordinator()
+    provider = other.table.provider
+    assert provider is not None
+    provider.break_lock(provider.inspect().token, force=True)
+    return other
+
+
 def test_a_commit_that_was_cleaned_while_its_savepoint_was_on_its_way_is_not_saved() -> None:
     table = AgingTable()
     _, second, *_ = table.write_many(5)
 
     def clean() -> None:
-        other = table.coordinator()
-        provider = other.table.provider
-        assert provider is not None
-        provider.break_lock(provider.inspect().token, force=True)
-        assert other.clean().files == 2
+        assert with_the_lock_broken(table).clean().files == 2
 
     faulty = FaultyStorage(table.storage, [Rule("put_if_absent", "*.savepoint.inflight", fault=None, meanwhile=clean)])
     with pytest.raises(InputError, match="files of that time were cleaned"):
@@ -161,11 +167,7 @@ def test_a_savepoint_that_others_withdrew_and_cleaned_while_it_stood_still_is_no
     def withdraw_and_clean() -> None:
         inflight = Instant(second, Action.SAVEPOINT.value, State.INFLIGHT)
         table.storage.delete([layout.timeline(inflight.file_name)])
-        other = table.coordinator()
-        provider = other.table.provider
-        assert provider is not None
-        provider.break_lock(provider.inspect().token, force=True)
-        assert other.clean().files == 2
+        assert with_the_lock_broken(table).clean().files == 2
 
     faulty = FaultyStorage(table.storage, [Rule("put_if_absent", "*.savepoint", fault=None, meanwhile=withdraw_and_clean)])
     with pytest.raises(InputError, match="files of that time were cleaned"):
@@ -191,11 +193,7 @@ def test_a_plan_that_met_a_savepoint_is_carried_out_without_what_that_keeps() ->
     first, second, *_ = table.write_many(5)
 
     def save() -> None:
-        other = table.coordinator()
-        provider = other.table.provider
-        assert provider is not None
-        provider.break_lock(provider.inspect().token, force=True)
-        other.savepoint("meanwhile", as_of=second)
+        with_the_lock_broken(table).savepoint("meanwhile", as_of=second)
 
     faulty = FaultyStorage(table.storage, [Rule("put_if_absent", "*.clean.requested", fault=None, meanwhile=save)])
     with contextlib.suppress(LeaseLost):
