@@ -41,7 +41,7 @@ help: ## list the targets
 demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3, ARGS="--size ..."
 	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
 
-test: java $(VENV)/.test ## everything: lint, types, layers, then all tests; ends with what failed; FULL=1 for the long forms, too
+test: java $(VENV)/spark-classes.jsa ## everything: lint, types, layers, then all tests; ends with what failed; FULL=1 for the long forms, too
 	@$(RUN_STAGES) lint types layers -- $(ARGS)
 
 lint: $(VENV)/.test ## ruff: rules and format
@@ -55,10 +55,10 @@ types: $(VENV)/.test ## mypy --strict of the installed packages
 layers: $(VENV)/.test ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
-tests: java $(VENV)/.test ## all tests; ARGS="-k name"
+tests: java $(VENV)/spark-classes.jsa ## all tests; ARGS="-k name"
 	@$(RUN_STAGES) -- $(ARGS)
 
-coverage: java $(VENV)/.test ## all tests, and what they run of the code
+coverage: java $(VENV)/spark-classes.jsa ## all tests, and what they run of the code
 	@$(RUN_STAGES) --coverage -- $(ARGS)
 
 interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
@@ -85,6 +85,10 @@ java: # Spark's only need outside Python
 
 clean: ## remove what make made
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+# JVMs start in half the time with it, and as well without. It is made once: one that no longer fits is not looked at.
+$(VENV)/spark-classes.jsa: | java $(VENV)/.test
+	-$(BIN)/python -m tests.spark.class_archive
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \

@@ -12,7 +12,7 @@ import pytest
 
 from tests.long_forms import but
 from tests.packaging.environments import ROOT, extended, run
-from tests.spark.processes import SHORT_LIVED
+from tests.spark.class_archive import SHORT_LIVED
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.nursery import Child, Nursery
+from tests.spark.class_archive import SHORT_LIVED, jvm_options
 from tests.spark.writers_jvm import WRITERS_JVM
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,6 @@ QUICK = {
 PATIENT = {**QUICK, "heartbeat.interval_s": 60}
 LIMIT_S = 180
 SPARK_WRITERS = "tests.spark.writer_process"
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _NURSERY = Nursery(SPARK_WRITERS)
 
 
@@ -35,7 +35,7 @@ def short_lived_jvms() -> None:
     """Have each JVM that is started from now on spend less on itself: it ends before thorough compilation would pay."""
     given = os.environ.get("JDK_JAVA_OPTIONS", "")
     if SHORT_LIVED not in given:
-        os.environ["JDK_JAVA_OPTIONS"] = f"{given} {SHORT_LIVED}".strip()
+        os.environ["JDK_JAVA_OPTIONS"] = f"{given} {jvm_options()}".strip()
 
 
 class WriterProcess:
