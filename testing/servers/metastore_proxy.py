@@ -13,6 +13,7 @@ from lakelock.testing.servers.service import LOOPBACK
 
 _CALL = b"\x80\x01\x00\x01"
 """How a call begins; what else comes is the rest of one."""
+_PIECE_BYTES = 1 << 16
 
 
 class MetastoreProxy:
@@ -59,40 +60,43 @@ class MetastoreProxy:
         while self._held:
             with socket.create_connection(self._to, timeout=10) as server:
                 server.sendall(self._held.pop())
-                server.recv(1 << 16)
+                server.recv(_PIECE_BYTES)
 
     def _pass_on(self, client: socket.socket) -> None:
+        """Until one side closes its connection, or something is lost."""
         with suppress(OSError), client, socket.create_connection(self._to, timeout=30) as server:
             loses = False
             while True:
                 ready, _, _ = select.select([client, server], [], [])
                 if server in ready:
-                    reply = server.recv(1 << 16)
+                    reply = server.recv(_PIECE_BYTES)
                     if loses or not reply:
                         return
                     client.sendall(reply)
-                if client in ready:
-                    request = client.recv(1 << 16)
-                    if not request:
-                        return
-                    if request.startswith(_CALL):
-                        name = _name_of(request)
-                        self.calls[name] += 1
-                        loses = _hit(self.lose_reply, name)
-                        if _hit(self.lose_request, name):
-                            return
-                        if _hit(self.hold_request, name):
-                            self._held.append(request)
-                            return
-                        if self.fail.get(name):
-                            client.sendall(_error(request, len(name), self.fail[name].pop(0)))
-                            continue
-                    if not self.silent:
-                        server.sendall(request)
+                if client not in ready:
+                    continue
+                request = client.recv(_PIECE_BYTES)
+                name = _name_of(request)
+                if name:
+                    self.calls[name] += 1
+                    loses = _hit(self.lose_reply, name)
+                if not request or self._is_lost(name, request):
+                    return
+                if self.fail.get(name):
+                    client.sendall(_error(request, len(name), self.fail[name].pop(0)))
+                elif not self.silent:
+                    server.sendall(request)
+
+    def _is_lost(self, name: str, request: bytes) -> bool:
+        held = _hit(self.hold_request, name)
+        if held:
+            self._held.append(request)
+        return held or _hit(self.lose_request, name)
 
 
 def _name_of(request: bytes) -> str:
-    return request[8 : 8 + int.from_bytes(request[4:8], "big")].decode()
+    """The name of the call that begins here; empty for a piece in the middle of one."""
+    return request[8 : 8 + int.from_bytes(request[4:8], "big")].decode() if request.startswith(_CALL) else ""
 
 
 def _error(request: bytes, name_length: int, kind: int) -> bytes:
