@@ -4,6 +4,9 @@
 real write path; the opening of data files is not counted. Inserts go to a partition that is new, where they also write
 its metadata, and upserts rewrite a file group of one partition that grows no further. The target is at most 24 for the
 insert, and the same number at both lengths.
+
+Its round trips are the requests that it waits for one after the other, its data file among them: on an object store most
+requests that do not depend on each other are made at once. The target of the insert is 8.
 """
 
 from __future__ import annotations
@@ -24,12 +27,17 @@ from lakelock.occ.outcomes.committed import Committed
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from tests.faulty_storage import DATA_OPERATIONS, CountingStorage
+from tests.round_trips import RoundTrips, SideBySide
 
-TARGET = 24
+TARGET, ROUND_TRIPS = 24, 8
 SCHEMA = pa.schema([("id", pa.string()), ("value", pa.int64()), ("month", pa.string())])
+PROPERTIES = TableProperties.new(
+    "requests", ["id"], ["month"], create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("requests")
+)
 IN_A_ROW = 70
 """More transactions than there are between two collections of old decisions."""
 
@@ -37,9 +45,7 @@ IN_A_ROW = 70
 def make_table(folder: str) -> StorageLocation:
     """An empty table partitioned by month."""
     location = StorageLocation.of(folder)
-    schema = TableSchema.from_arrow(SCHEMA).to_avro_json("requests")
-    properties = TableProperties.new("requests", ["id"], ["month"], create_schema=schema)
-    create_table(location.open(), properties, SystemRuntime())
+    create_table(location.open(), PROPERTIES, SystemRuntime())
     return location
 
 
@@ -104,6 +110,27 @@ def measure(location: StorageLocation, lengths: tuple[int, int], in_a_row: int) 
     return found
 
 
+def round_trips() -> dict[str, object]:
+    """The round trips of the second transaction of each kind in a process."""
+    storage = RoundTrips(MemoryStorage(name="requests"))
+    runtime = SideBySide(storage)
+    create_table(storage, PROPERTIES, runtime)
+    found: dict[str, object] = {}
+    with Coordinator.open(StorageLocation("memory://requests"), runtime=runtime, storage=storage) as coordinator:
+        engine = ArrowEngine(coordinator)
+        for number in range(2):
+            for name, write, rows in (
+                ("insert", engine.insert, row(number, f"m{number}")),
+                ("upsert", engine.upsert, row(0, "m0")),
+            ):
+                runtime.sleep(1)
+                before = storage.waited_for
+                write(rows)
+                found[f"{name}_round_trips"] = storage.waited_for - before
+    few = found["insert_round_trips"] <= ROUND_TRIPS
+    return {**found, "target_round_trips": f"insert <= {ROUND_TRIPS}: {'reached' if few else 'MISSED'}"}
+
+
 def _spelled(requests: Counter[str]) -> str:
     return ", ".join(f"{times} {op}" for op, times in requests.most_common())
 
@@ -111,7 +138,8 @@ def _spelled(requests: Counter[str]) -> str:
 def main() -> None:
     given = arguments(__doc__, few=10, many=2000, in_a_row=IN_A_ROW)
     with scratch() as folder:
-        show(measure(make_table(f"{folder}/table"), (given.few, given.many), given.in_a_row), given.json)
+        counted_ones = measure(make_table(f"{folder}/table"), (given.few, given.many), given.in_a_row)
+        show({**counted_ones, **round_trips()}, given.json)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import IO
 
 import pyarrow as pa
@@ -67,10 +68,8 @@ def write_new_files(
         while rows.more():
             file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
             file = DataFile(partition, file_id, str(task), context.instant)
-            if not stats:
-                announce_partition(storage, context.instant, partition)
             most_rows = context.settings.write.target_file_rows if bucket is None else sys.maxsize
-            stats.append(_write_new_file(context, file, rows, most_rows, storage, runtime, kernels))
+            stats.append(_write_new_file(context, file, rows, most_rows, storage, runtime, kernels, first=not stats))
     except BaseException:
         _remove(storage, [stat.path for stat in stats if stat.path])
         raise
@@ -149,10 +148,8 @@ def move_rows(
         while pieces.more():
             file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
             file = DataFile(partition, file_id, str(task), context.instant)
-            if not stats:
-                announce_partition(storage, context.instant, partition)
             began_s = runtime.monotonic_s()
-            with announced_file(context, file, storage, runtime) as output:
+            with announced_file(context, file, storage, runtime, with_partition=not stats) as output:
                 writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
                 while (piece := pieces.take(None if file_rows is None else file_rows - writer.rows)) is not None:
                     writer.add_stored(piece)
@@ -218,10 +215,11 @@ class _Rows:
 
 
 def _write_new_file(
-    context: WriteContext, file: DataFile, rows: _Rows, most_rows: int, storage: Storage, runtime: Runtime, kernels: Kernels
-) -> WriteStat:
+    context: WriteContext, file: DataFile, rows: _Rows, most_rows: int, storage: Storage, runtime: Runtime, kernels: Kernels,
+    *, first: bool,
+) -> WriteStat:  # fmt: skip
     began_s = runtime.monotonic_s()
-    with announced_file(context, file, storage, runtime) as output:
+    with announced_file(context, file, storage, runtime, with_partition=first) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
         while writer.rows < most_rows and (part := rows.take(most_rows - writer.rows)) is not None:
             writer.add_new(part.rows, part.keys)
@@ -277,18 +275,27 @@ def announce_partition(storage: Storage, instant: str, partition: str) -> None:
 
 @contextmanager
 def announced_file(
-    context: WriteContext, file: DataFile, storage: Storage, runtime: Runtime, *, base: DataFile | None = None
+    context: WriteContext,
+    file: DataFile,
+    storage: Storage,
+    runtime: Runtime,
+    *,
+    base: DataFile | None = None,
+    with_partition: bool = False,
 ) -> Iterator[IO[bytes]]:
     """A new data file with its marker, complete when the block ends without an error and removed otherwise.
 
-    With `base` it is the next slice of that file group.
+    With `base` it is the next slice of that file group; `with_partition` also makes its folder a partition, if it is none.
 
     A slow task may be one that was given up: another attempt is committed, and a file of this one would be seen beside it.
     The commit removes the markers of attempts that it does not count before it removes their files for the last time, so a
     file whose marker is gone once it is complete is removed here.
     """
     began_s, kind = runtime.monotonic_s(), MarkerKind.MERGE if base else MarkerKind.CREATE
-    place(storage, context.instant, file, kind)
+    announcements = [partial(place, storage, context.instant, file, kind)]
+    if with_partition:
+        announcements.append(partial(announce_partition, storage, context.instant, file.partition))
+    runtime.gather(announcements, limit=context.requests_at_once)
     reached(Step.MARKED)
     try:
         with storage.open_output(file.key) as output:

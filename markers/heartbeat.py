@@ -26,8 +26,8 @@ START_ATTEMPTS = 3
 class HeartbeatRecord:
     """What a heartbeat file says about its transaction.
 
-    `first` is the head of the decision log that the transaction noted before its instant existed: no later decision may
-    be collected while it lives. `write_id` distinguishes this heartbeat from any other of the same writer.
+    `first` is at most the head of the decision log that the transaction noted before its instant existed: no later decision
+    may be collected while it lives. `write_id` distinguishes this heartbeat from any other of the same writer.
     """
 
     instant: str

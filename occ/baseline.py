@@ -1,15 +1,17 @@
 """The beginning of a transaction: an instant of its own, and what it has seen.
 
-The order of the steps is the protocol (docs/concepts.md, step 1): look at the log and note its head; heartbeat, then the
-requested file; then list the timeline. What the log's head had decided must be visible in that listing, else it is
+The order of the steps is the protocol (docs/concepts.md, step 1): look at the log and note its head, and start the heartbeat;
+then the requested file; then list the timeline. What the log's head had decided must be visible in that listing, else it is
 published and the beginning starts over. The window is whatever was decided after the noted head and is not visible in that
 listing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, LakelockError, TransactionError
@@ -59,17 +61,14 @@ class Baseline:
 def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, Heartbeat]:
     """Take an instant and a baseline; the heartbeat runs. Raises `TableError` before any write if the table refuses."""
     for _ in range(BEGIN_ATTEMPTS):
-        properties = current_properties(table)
+        properties, numbers = table.at_once(partial(current_properties, table), table.log.numbers)
         check_writable(properties)
-        view = table.log.look()
-        table.ensure_same_lock(view)
-        head = newest_commit(view)
         instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
-        first = _noted_head(view)
-        heartbeat = _take_instant(table, instant, operation, action, first)
-        if heartbeat is None:
+        view, heartbeat = _look_and_beat(table, numbers, instant, operation)
+        if heartbeat is None or not _take_instant(table, heartbeat, instant, action):
             table.observed.time_seen(instant)
             continue
+        head, first = newest_commit(view), _noted_head(view)
         reached(Step.REQUESTED)
         try:
             timeline = table.timeline()
@@ -105,20 +104,40 @@ def _noted_head(view: LogView) -> int:
     return view.head - 1 if prepared else view.head
 
 
-def _take_instant(table: OpenTable, instant: str, operation: str, action: Action, first: int) -> Heartbeat | None:
-    """Heartbeat, then the requested file; None when the instant is somebody else's."""
+def _look_and_beat(table: OpenTable, numbers: Sequence[int], instant: str, operation: str) -> tuple[LogView, Heartbeat | None]:
+    """Look at the log, and take the instant by a heartbeat: None when it is somebody else's. After an error nothing beats.
+
+    What the heartbeat keeps from being collected begins at the window or one number before it: it does not wait for the look
+    that tells whether the head is a prepare.
+    """
     record = HeartbeatRecord(
         instant=instant,
         writer=table.writer,
         operation=operation,
-        first=first,
+        first=max(table.log.known_boundary, numbers[-1] - 1 if numbers else 0),
         interval_s=table.settings.heartbeat.interval_s,
         tolerable_misses=table.settings.heartbeat.tolerable_misses,
     )
-    heartbeat = Heartbeat.start(table.storage, record, table.runtime)
-    if heartbeat is None:
-        return None
-    reached(Step.HEARTBEAT_STARTED)
+    started: list[Heartbeat] = []
+
+    def beat() -> None:
+        heartbeat = Heartbeat.start(table.storage, record, table.runtime)
+        if heartbeat is not None:
+            started.append(heartbeat)
+            reached(Step.HEARTBEAT_STARTED)
+
+    try:
+        view, _ = table.at_once(partial(table.log.look, listed=numbers), beat)
+        table.ensure_same_lock(view)
+    except BaseException:
+        for heartbeat in started:
+            heartbeat.stop(delete=True)
+        raise
+    return view, started[0] if started else None
+
+
+def _take_instant(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> bool:
+    """Put the requested file of an instant that has a heartbeat; False when the instant is somebody else's."""
     content = requested_replace_bytes() if action is Action.REPLACE_COMMIT else b""
     try:
         made = table.storage.put_if_absent(requested_key(instant, action), content)
@@ -128,8 +147,7 @@ def _take_instant(table: OpenTable, instant: str, operation: str, action: Action
         raise
     if made is None:
         heartbeat.stop(delete=True)
-        return None
-    return heartbeat
+    return made is not None
 
 
 def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> None:

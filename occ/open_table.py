@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any, TypeVar, overload
 
 from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch, SnapshotTooOld
@@ -19,10 +20,14 @@ from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage.location import StorageLocation
+from lakelock.storage.location import StorageLocation, is_local
 from lakelock.table import layout
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 TORN_LOOKS, TORN_WAIT_S = 20, 0.05
 """How often a commit that looks torn is looked at again, for a second in all."""
@@ -52,6 +57,20 @@ class OpenTable:
     def parallel_requests(self) -> int:
         """How many requests this process has under way at once on the table's storage."""
         return self.settings.listing.parallel_requests
+
+    @overload
+    def at_once(self, one: Callable[[], A], two: Callable[[], B], /) -> tuple[A, B]: ...
+
+    @overload
+    def at_once(self, one: Callable[[], A], two: Callable[[], B], three: Callable[[], C], /) -> tuple[A, B, C]: ...
+
+    def at_once(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
+        """Make requests that do not depend on each other at the same time: all of them, before the first error is raised.
+
+        On a local disk one after the other, since a thread takes longer than a request.
+        """
+        limit = 1 if is_local(self.storage.uri) else self.parallel_requests
+        return tuple(self.runtime.gather(calls, limit=limit))
 
     def storage_of(self, uri: str) -> Storage:
         """The storage of a table that takes part in a transaction with this one; nothing is contacted yet."""

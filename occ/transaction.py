@@ -12,6 +12,7 @@ A commit that conflicts may also be set aside: it never commits, and its files s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 
 from lakelock.errors import (
@@ -74,9 +75,10 @@ class Transaction(Work):
             # A job commits once, so nothing is decided before this, not even for an adopted transaction.
             self._decision.learn(News.COMMITS)
             with self.phases.during(Phase.VALIDATE):
-                markers = self._reconcile(stats, replaced)
+                self._touched.write_to({*(stat.partition_path or "" for stat in stats), *(replaced or ())})
                 commit = self._prepare(stats, schema, replaced)
-                decision = commit.run()
+                markers, ahead = self._table.at_once(partial(self._reconcile, stats), commit.ahead)
+                decision = commit.run(ahead)
         except (CommitOutcomeUnknown, IllegalTransition):
             self.state = TransactionState.UNKNOWN
             self._heartbeat.stop(delete=False)
@@ -111,10 +113,9 @@ class Transaction(Work):
         after_commit(self._table, decision.number)
         return result
 
-    def _reconcile(self, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]] | None) -> MarkerSet:
+    def _reconcile(self, stats: Sequence[WriteStat]) -> MarkerSet:
         """Remove the announced files that are not part of the commit; returns the markers."""
         self.check_alive()
-        self._touched.write_to({*(stat.partition_path or "" for stat in stats), *(replaced or ())})
         storage = self._table.storage
         markers = direct.listed(storage, self.instant)
         self.reconciled = True

@@ -7,6 +7,7 @@ same section loses at the put-if-absent of the next decision number and starts o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from lakelock.conflict import Conflict
 from lakelock.errors import (
@@ -34,13 +35,14 @@ from lakelock.occ.phases import Phase, Phases
 from lakelock.occ.publishing.fate import is_withdrawn
 from lakelock.occ.publishing.settling import finish_head
 from lakelock.occ.recorded_index import current_properties
-from lakelock.occ.records.decisions import Decision, decided_for
+from lakelock.occ.records.decisions import Decision, LogView, decided_for
 from lakelock.occ.records.reservations import Reservation
 from lakelock.occ.recovery.ending import rolled_back
 from lakelock.occ.reserving.waiting import OthersReservations
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
 from lakelock.storage.counted import counting
+from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.timeline import Timeline
 
@@ -78,12 +80,14 @@ class Commit:
         self._noticed = table.provider is not None
         self._ahead: tuple[int, ...] = ()
 
-    def run(self) -> Decision:
-        """Commit and return the published decision, or raise: `ConflictError`, `RolledBackError`, `CommitOutcomeUnknown`."""
+    def run(self, ahead: tuple[int, ...]) -> Decision:
+        """Commit after a look `ahead`, and return the published decision.
+
+        Raises `ConflictError`, `RolledBackError` or `CommitOutcomeUnknown`.
+        """
         instant = self._baseline.instant
         round_number = 0
         while round_number <= LOOK_ROUNDS:
-            ahead = self._look_ahead()
             try:
                 with self.lock.locked(instant, self._draft.operation) as lease:
                     reached(Step.LOCKED)
@@ -92,16 +96,18 @@ class Commit:
                 if self._deciding.may_be_in_log or round_number == LOOK_ROUNDS:
                     raise
                 round_number += 1
+                ahead = self.ahead()
                 continue
             if isinstance(result, Decision):
                 reached(Step.UNLOCKED)
                 return result
             if isinstance(result, Reservation):
                 self._reserved.wait_for(result)
-                continue
-            for look in result:
-                self._answer(look)
-            round_number += 1
+            else:
+                for look in result:
+                    self._answer(look)
+                round_number += 1
+            ahead = self.ahead()
         raise TransactionError(
             f"{instant}: others kept committing while this looked at what they changed, {LOOK_ROUNDS} times in a row",
             hint="run again when fewer writers commit",
@@ -124,7 +130,7 @@ class Commit:
         partitions = self.footprint.all_partitions
         while reservation := self._reserved.in_the_way(self._baseline.reservations, partitions):
             self._reserved.wait_for(reservation)
-        self._ahead = self._look_ahead()
+        self._ahead = self.ahead()
         decisions = [d for d in map(self._table.log.read, self._ahead) if d is not None]
         found = commits_since(self._table, self._baseline, self._baseline.timeline, decisions, dict(self._others))
         _, looks = judge(PROFILES[self._table.settings.concurrency.profile], self.footprint, found, self._isolation)
@@ -144,7 +150,7 @@ class Commit:
         assert isinstance(result, Decision), "whatever had to be looked at was looked at"
         return result
 
-    def _look_ahead(self) -> tuple[int, ...]:
+    def ahead(self) -> tuple[int, ...]:
         """Read the window before the lock is taken, in parallel; the numbers of its decisions."""
         table, baseline = self._table, self._baseline
         ahead = table.log.ahead(after=baseline.first)
@@ -155,6 +161,18 @@ class Commit:
             # A decision counts only once the boundary is read after it.
             self._others.update((instant, other) for instant, other in found.items() if other.is_foreign)
         return ahead
+
+    def _look(self, ahead: tuple[int, ...] | None) -> tuple[Timeline, TableProperties, LogView]:
+        """The table and its log as they are under the lock. With `ahead` the log is not listed where nothing has come since."""
+        table, first = self._table, self._baseline.first
+        properties_now = partial(current_properties, table)
+        if ahead is None:
+            timeline, properties = table.at_once(table.timeline, properties_now)
+            return timeline, properties, table.log.look(after=first, newest=None)
+        timeline, properties, boundary = table.at_once(table.timeline, properties_now, table.log.read_boundary)
+        if self._nothing_since(ahead, timeline):
+            return timeline, properties, table.log.look(after=first, newest=None, listed=ahead, judged_by=boundary)
+        return timeline, properties, table.log.look(after=first, newest=None)
 
     def _nothing_since(self, ahead: Sequence[int], timeline: Timeline) -> bool:
         """Whether a timeline that was listed under the lock shows nothing that the look ahead did not.
@@ -168,10 +186,9 @@ class Commit:
         self, lease: Lease | None, ahead: tuple[int, ...] | None, *, may_look: bool, may_wait: bool = True
     ) -> Decision | Reservation | list[FileCheck | LateStarter]:
         table, baseline = self._table, self._baseline
-        for attempt in range(table.settings.decisions.slot_attempts):
-            timeline = table.timeline()
-            listed = ahead if ahead is not None and attempt == 0 and self._nothing_since(ahead, timeline) else None
-            view = table.log.look(after=baseline.first, newest=None, listed=listed)
+        for _ in range(table.settings.decisions.slot_attempts):
+            timeline, properties, view = self._look(ahead)
+            ahead = None
             table.ensure_same_lock(view)
             if view.boundary > baseline.first:
                 return self._deciding.by_timeline(timeline)
@@ -181,7 +198,7 @@ class Commit:
             if mine is not None and self._deciding.stands(mine):
                 return self._deciding.conclude(mine, timeline, lease)
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
-            check_unchanged(baseline, current_properties(table), self._draft.footprint.party)
+            check_unchanged(baseline, properties, self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
             timeline = finish_head(table, view, timeline)
             others = commits_since(table, baseline, timeline, decisions, self._others)

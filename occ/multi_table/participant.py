@@ -99,9 +99,10 @@ class Participant(Transaction):
         self._name = name
         self._decision.learn(News.COMMITS)
         stats, schema, replaced = self._written or ((), None, None)
+        self._touched.write_to({*(stat.partition_path or "" for stat in stats), *(replaced or ())})
         if self.writes:
             self.extra[keys.TRANSACTION] = name.to_json()
-            self._markers = self._reconcile(stats, replaced)
+            self._markers = self._reconcile(stats)
         self._commit = self._prepare(stats, schema, replaced)
         self._commit.look_ahead()
 

@@ -162,15 +162,18 @@ class DecisionLog:
         self._known: dict[int, Decision] = {}
         self.known_boundary = 0
 
-    def look(self, *, after: int = 0, newest: int | None = 1, listed: Sequence[int] | None = None) -> LogView:
+    def look(
+        self, *, after: int = 0, newest: int | None = 1, listed: Sequence[int] | None = None, judged_by: Boundary | None = None
+    ) -> LogView:
         """List the numbers above `after`, read the `newest` records (None: all), then the boundary, in this order.
 
-        With `listed`, what `ahead` gave for the same `after`, nothing is listed: the view is that of then, judged by the
-        boundary of now. Newer decisions are missing in it; whoever puts the next number finds it taken.
+        With `listed`, what `numbers` or `ahead` gave for the same `after`, nothing is listed: the view is that of then, judged
+        by the boundary of now, or by one that was read since then and after the records. Newer decisions are missing in it;
+        whoever puts the next number finds it taken.
         """
-        listed = self._numbers(after) if listed is None else listed
+        listed = self.numbers(after) if listed is None else listed
         records = self._records(listed, newest)
-        record = self._read_boundary()
+        record = self.read_boundary() if judged_by is None else judged_by
         boundary = record.number
         numbers = tuple(n for n in listed if n > boundary)
         floor = max(boundary, after)
@@ -189,11 +192,11 @@ class DecisionLog:
 
     def ahead(self, *, after: int) -> tuple[int, ...]:
         """The numbers above `after`; their records are read now, so that a later look finds them read."""
-        listed = self._numbers(after)
+        listed = self.numbers(after)
         self._records(listed, None)
         return tuple(listed)
 
-    def _numbers(self, after: int) -> list[int]:
+    def numbers(self, after: int = 0) -> list[int]:
         """The numbers above `after`, sorted. One listing."""
         listed = self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
         return sorted(layout.decision_number(item.key) for item in listed)
@@ -205,7 +208,7 @@ class DecisionLog:
 
     def peek(self, *, after: int) -> tuple[Decision, ...]:
         """The decisions above `after` that are there now: one listing, and a read for each. For advice, never for a commit."""
-        return tuple(d for d in self._read_all(self._numbers(after)) if d is not None)
+        return tuple(d for d in self._read_all(self.numbers(after)) if d is not None)
 
     def _read_all(self, numbers: Sequence[int]) -> list[Decision | None]:
         reads = [partial(self.read, number) for number in numbers]
@@ -215,13 +218,14 @@ class DecisionLog:
 
     def boundary(self) -> int:
         """The number up to which decisions may have been deleted; 0 when none ever was."""
-        return self._read_boundary().number
+        return self.read_boundary().number
 
     def reservations(self) -> tuple[Reservation, ...]:
         """The reservations that there are now, oldest first. One request."""
-        return self._read_boundary().reservations
+        return self.read_boundary().reservations
 
-    def _read_boundary(self) -> Boundary:
+    def read_boundary(self) -> Boundary:
+        """The record of the boundary as it is now. One request."""
         stored = self._storage.get(layout.DECISIONS_BOUNDARY)
         boundary = _boundary_of(stored)
         self.known_boundary = boundary.number

@@ -194,9 +194,10 @@ class Lanes(ManualRuntime):
         self.storage, self.gathered, self.rounds = storage, [], []
 
     def gather(self, calls, *, limit):
-        before = len(self.storage.calls)
+        before, gathered = len(self.storage.calls), len(self.gathered)
         found = super().gather(calls, limit=limit)
-        self.gathered += self.storage.calls[before:]
+        # A call may gather, too: its requests count once.
+        self.gathered[gathered:] = self.storage.calls[before:]
         self.rounds.append(len(calls))
         return found
 

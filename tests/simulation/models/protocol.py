@@ -134,6 +134,11 @@ class Model:
             case "commit-ahead":
                 yield self._timeline_at_commit(world, me, mine)
                 yield self._timeline_at_commit(world, me, mine, after="boundary")
+                # The two are asked for at once, so that the boundary may be the older one.
+                yield _as(world, me, mine._replace(at="commit-bounded", bound=world.boundary))
+            case "commit-bounded":
+                yield self._timeline_at_commit(world, me, mine)
+                yield self._timeline_at_commit(world, me, mine, after="judge")
             case "commit":
                 yield self._timeline_at_commit(world, me, mine)
             case "list":
@@ -204,7 +209,9 @@ class Model:
             return _as(world, me, Agent("end", who, seen=mine.seen, told="committed"))
         if who not in world.pending:
             return _as(world, me, Agent("abort", who, seen=mine.seen, told="rejected"))
-        return _as(world, me, mine._replace(at=after, log=mine.log if after == "boundary" else (), bound=0))
+        if after == "list":
+            mine = mine._replace(log=(), bound=0)
+        return _as(world, me, mine._replace(at=after))
 
     def _judge(self, world: World, me: int, mine: Agent) -> Iterator[World]:
         who = mine.who

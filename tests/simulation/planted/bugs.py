@@ -165,7 +165,9 @@ _OTHERS = (
         "occ.recovery.reaper:_reap_one",
         "if done is not None and done.action != action:",
         "if False:",
-        seed=239,
+        within=2_000,
+        among=family("same_moment"),
+        seed=1199,
     ),
     Planted(
         "claims that arrive late",

@@ -70,8 +70,8 @@ BUGS_OF_COMMITS = (
         "old timeline under the lock",
         "the commit judges itself against the timeline of the baseline",
         "occ.committing.commit:Commit._under_lock",
-        "timeline = table.timeline()",
-        "timeline = baseline.timeline",
+        "timeline, properties, view = self._look(ahead)",
+        "_, properties, view = self._look(ahead); timeline = baseline.timeline",
         seed=7,
     ),
     Planted(
@@ -122,11 +122,11 @@ BUGS_OF_COMMITS = (
         "boundary before the listing",
         "the log's boundary is read before the listing",
         "occ.records.decisions:DecisionLog.look",
-        "    listed = self._numbers(after) if listed is None else listed\n"
+        "    listed = self.numbers(after) if listed is None else listed\n"
         "    records = self._records(listed, newest)\n"
-        "    record = self._read_boundary()\n",
-        "    record = self._read_boundary()\n"
-        "    listed = self._numbers(after) if listed is None else listed\n"
+        "    record = self.read_boundary() if judged_by is None else judged_by\n",
+        "    record = self.read_boundary() if judged_by is None else judged_by\n"
+        "    listed = self.numbers(after) if listed is None else listed\n"
         "    records = self._records(listed, newest)\n",
         seed=7,
     ),
@@ -134,8 +134,8 @@ BUGS_OF_COMMITS = (
         "records after the boundary",
         "a decision is read after the log's boundary, when it may have been collected and its number used by a late request",
         "occ.records.decisions:DecisionLog.look",
-        "    records = self._records(listed, newest)\n    record = self._read_boundary()\n",
-        "    record = self._read_boundary()\n    records = self._records(listed, newest)\n",
+        "    records = self._records(listed, newest)\n    record = self.read_boundary() if judged_by is None else judged_by\n",
+        "    record = self.read_boundary() if judged_by is None else judged_by\n    records = self._records(listed, newest)\n",
         seed=73,
     ),
     Planted(

@@ -22,9 +22,9 @@ BUGS_OF_RESERVATIONS = (
         "occ.reserving.making:reserve",
         "with table.locked(operation=operation):",
         "if True:",
-        within=50,
+        within=300,
         among=RESERVING,
-        seed=282,
+        seed=1432,
     ),
     Planted(
         "the dead keep their reservations",

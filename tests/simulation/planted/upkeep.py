@@ -31,7 +31,7 @@ BUGS_OF_UPKEEP = (
         "if decide_rollback(table, victim) is RollbackOutcome.COMMITTED:",
         "if False:",
         among=OPTIMIZED,
-        seed=683,
+        seed=27451,
     ),
     Planted(
         "stray rows made permanent",

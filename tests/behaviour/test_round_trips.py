@@ -1,0 +1,103 @@
+"""Requests that do not depend on each other are made at the same time, so a storage far away is waited for less often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Barrier, get_ident
+from typing import TypeVar
+
+import pyarrow as pa
+import pytest
+
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import StorageUnavailable
+from lakelock.occ.coordinator import Coordinator
+from lakelock.settings import Settings
+from lakelock.storage import Storage
+from lakelock.storage.location import StorageLocation
+from lakelock.table import layout
+from tests.behaviour.tables import SCHEMA, leftovers, memory_table, new_file, new_table, writer
+from tests.faulty_storage import CountingStorage, FaultyStorage, Rule, Wrapped
+from tests.round_trips import RoundTrips, SideBySide
+
+T = TypeVar("T")
+
+
+def rows(*numbers: int, month: str) -> pa.Table:
+    return pa.table([[f"k{n}" for n in numbers], list(numbers), [month] * len(numbers)], schema=SCHEMA)
+
+
+def test_an_insert_of_one_row_waits_for_15_requests_one_after_the_other_and_an_upsert_for_19():
+    storage = RoundTrips(memory_table())
+    runtime = SideBySide(storage)
+    with Coordinator.open(StorageLocation(storage.uri), Settings(), runtime=runtime, storage=storage) as coordinator:
+        engine = ArrowEngine(coordinator)
+        waited_for = []
+        for write, month in ((engine.insert, "1"), (engine.upsert, "1"), (engine.insert, "2"), (engine.upsert, "1")):
+            # Instants are taken once per millisecond.
+            runtime.sleep(1)
+            before = storage.waited_for
+            assert write(rows(1, month=month)).files == 1
+            waited_for.append(storage.waited_for - before)
+    assert waited_for[2:] == [15, 19]
+
+
+class Meeting(Wrapped):
+    """Answers the requests that are to meet only when all of them are under way, once."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.missing: list[tuple[str, str]] = []
+
+    def meet(self, *requests: tuple[str, str]) -> None:
+        self.missing = list(requests)
+        self._all_here = Barrier(len(requests))
+
+    def carry(self, op: str, key: str, request: Callable[[], T], *, weight: int = 1) -> T:
+        if (op, key) in self.missing:
+            self.missing.remove((op, key))
+            self._all_here.wait(timeout=30)
+        return request()
+
+
+def test_requests_that_do_not_depend_on_each_other_are_under_way_at_the_same_time():
+    storage = Meeting(memory_table())
+    with writer(storage, Settings()) as coordinator:
+        storage.meet(("get", layout.PROPERTIES), ("list", layout.DECISIONS))
+        tx = coordinator.begin("INSERT")
+        assert not storage.missing
+        stat = new_file(tx, storage, "a")
+        storage.meet(("list", layout.TIMELINE), ("get", layout.PROPERTIES), ("get", layout.DECISIONS_BOUNDARY))
+        tx.commit([stat])
+        assert not storage.missing
+
+
+def test_a_transaction_that_cannot_look_at_the_log_leaves_no_heartbeat():
+    faulty = FaultyStorage(memory_table())
+    storage = CountingStorage(faulty)
+    with writer(storage, Settings()) as coordinator:
+        faulty.plan = [Rule("get", layout.DECISIONS_BOUNDARY)]
+        with pytest.raises(StorageUnavailable):
+            coordinator.begin("INSERT")
+    assert any(op == "put_if_absent" and key.startswith(layout.HEARTBEATS) for op, key in storage.calls)
+    assert leftovers(faulty.inner) == []
+
+
+class Threads(Wrapped):
+    """Keeps which threads ask."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.seen: set[int] = set()
+
+    def carry(self, op: str, key: str, request: Callable[[], T], *, weight: int = 1) -> T:
+        self.seen.add(get_ident())
+        return request()
+
+
+def test_on_a_local_disk_no_thread_is_started_for_a_request(tmp_path):
+    storage = Threads(StorageLocation.of(str(tmp_path)).open())
+    new_table(storage)
+    with writer(storage, Settings()) as coordinator:
+        ArrowEngine(coordinator).insert(rows(1, month="1"))
+    assert storage.seen == {get_ident()}
