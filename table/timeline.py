@@ -51,13 +51,14 @@ class Timeline:
                 del best[service.requested, service.action]
         ordered = tuple(best[key] for key in sorted(best))
         saved = {i.requested for i in ordered if i.action == Action.SAVEPOINT and i.is_completed}
-        # A savepoint pins its commit while later ones are archived, so such a commit says nothing about where the rest starts.
-        # Nor does the instant of a writer with a slow clock, which is older than the last that was archived and withdraws it.
-        starts = (i.requested for i in ordered if i.is_write and i.requested not in saved and i.requested > archived_to)
-        first = next(starts, "")
+        # Nothing after the end of the archive is archived. The instant of a writer with a slow clock, which is older than that,
+        # says nothing about where the rest starts. If the end is not known, neither does a saved commit: it stays while later
+        # ones are archived.
+        telling = [i for i in ordered if i.is_write and (archived_to or i.requested not in saved)]
+        first = next((i.requested for i in telling if i.requested > archived_to), "")
         # An archive always leaves completed commits. Where nothing was archived, a file older than all instants is that of a
         # writer with a slow clock that has only just begun, or that was rolled back while it was paused and wrote on.
-        archivable = archived and any(i.is_completed and i.is_write and i.requested not in saved for i in ordered)
+        archivable = archived and any(i.is_completed for i in telling)
         return cls(ordered, first if archivable else "", has_archive=archived)
 
     @classmethod

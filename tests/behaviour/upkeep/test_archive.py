@@ -42,6 +42,17 @@ def test_the_oldest_instants_move_to_the_history_and_every_row_stays_visible() -
     assert table.shown()["a"] == later
 
 
+def test_what_was_archived_shows_although_every_later_commit_has_a_savepoint() -> None:
+    table = AgingTable()
+    table.write("still")
+    table.write_many(9)
+    table.coordinator().archive()
+    shown = table.shown()
+    for instant in active(table):
+        table.coordinator().savepoint(f"of {instant}", instant)
+    assert table.shown() == shown and "still" in shown
+
+
 def test_nothing_is_archived_before_there_is_enough() -> None:
     table = AgingTable()
     table.write_many(4)

@@ -13,6 +13,7 @@ from lakelock.errors import InputError, StorageError
 from lakelock.occ.services.restore import moment_of
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
 from lakelock.table.rewriting.kernels import ArrowKernels
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import QUICK, leftovers, new_table, writer
@@ -144,7 +145,8 @@ def test_an_upsert_that_began_before_a_restore_is_run_again_on_what_was_restored
     assert content(engine.read()) == [("a", 11, "1"), ("b", 2, "2"), ("c", 3, "3"), ("d", 4, "1")]
 
 
-def test_a_savepoint_is_restored_by_its_name_also_when_it_is_older_than_the_rest_of_the_timeline():
+@pytest.mark.parametrize("archiver", ["stops at savepoints", "goes past them, as Java's does"])
+def test_a_savepoint_is_restored_by_its_name_also_when_it_is_older_than_the_rest_of_the_timeline(archiver):
     runtime = ManualRuntime()
     storage = MemoryStorage(runtime.now_ms)
     new_table(storage)
@@ -160,8 +162,13 @@ def test_a_savepoint_is_restored_by_its_name_also_when_it_is_older_than_the_rest
         engine.upsert(rows(("a", 100 + number, "1"), (f"new{number}", 1, "9")))
     engine.overwrite_partitions(rows(("x", 0, "2")))
     coordinator.clean()
+    pinned = {item.key: storage.get(item.key).data for item in storage.list(layout.TIMELINE) if f"/{good}" in item.key}
+    if archiver != "stops at savepoints":
+        storage.delete(key for key in pinned if ".savepoint" in key)
     assert coordinator.archive().instants > 0
-    assert coordinator.table.timeline().first_active > good
+    for key, data in pinned.items():
+        storage.put(key, data)
+    assert (coordinator.table.timeline().first_active > good) == (archiver != "stops at savepoints")
     runtime.advance(5)
     engine.restore(good)
     assert stored(engine) == before

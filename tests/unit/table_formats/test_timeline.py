@@ -215,6 +215,14 @@ def test_a_saved_commit_does_not_hide_what_was_archived_after_it() -> None:
     assert timeline.first_active == at(5) and timeline.is_visible(at(3)) and timeline.is_visible(at(1))
 
 
+def test_what_was_archived_shows_although_every_later_commit_is_saved() -> None:
+    saved = [name for second in (4, 5) for name in (completed(second), completed(second, "savepoint"))]
+    timeline = timeline_of(*saved, f"{at(7)}.inflight", archive=("history/_version_", f"history/{at(1)}_{at(3)}_0.parquet"))
+    visible = {second: timeline.is_visible(at(second)) for second in range(1, 8)}
+    assert visible == {1: True, 2: True, 3: True, 4: True, 5: True, 6: False, 7: False}
+    assert timeline.first_active == at(4)
+
+
 def test_a_look_at_the_past_hides_what_was_requested_later() -> None:
     timeline = timeline_of(completed(3), completed(5), f"{at(6)}.inflight")
     past = timeline.as_of(at(4))
