@@ -12,16 +12,21 @@ from lakelock.errors import SettingsError
 _HADOOP = {"s3": "s3a", "s3n": "s3a", "gcs": "gs", "az": "abfss", "azure": "abfss"}
 _JARS = {
     "s3": "org.apache.hadoop:hadoop-aws:{hadoop}",
-    "gs": "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26",
+    "gs": "org.apache.hadoop:hadoop-gcp:{hadoop}",
     "abfs": "org.apache.hadoop:hadoop-azure:{hadoop}",
 }
 _SETTINGS = {
     "s3": "where the keys are not in the environment, or the service is not AWS, set spark.hadoop.fs.s3a.access.key, "
     "...secret.key, ...endpoint and ...path.style.access",
-    "gs": "set spark.hadoop.fs.gs.impl=com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem and the credentials in "
-    "spark.hadoop.fs.gs.auth.*",
+    "gs": "set the credentials in spark.hadoop.fs.gs.auth.*",
     "abfs": "set the credentials in spark.hadoop.fs.azure.account.*",
 }
+_GOOGLES = (
+    "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26",
+    "set spark.hadoop.fs.gs.impl=com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem and the credentials in "
+    "spark.hadoop.fs.gs.auth.*",
+)
+"""For gs before Hadoop 3.5, which has a connector of its own: by the defaults of that Google's does not start."""
 
 
 def spark_path(spark: SparkSession, path: str | Path, uri: str) -> str:
@@ -54,9 +59,12 @@ def _require_file_system(spark: SparkSession, scheme: str, uri: str) -> None:
     except Py4JJavaError as error:
         version = hadoop.util.VersionInfo.getVersion()
         kind = uri.partition(":")[0]
+        jars, settings = _JARS[kind].format(hadoop=version), _SETTINGS[kind]
+        if kind == "gs" and tuple(map(int, version.split(".")[:2])) < (3, 5):
+            jars, settings = _GOOGLES
         raise SettingsError(
             f"Spark cannot read {scheme}: paths, so it cannot read the table {uri}: {_cause(error)} (Hadoop {version})",
-            hint=f"start the session with spark.jars.packages={_JARS[kind].format(hadoop=version)}; {_SETTINGS[kind]}. "
+            hint=f"start the session with spark.jars.packages={jars}; {settings}. "
             'Without these jars format("lakelock") reads the table and appends to it',
             scheme=scheme,
         ) from error

@@ -17,7 +17,7 @@ _SPARK_FOLDER = Path(__file__).parent / "spark"
 _INTEROP_FOLDER = Path(__file__).parent / "interop"
 _SIMULATION_FOLDER = Path(__file__).parent / "simulation"
 _WAITING_FOLDERS = {Path(__file__).parent / name for name in ("faults", "integration", "interop", "spark")}
-_SERVICES = {"s3_endpoint", "azure_table", "clean_python"}
+_SERVICES = {"s3_endpoint", "azure_table", "gcs_table", "clean_python"}
 """Fixtures that need a server, or a package index."""
 _LONGEST_SIMULATION_S = 1800
 """They compute, at low priority beside others, and wait for nothing: on a busy machine one may take long, but none can hang."""

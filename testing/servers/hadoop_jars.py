@@ -1,7 +1,7 @@
-"""The jars by which Spark reaches S3: `hadoop-aws` for each Hadoop that it was tried with, and what it needs of the AWS SDK.
+"""The jars by which Spark reaches object stores: `hadoop-aws` for each Hadoop that it was tried with, and Google's connector.
 
 Users name `org.apache.hadoop:hadoop-aws` in `spark.jars.packages`, which brings the SDK as one bundle of 690 MB. These are the
-parts of the SDK that S3A uses, 17 MB, pinned by content.
+parts of the SDK that S3A uses, 17 MB, pinned by content. Google's connector is one jar with all that it needs.
 """
 
 from __future__ import annotations
@@ -58,6 +58,12 @@ org.wildfly.openssl:wildfly-openssl:2.2.5.Final 71fb7932f99a727edb23c5a2cb8c6855
 """,  # noqa: E501 a jar a line
     ),
 }
+
+
+GCS_CONNECTOR = Jars(
+    "gcs-connector-2.2.26",
+    "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26:shaded cbaa2773283c2237f933f48deb77a6f912619e367b26efe186aee74f4b35d89c",  # noqa: E501 a jar a line
+)
 
 
 def hadoop_aws() -> Jars:

@@ -30,36 +30,40 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 <groupId>lakelock</groupId><artifactId>test</artifactId><version>1</version><packaging>pom</packaging>
 <dependencies>{}</dependencies></project>
 """
-_POM_JAR = """<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+_POM_JAR = """<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}
 <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>
 """
-_IVY = """<ivy-module version="2.0"><info organisation="lakelock" module="test"/>
+_IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="lakelock" module="test"/>
 <configurations><conf name="default"/></configurations>
 <dependencies defaultconf="default->master">{}</dependencies></ivy-module>
 """
-_IVY_JAR = """<dependency org="{}" name="{}" rev="{}" transitive="false"/>
+_IVY_JAR = """<dependency org="{}" name="{}" rev="{}" transitive="false">{}</dependency>
 """
+_IVY_CLASSIFIER = """<artifact name="{}" type="jar" m:classifier="{}"/>"""
 _IVY_SETTINGS = """<ivysettings><settings defaultResolver="chosen"/>
 <resolvers><ibiblio name="chosen" m2compatible="true" root={}/></resolvers></ivysettings>
 """
 
 
+Coordinates = tuple[str, str, str, str]
+
+
 @dataclass(frozen=True)
 class Jars:
-    """A set of jars: a name, and one `group:artifact:version sha256` a line."""
+    """A set of jars: a name, and one `group:artifact:version sha256` a line, or `group:artifact:version:classifier sha256`."""
 
     name: str
     listed: str
 
     @cached_property
-    def coordinates(self) -> dict[tuple[str, str, str], str]:
-        """Group, artifact and version of each jar, and the SHA-256 of its content."""
+    def coordinates(self) -> dict[Coordinates, str]:
+        """Group, artifact, version and classifier, if any, of each jar, and the SHA-256 of its content."""
         found = {}
         for line in self.listed.split("\n"):
             if line:
                 place, digest = line.split()
-                group, artifact, version = place.split(":")
-                found[group, artifact, version] = digest
+                group, artifact, version, *classifier = place.split(":")
+                found[group, artifact, version, "".join(classifier)] = digest
         return found
 
     def fetch(self, folder: Path = FOLDER) -> Path:
@@ -96,31 +100,36 @@ class Jars:
 
     def _complete(self, place: Path) -> bool:
         """Whether every jar is there with its pinned content, and no other."""
-        expected = {f"{artifact}-{version}.jar": digest for (_, artifact, version), digest in self.coordinates.items()}
+        expected = {
+            f"{artifact}-{version}{classifier and f'-{classifier}'}.jar": digest
+            for (_, artifact, version, classifier), digest in self.coordinates.items()
+        }
         return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in place.glob("*.jar")} == expected
 
 
-def _by_maven(jars: list[tuple[str, str, str]], folder: Path) -> str:
+def _by_maven(jars: list[Coordinates], folder: Path) -> str:
     maven = shutil.which("mvn")
     if maven is None or os.environ.get(REPOSITORY):
         return ""
     pom = folder / "pom.xml"
-    pom.write_text(_POM.format("".join(_POM_JAR.format(*jar) for jar in jars)))
+    named = [(*jar, f"<classifier>{classifier}</classifier>" if classifier else "") for *jar, classifier in jars]
+    pom.write_text(_POM.format("".join(_POM_JAR.format(*jar) for jar in named)))
     return _run([maven, "-B", "-q", "-f", str(pom), _PLUGIN, f"-DoutputDirectory={folder}"])
 
 
-def _by_ivy(jars: list[tuple[str, str, str]], folder: Path) -> str:
+def _by_ivy(jars: list[Coordinates], folder: Path) -> str:
     java, ivy = jvm.java(), sorted(jvm.jars().glob("ivy-*.jar"))
     if not ivy:
         return "this PySpark ships no Ivy"
     module = folder / "ivy.xml"
-    module.write_text(_IVY.format("".join(_IVY_JAR.format(*jar) for jar in jars)))
+    named = [(*jar, _IVY_CLASSIFIER.format(jar[1], classifier) if classifier else "") for *jar, classifier in jars]
+    module.write_text(_IVY.format("".join(_IVY_JAR.format(*jar) for jar in named)))
     command = [java, "-Xmx256m", f"-Divy.default.ivy.user.dir={folder}/ivy", "-cp", str(ivy[-1]), "org.apache.ivy.Main"]
     if repository := os.environ.get(REPOSITORY):
         settings = folder / "ivysettings.xml"
         settings.write_text(_IVY_SETTINGS.format(quoteattr(repository.rstrip("/") + "/")))
         command += ["-settings", str(settings)]
-    told = _run([*command, "-ivy", str(module), "-retrieve", f"{folder}/[artifact]-[revision].[ext]"])
+    told = _run([*command, "-ivy", str(module), "-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"])
     shutil.rmtree(folder / "ivy", ignore_errors=True)
     return told
 

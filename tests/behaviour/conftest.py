@@ -13,6 +13,7 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.objects.store import ObjectStorage
 from lakelock.testing.servers import S3_OPTIONS, s3_server
 from lakelock.testing.servers.azure import CONTAINER, azure_server
+from lakelock.testing.servers.gcs import BUCKET, gcs_server
 from tests.behaviour.tables import new_table
 
 
@@ -51,3 +52,11 @@ def azure_table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
     numbers = count()
     with azure_server(tmp_path_factory.mktemp("azurite")) as options:
         yield lambda: ObjectStorage(f"az://{CONTAINER}/table-{next(numbers)}", options)
+
+
+@pytest.fixture(scope="session")
+def gcs_table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], ObjectStorage]]:
+    """Makes storage under a prefix of its own in a bucket of a server of Google's API."""
+    numbers = count()
+    with gcs_server(tmp_path_factory.mktemp("gcs")) as server:
+        yield lambda: ObjectStorage(f"gs://{BUCKET}/table-{next(numbers)}", server.options)

@@ -23,6 +23,7 @@ def content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
     folder.mkdir(parents=True)
     (folder / "thing-1.0.pom").write_text(_POM)
     (folder / "thing-1.0.jar").write_bytes(b"a jar")
+    (folder / "thing-1.0-shaded.jar").write_bytes(b"a jar with all that it needs")
     monkeypatch.setenv(REPOSITORY, (tmp_path / "repository").as_uri())
     return b"a jar"
 
@@ -33,6 +34,12 @@ def test_jars_are_fetched_once_and_kept(tmp_path: Path, content: bytes, monkeypa
     assert [jar.name for jar in place.glob("*.jar")] == ["thing-1.0.jar"]
     shutil.rmtree(tmp_path / "repository")
     assert jars.fetch(tmp_path) == place
+
+
+def test_a_jar_with_a_classifier_is_fetched_instead_of_the_plain_one(tmp_path: Path, content: bytes) -> None:
+    digest = hashlib.sha256(content + b" with all that it needs").hexdigest()
+    place = Jars("shaded", f"org.example:thing:1.0:shaded {digest}").fetch(tmp_path)
+    assert [jar.name for jar in place.glob("*.jar")] == ["thing-1.0-shaded.jar"]
 
 
 def test_a_jar_with_other_content_is_refused(tmp_path: Path, content: bytes) -> None:

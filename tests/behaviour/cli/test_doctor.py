@@ -196,7 +196,11 @@ class TestSpark:
         assert found.status == "warning"
         assert '"org.apache.hadoop:hadoop-aws:3.5.0"' in found.hint
         (found,) = judge_connector("gs", ["hadoop-client-api-3.5.0.jar"])
+        assert '"org.apache.hadoop:hadoop-gcp:3.5.0"' in found.hint
+        (found,) = judge_connector("gs", ["hadoop-client-api-3.4.2.jar"])
         assert "gcs-connector:VERSION" in found.hint
+        (found,) = judge_connector("gs", ["hadoop-client-api-3.5.0.jar", "gcs-connector-hadoop3-2.2.26-shaded.jar"])
+        assert found.status == "ok"
 
     def test_a_connector_that_is_there_is_fine_and_a_disk_needs_none(self) -> None:
         (found,) = judge_connector("s3", ["hadoop-aws-3.5.0.jar", "hadoop-client-api-3.5.0.jar"])

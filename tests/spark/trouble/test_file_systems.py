@@ -12,6 +12,7 @@ from lakelock.spark_plugin import LakeTable
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import S3_OPTIONS, s3_server
 from lakelock.testing.servers.azure import azure_server
+from lakelock.testing.servers.gcs import gcs_server
 from tests.spark.sparks import register_without_confs, since_spark_4
 
 COLUMNS = "id long, v long"
@@ -51,7 +52,7 @@ def test_a_table_on_s3_is_not_made_where_spark_could_not_read_it(
 @pytest.mark.parametrize(
     ("path", "needed"),
     [
-        ("gs://lake/t", ["cannot read gs: paths", "com.google.cloud.bigdataoss:gcs-connector:", "fs.gs.impl"]),
+        ("gs://lake/t", ["cannot read gs: paths", "spark.jars.packages=", "spark.hadoop.fs.gs.auth."]),
         (
             "abfss://c@account.dfs.core.windows.net/t",
             ["cannot read abfss: paths", "org.apache.hadoop:hadoop-azure:"],
@@ -86,8 +87,15 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object
         yield {f"storage.{key}": value for key, value in found.items()}
 
 
+@pytest.fixture(scope="module")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+    """Settings under which lakelock reaches a server of Google's API."""
+    with gcs_server(tmp_path_factory.mktemp("gcs")) as server:
+        yield {f"storage.{key}": value for key, value in server.options.items()}
+
+
 @since_spark_4
-@pytest.mark.parametrize(("settings", "uri"), [("options", "s3://lake/d"), ("azure", "az://lake/d")])
+@pytest.mark.parametrize(("settings", "uri"), [("options", "s3://lake/d"), ("azure", "az://lake/d"), ("gcs", "gs://lake/d")])
 def test_the_data_source_needs_no_file_system_of_spark(
     spark: SparkSession, request: pytest.FixtureRequest, settings: str, uri: str
 ) -> None:

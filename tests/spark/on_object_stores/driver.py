@@ -1,4 +1,4 @@
-"""A Spark driver with Hadoop's client of S3, as a process of its own: `python -m tests.spark.on_s3.driver CONF`.
+"""A Spark driver with Hadoop's client of an object store, as a process: `python -m tests.spark.on_object_stores.driver CONF`.
 
 Spark takes jars only when its JVM starts, and all other tests of a process share a JVM without these. Reads commands from
 stdin, one JSON object a line: the name of a function here (`do`) and its arguments. Answers each with one line of JSON.
@@ -27,7 +27,7 @@ class Driver:
     """What a test may ask for. Rows are lists of id, v and month."""
 
     def __init__(self, conf: dict[str, str]) -> None:
-        builder = SparkSession.builder.master("local[2]").appName("on-s3")
+        builder = SparkSession.builder.master("local[2]").appName("on-object-store")
         for key, value in conf.items():
             builder = builder.config(key, value)
         self.spark = builder.getOrCreate()

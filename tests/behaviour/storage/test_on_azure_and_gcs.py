@@ -1,4 +1,4 @@
-"""A table on Azure, as its emulator answers: the whole of a transaction, and the lock beside the table."""
+"""A table on Azure and on Google's storage, as servers for tests answer: whole transactions, and the lock beside the table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lakelock.storage.objects.store import ObjectStorage
 from tests.behaviour.tables import insert, leftovers, new_table, put_file, writer
 
 
-def test_two_writers_of_a_table_on_azure_commit_conflict_and_leave_nothing(
-    azure_table: Callable[[], ObjectStorage],
-) -> None:
-    storage = azure_table()
+@pytest.mark.parametrize("store", ["azure", "gcs"])
+def test_two_writers_of_a_table_commit_conflict_and_leave_nothing(store: str, request: pytest.FixtureRequest) -> None:
+    make: Callable[[], ObjectStorage] = request.getfixturevalue(f"{store}_table")
+    storage = make()
     new_table(storage)
     one, other = writer(storage), writer(storage)
     insert(one, storage, "month=1", "f")

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack
 
 import pytest
 
@@ -23,56 +17,15 @@ from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers.hadoop_jars import hadoop_aws
 from lakelock.testing.servers.s3 import AUTHORIZATION, S3_OPTIONS, s3_server
 from tests.long_forms import long
+from tests.spark.on_object_stores.remote import SMALL, Remote
 from tests.spark.processes import QUICK, named
 from tests.spark.sparks import since_spark_4
 
 pytestmark = pytest.mark.timeout(600)
 
-ROOT = Path(__file__).parents[3]
 CONFIGURED, BARE = "lake", "pond"
 """A bucket that only Hadoop's settings tell how to reach, and one that only lakelock's options do."""
 FIRST = [["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]
-
-
-class Remote:
-    """A driver process; a call of a method is a command."""
-
-    def __init__(self, conf: dict[str, str], environment: dict[str, str]) -> None:
-        away = ("AWS_", "HADOOP_CONF_DIR", "SPARK_CONF_DIR")
-        env = {key: value for key, value in os.environ.items() if not key.startswith(away)}
-        path = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
-        env |= {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **environment}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.on_s3.driver", json.dumps(conf)], cwd=ROOT, env=env, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        assert self._answer()["value"] == "ready"
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        return json.loads(line) if line else {"error": "Ended", "message": f"exit status {self.process.wait(60)}"}
-
-    def ask(self, do: str, **what: object) -> dict[str, Any]:
-        """The answer, which may be an error."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": do, **what}) + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def __getattr__(self, do: str) -> Callable[..., Any]:
-        def call(**what: object) -> Any:
-            answer = self.ask(do, **what)
-            assert "value" in answer, answer
-            return answer["value"]
-
-        return call
-
-    def close(self) -> None:
-        """End it and its JVM."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +45,7 @@ def start(endpoint: str) -> Iterator[Callable[..., Remote]]:
         "endpoint.region": S3_OPTIONS["region"], "path.style.access": "true",
     }  # fmt: skip
     conf = {f"spark.hadoop.fs.s3a.bucket.{CONFIGURED}.{key}": value for key, value in reached.items()}
-    conf |= {
-        "spark.jars": jars,
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.memory": "768m",
-    }
+    conf |= {"spark.jars": jars, **SMALL}
     with ExitStack() as stack:
 
         def begin(**environment: str) -> Remote:

@@ -1,0 +1,57 @@
+"""A driver process of its own, from the side of the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+SMALL = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "768m"}
+
+
+class Remote:
+    """A driver process; a call of a method is a command."""
+
+    def __init__(self, conf: dict[str, str], environment: dict[str, str]) -> None:
+        away = ("AWS_", "HADOOP_CONF_DIR", "SPARK_CONF_DIR")
+        env = {key: value for key, value in os.environ.items() if not key.startswith(away)}
+        path = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+        env |= {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **environment}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.on_object_stores.driver", json.dumps(conf)], cwd=ROOT, env=env, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        assert self._answer()["value"] == "ready"
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"error": "Ended", "message": f"exit status {self.process.wait(60)}"}
+
+    def ask(self, do: str, **what: object) -> dict[str, Any]:
+        """The answer, which may be an error."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"do": do, **what}) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def __getattr__(self, do: str) -> Callable[..., Any]:
+        def call(**what: object) -> Any:
+            answer = self.ask(do, **what)
+            assert "value" in answer, answer
+            return answer["value"]
+
+        return call
+
+    def close(self) -> None:
+        """End it and its JVM."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
