@@ -104,7 +104,8 @@ class Transaction(Work):
         self.state = TransactionState.COMMITTED
         self._heartbeat.stop(delete=False)
         tidy_up(self._table, self.instant, self.operation, markers, self._touched.announced.claimed)
-        self.reserved.end_own()
+        if self.reserved.own is not None:
+            self.reserved.own.end()
         result = Committed.of(
             decision, stats, kept=self.redo.kept, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told()
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reserving.making import Turn, reserve
+from lakelock.occ.reserving.waiting import OwnReservation
 from lakelock.occ.transaction import Transaction
 
 
@@ -43,8 +44,7 @@ class Turns:
     def begun(self, tx: Transaction) -> None:
         """Let the attempt, which has just begun, know its reservation."""
         if self._turn is not None:
-            tx.reserved.own, tx.reserved.end_own = self._turn.reservation, self.end
-            tx.reserved.own_beats = self._turn.heartbeat.alive
+            tx.reserved.own = OwnReservation(self._turn.reservation, self._turn.heartbeat.alive, self.end)
 
     def end(self) -> None:
         """Give the reservation back. Never raises for storage."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from lakelock.errors import LakelockError, StorageUnavailable
 from lakelock.events import EventKind
@@ -24,6 +25,17 @@ REMOVALS = 5
 """How often a removal from the queue is tried while others change it."""
 
 
+@dataclass(frozen=True)
+class OwnReservation:
+    """The reservation that a transaction has itself."""
+
+    reservation: Reservation
+    beats: Callable[[], bool]
+    """Whether nobody can have taken its holder for dead, and removed it."""
+    end: Callable[[], None]
+    """Gives it back."""
+
+
 class OthersReservations:
     """What one transaction still has to wait for, `retry.holder_wait_s` in all. Not for several threads at once."""
 
@@ -31,24 +43,20 @@ class OthersReservations:
         self._table, self._instant, self._operation = table, instant, operation
         self._left_s = table.settings.retry.holder_wait_s if table.provider is not None else 0.0
         self._ended: set[str] = set()
-        self.own: Reservation | None = None
-        """The reservation that this transaction has itself."""
-        self.own_beats: Callable[[], bool] = lambda: True
-        """Whether nobody can have taken its holder for dead, and removed it."""
-        self.end_own: Callable[[], None] = lambda: None
-        """Gives it back, once the commit is visible."""
+        self.own: OwnReservation | None = None
+        """Never waited for."""
 
     def in_the_way(self, queue: Sequence[Reservation], partitions: Iterable[str]) -> Reservation | None:
         """The first reservation that this has to wait for before it writes there; None once it has waited long enough."""
         if not queue or self._left_s <= 0:
             return None
-        own = "" if self.own is None else self.own.id
+        own = "" if self.own is None else self.own.reservation.id
         return in_the_way(queue, partitions, instant=self._instant, own=own, ended=self._ended)
 
     @property
     def standing(self) -> Reservation | None:
         """The reservation that this transaction has itself, as long as others respect it."""
-        return self.own if self.own_beats() else None
+        return self.own.reservation if self.own is not None and self.own.beats() else None
 
     def overrules(self, instant: str, partition: str) -> bool:
         """Whether this may write although that instant has a claim there: it came later, so it waits until this has ended."""

@@ -16,7 +16,7 @@ from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.reserving.making import Turn, reserve
-from lakelock.occ.reserving.waiting import remove
+from lakelock.occ.reserving.waiting import OwnReservation, remove
 from lakelock.settings import ConcurrencySettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
@@ -371,7 +371,7 @@ def test_a_service_that_commits_while_it_is_to_yield_is_found_early_by_whoever_h
 
     storage = FaultyStorage(table.storage)
     mine = table.writer(storage=storage).begin("UPSERT")
-    mine.reserved.own = turn.reservation
+    mine.reserved.own = OwnReservation(turn.reservation, turn.heartbeat.alive, turn.end)
     storage.plan = [Rule("put*", layout.LOCK, fault=None, meanwhile=commit)]
     with pytest.raises(EarlyConflictError, match="the other committed since this transaction began"):
         mine.claim([group])
@@ -380,7 +380,7 @@ def test_a_service_that_commits_while_it_is_to_yield_is_found_early_by_whoever_h
 def test_a_reservation_counts_for_its_holder_only_as_long_as_its_heartbeat_does(table):
     """Others remove it then, and what it would have kept away commits."""
     turn, mine = made(table, None), table.writer().begin("UPSERT")
-    mine.reserved.own, mine.reserved.own_beats = turn.reservation, turn.heartbeat.alive
+    mine.reserved.own = OwnReservation(turn.reservation, turn.heartbeat.alive, turn.end)
     later_writer = "20990101000000000"
     assert mine.reserved.overrules(later_writer, "month=1")
     table.runtime.stop_repeating()
