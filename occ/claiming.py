@@ -47,8 +47,14 @@ class Claiming:
         fresh = self._unreserved(fresh, leave=leave_held)
         claim = Claim(baseline.instant, table.writer, baseline.operation, self.touched.written)
         context = ClaimContext(claim, baseline.timeline.completed_instants, self.heartbeat.record.limit_s)
-        refused = [each for each in announced.claim(table, context, fresh) if not self._overrules(each)]
-        conflict = early_conflict(table, baseline, self.touched.footprint, () if leave_held else refused)
+        refused = announced.claim(table, context, fresh)
+        overruled = [each for each in refused if self._overrules(each)]
+        if leave_held:
+            refused = []
+        # What it overrules it writes without a claim, and has to look at all the same.
+        footprint = self.touched.footprint
+        mine = replace(footprint, rewritten=footprint.rewritten.union(each.group for each in overruled))
+        conflict = early_conflict(table, baseline, mine, [each for each in refused if each not in overruled])
         if conflict is not None:
             return replace(conflict, early=True)
         reached(Step.CLAIMED)

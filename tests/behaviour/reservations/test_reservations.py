@@ -377,6 +377,19 @@ def test_a_service_that_commits_while_it_is_to_yield_is_found_early_by_whoever_h
         mine.claim([group])
 
 
+def test_a_commit_is_found_early_by_whoever_has_reserved_although_a_later_writer_has_claimed_the_group_since(table):
+    """It writes the group without a claim of its own, and the look at what was decided left out what it had not claimed."""
+    group, turn = FileGroupId("month=1", "s1"), made(table, None)
+    remove(table.stream.table, turn.reservation.id)
+    earlier, mine = (table.writer().begin("UPSERT") for _ in range(2))
+    mine.reserved.own = OwnReservation(turn.reservation, turn.heartbeat.alive, turn.end)
+    earlier.claim([group])
+    earlier.commit([put_file(earlier, table.storage, "month=1", "s1", token="1-0-0")])
+    table.writer().begin("UPSERT").claim([group])
+    with pytest.raises(EarlyConflictError, match=earlier.instant):
+        mine.claim([group])
+
+
 def test_a_reservation_counts_for_its_holder_only_as_long_as_its_heartbeat_does(table):
     """Others remove it then, and what it would have kept away commits."""
     turn, mine = made(table, None), table.writer().begin("UPSERT")
