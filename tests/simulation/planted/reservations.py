@@ -27,6 +27,14 @@ BUGS_OF_RESERVATIONS = (
         seed=1432,
     ),
     Planted(
+        "an overruled claim hides a commit",
+        "a write that has reserved does not look at what was committed in a group that a later writer has claimed",
+        "occ.claiming:Claiming.claim",
+        "union(each.group for each in overruled)",
+        "union(())",
+        seed=30267,
+    ),
+    Planted(
         "the dead keep their reservations",
         "a reservation does not end with its heartbeat",
         "occ.reserving.waiting:is_over",
