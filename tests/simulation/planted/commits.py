@@ -12,7 +12,7 @@ BUGS_OF_COMMITS = (
         "occ.baseline:begin",
         "if head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING:",
         "if False:",
-        seed=20,
+        seed=48,
     ),
     Planted(
         "a listing in pages",
@@ -21,7 +21,7 @@ BUGS_OF_COMMITS = (
         "return self.timeline().up_to(timeline)",
         "return timeline",
         among=PAGED,
-        seed=76,
+        seed=134,
     ),
     Planted(
         "too quick for a late starter",
@@ -38,7 +38,7 @@ BUGS_OF_COMMITS = (
         "occ.baseline:begin",
         "timeline = table.timeline()\n",
         "timeline = table.timeline()\n            first = table.log.look().head\n",
-        seed=95,
+        seed=376,
     ),
     Planted(
         "older than what it builds on",
@@ -56,7 +56,7 @@ BUGS_OF_COMMITS = (
         "if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
         "if any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
         among=family("same_moment"),
-        seed=815,
+        seed=4367,
     ),
     Planted(
         "no new look under the lock",
@@ -72,7 +72,7 @@ BUGS_OF_COMMITS = (
         "occ.committing.commit:Commit._under_lock",
         "timeline, properties, view = self._look(ahead)",
         "_, properties, view = self._look(ahead); timeline = baseline.timeline",
-        seed=7,
+        seed=4,
     ),
     Planted(
         "a decision that overwrites",
@@ -88,7 +88,7 @@ BUGS_OF_COMMITS = (
         "occ.committing.deciding:Deciding.decide",
         "made = self._make_definite(decision)",
         "raise RolledBackError('no reply', hint='')",
-        seed=32,
+        seed=73,
     ),
     Planted(
         "no reply taken for success",
@@ -116,7 +116,7 @@ BUGS_OF_COMMITS = (
                 "if False:",
             ),
         ),
-        seed=17,
+        seed=4,
     ),
     Planted(
         "boundary before the listing",
@@ -128,7 +128,7 @@ BUGS_OF_COMMITS = (
         "    record = self.read_boundary() if judged_by is None else judged_by\n"
         "    listed = self.numbers(after) if listed is None else listed\n"
         "    records = self._records(listed, newest)\n",
-        seed=7,
+        seed=15,
     ),
     Planted(
         "records after the boundary",
@@ -136,7 +136,7 @@ BUGS_OF_COMMITS = (
         "occ.records.decisions:DecisionLog.look",
         "    records = self._records(listed, newest)\n    record = self.read_boundary() if judged_by is None else judged_by\n",
         "    record = self.read_boundary() if judged_by is None else judged_by\n    records = self._records(listed, newest)\n",
-        seed=73,
+        seed=32,
     ),
     Planted(
         "no boundary after the put",
@@ -152,7 +152,7 @@ BUGS_OF_COMMITS = (
         "occ.committing.commit:Commit._under_lock",
         "if view.boundary > baseline.first:",
         "if False:",
-        seed=14,
+        seed=32,
     ),
     Planted(
         "next number before publication",
@@ -160,7 +160,7 @@ BUGS_OF_COMMITS = (
         "occ.committing.commit:Commit._under_lock",
         "timeline = finish_head(table, view, timeline)\n",
         "pass\n",
-        seed=31,
+        seed=10,
     ),
     Planted(
         "checkpoint of all that is older",

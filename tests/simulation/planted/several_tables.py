@@ -24,7 +24,7 @@ BUGS_OF_SEVERAL_TABLES = (
         "occ.baseline:_noted_head",
         "return view.head - 1 if prepared else view.head",
         "return view.head",
-        seed=56,
+        seed=4,
     ),
     Planted(
         "next number beside an undecided prepare",
@@ -32,7 +32,7 @@ BUGS_OF_SEVERAL_TABLES = (
         "occ.publishing.settling:finish_head",
         "settled = settle(table, head, timeline)",
         "return timeline",
-        seed=35,
+        seed=0,
     ),
     Planted(
         "a rollback that asks no outcome",
@@ -57,7 +57,7 @@ BUGS_OF_SEVERAL_TABLES = (
         "own.learn(News.HEARS_NOTHING)\n",
         "own.learn(News.LOSES)\n        own.learn(News.UNCOLLECTED)\n"
         "        if made is Created.UNKNOWN:\n            raise StorageUnavailable('no reply')\n",
-        seed=29,
+        seed=8,
     ),
     Planted(
         "a publication before the outcome",
@@ -73,7 +73,7 @@ BUGS_OF_SEVERAL_TABLES = (
         "occ.publishing.settling:finish_head",
         "publish_for_another(table, head, settled.timeline)\n    return table.timeline()",
         "return table.timeline()",
-        seed=56,
+        seed=18,
     ),
     Planted(
         "an outcome that goes too early",
@@ -81,7 +81,7 @@ BUGS_OF_SEVERAL_TABLES = (
         "occ.multi_table.transaction:MultiTableTransaction._decide_and_publish",
         "void = [part.uri",
         "home.table.storage.delete([layout.outcome(name.id)])\n    void = [part.uri",
-        seed=17,
+        seed=34,
     ),
     Planted(
         "a cut without outcomes",
@@ -89,7 +89,7 @@ BUGS_OF_SEVERAL_TABLES = (
         "occ.multi_table.cut:_look",
         "if committed[transaction.id]:",
         "if False:",
-        seed=4,
+        seed=34,
     ),
     Planted(
         "a cut in one look",
@@ -97,7 +97,7 @@ BUGS_OF_SEVERAL_TABLES = (
         "occ.multi_table.cut:_look",
         "return tuple(timelines) if heads == [view.head for view in views] else None",
         "return tuple(timelines)",
-        seed=10,
+        seed=33,
     ),
     Planted(
         "an outcome collected for home alone",
@@ -105,7 +105,7 @@ BUGS_OF_SEVERAL_TABLES = (
         "occ.recovery.outcomes:pending_in",
         "outcome.name.tables if",
         "outcome.name.tables[:1] if",
-        seed=152,
+        seed=85,
     ),
     Planted(
         "an abort without an outcome",
@@ -121,7 +121,7 @@ BUGS_OF_SEVERAL_TABLES = (
         "occ.publishing.settling:by_outcome",
         "if final is not None:",
         "if False:",
-        seed=315,
+        seed=101,
     ),
     Planted(
         "reads before the last prepare",
@@ -130,6 +130,6 @@ BUGS_OF_SEVERAL_TABLES = (
         "for part in writing:\n            part.prepare(leases[part.uri])",
         "for part in reading:\n            part.prepare(leases[part.uri])\n        reading = ()\n"
         "        for part in writing:\n            part.prepare(leases[part.uri])",
-        seed=71,
+        seed=96,
     ),
 )
