@@ -20,7 +20,7 @@ from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage.location import StorageLocation, is_local
+from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table import layout
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
@@ -67,10 +67,9 @@ class OpenTable:
     def at_once(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
         """Make requests that do not depend on each other at the same time: all of them, before the first error is raised.
 
-        On a local disk one after the other, since a thread takes longer than a request.
+        On a local disk one after the other.
         """
-        limit = 1 if is_local(self.storage.uri) else self.parallel_requests
-        return tuple(self.runtime.gather(calls, limit=limit))
+        return tuple(self.runtime.gather(calls, limit=requests_at_once(self.storage.uri, self.parallel_requests)))
 
     def storage_of(self, uri: str) -> Storage:
         """The storage of a table that takes part in a transaction with this one; nothing is contacted yet."""

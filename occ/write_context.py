@@ -8,7 +8,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.open_table import OpenTable
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation, is_local
+from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table.base_files.writer import Stamp
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -32,8 +32,8 @@ class WriteContext:
 
     @property
     def requests_at_once(self) -> int:
-        """How many requests of a task are made at the same time: one on a local disk, where a thread takes longer."""
-        return 1 if is_local(self.location.uri) else self.settings.listing.parallel_requests
+        """How many requests of a task are made at the same time."""
+        return requests_at_once(self.location.uri, self.settings.listing.parallel_requests)
 
     @classmethod
     def of(cls, table: OpenTable, baseline: Baseline, schema: TableSchema) -> WriteContext:

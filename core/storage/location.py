@@ -96,6 +96,11 @@ def is_local(uri: str) -> bool:
     return uri.startswith("file://")
 
 
+def requests_at_once(uri: str, most: int) -> int:
+    """How many of a few short requests to make at the same time: one on a local disk, where a thread takes longer than it."""
+    return 1 if is_local(uri) else most
+
+
 def open_storage(uri: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
     """Storage under `uri`; nothing is contacted yet. `options` are those of the object store (endpoint, region, keys)."""
     canonical = canonical_uri(uri)
