@@ -6,6 +6,7 @@ clusters and on Spark Connect use PySpark's own daemon, as users do.
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from sys import argv
 
@@ -17,4 +18,5 @@ PRELOADED = ("pandas", "pyarrow.parquet", "pyarrow.dataset", "lakelock.occ.coord
 if __name__ == "__main__":
     for module in PRELOADED:
         import_module(module)
+    gc.freeze()  # PySpark collects after each task, and would look at all of these modules, over and over
     manager()

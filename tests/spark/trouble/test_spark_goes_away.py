@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from lakelock.spark_plugin import LakeTable
 from tests.long_forms import long
-from tests.spark.processes import QUICK, WriterProcess
+from tests.spark.processes import PATIENT, QUICK, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 from tests.waiting import eventually
 
@@ -32,7 +32,7 @@ class DoomedWriter(WriterProcess):
     def __init__(self, table: str, folder: Path, what: str, **order: object):
         self.folder = folder
         folder.mkdir()
-        orders = {"table": table, "folder": str(folder), "what": what, "rows": NEW, "options": QUICK, **order}
+        orders = {"table": table, "folder": str(folder), "what": what, "rows": NEW, "options": PATIENT, **order}
         self.start([sys.executable, "-m", self.module, json.dumps(orders)])
 
     def wait_for_a_task(self) -> int:
@@ -72,7 +72,7 @@ def test_a_jvm_that_dies_under_a_write_is_an_error_that_says_what_became_of_it(
     with unharmed(spark, path), DoomedWriter(path, tmp_path / "order", what) as writer:
         os.kill(writer.wait_for_a_task(), signal.SIGKILL)
         answer = writer.answer()
-    assert answer["type"] == "SparkGone", answer["trace"]
+        assert answer["type"] == "SparkGone", answer["trace"]
     assert "Spark's JVM does not answer: it has ended or was killed; UPSERT 2" in answer["text"]
     assert "was rolled back, nothing of it is in the table" in answer["text"]
     assert "start a new Spark session" in answer["text"]
@@ -85,7 +85,7 @@ def test_a_session_that_is_stopped_under_a_write_is_an_error_that_says_what_beca
 ) -> None:
     with unharmed(spark, path), DoomedWriter(path, tmp_path / "order", "upsert", stops=True) as writer:
         answer = writer.answer()
-    assert answer["type"] == "SparkGone", answer["trace"]
+        assert answer["type"] == "SparkGone", answer["trace"]
     assert "the Spark session was stopped; UPSERT 2" in answer["text"]
     assert "was rolled back, nothing of it is in the table" in answer["text"]
     for later in answer["later"]:
