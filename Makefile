@@ -31,7 +31,7 @@ SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -nam
 
 RUN_STAGES = $(BIN)/python .ci/run_stages.py --jobs $(JOBS)
 
-.PHONY: help demo test lint types layers tests coverage interop simulate soak fuzz docs format java clean
+.PHONY: help demo test lint types layers classes tests coverage interop simulate soak fuzz docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -41,8 +41,8 @@ help: ## list the targets
 demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3, ARGS="--size ..."
 	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
 
-test: java $(VENV)/spark-classes.jsa ## everything: lint, types, layers, then all tests; ends with what failed; FULL=1 for the long forms, too
-	@$(RUN_STAGES) lint types layers -- $(ARGS)
+test: java $(VENV)/.test ## everything: lint, types, layers, then all tests; ends with what failed; FULL=1 for the long forms, too
+	@$(RUN_STAGES) lint types layers classes -- $(ARGS)
 
 lint: $(VENV)/.test ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -55,11 +55,13 @@ types: $(VENV)/.test ## mypy --strict of the installed packages
 layers: $(VENV)/.test ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
-tests: java $(VENV)/spark-classes.jsa ## all tests; ARGS="-k name"
-	@$(RUN_STAGES) -- $(ARGS)
+classes: $(VENV)/spark-classes.jsa ## Spark's classes as a JVM has them in memory: with this file one starts in half the time
 
-coverage: java $(VENV)/spark-classes.jsa ## all tests, and what they run of the code
-	@$(RUN_STAGES) --coverage -- $(ARGS)
+tests: java $(VENV)/.test ## all tests; ARGS="-k name"
+	@$(RUN_STAGES) classes -- $(ARGS)
+
+coverage: java $(VENV)/.test ## all tests, and what they run of the code
+	@$(RUN_STAGES) --coverage classes -- $(ARGS)
 
 interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
 	FULL=$(FULL) $(BIN)/pytest tests/interop --durations=10 $(ARGS)
@@ -86,7 +88,7 @@ java: # Spark's only need outside Python
 clean: ## remove what make made
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-# JVMs start in half the time with it, and as well without. It is made once: one that no longer fits is not looked at.
+# Made once, beside the first tests: it is no prerequisite of theirs. One that no longer fits is not looked at.
 $(VENV)/spark-classes.jsa: | java $(VENV)/.test
 	-$(BIN)/python -m tests.spark.class_archive
 

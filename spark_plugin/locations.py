@@ -7,26 +7,11 @@ from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from lakelock.connectors import connector
 from lakelock.errors import SettingsError
 
-_HADOOP = {"s3": "s3a", "s3n": "s3a", "gcs": "gs", "az": "abfss", "azure": "abfss"}
-_JARS = {
-    "s3": "org.apache.hadoop:hadoop-aws:{hadoop}",
-    "gs": "org.apache.hadoop:hadoop-gcp:{hadoop}",
-    "abfs": "org.apache.hadoop:hadoop-azure:{hadoop}",
-}
-_SETTINGS = {
-    "s3": "where the keys are not in the environment, or the service is not AWS, set spark.hadoop.fs.s3a.access.key, "
-    "...secret.key, ...endpoint and ...path.style.access",
-    "gs": "set the credentials in spark.hadoop.fs.gs.auth.*",
-    "abfs": "set the credentials in spark.hadoop.fs.azure.account.*",
-}
-_GOOGLES = (
-    "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26",
-    "set spark.hadoop.fs.gs.impl=com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem and the credentials in "
-    "spark.hadoop.fs.gs.auth.*",
-)
-"""For gs before Hadoop 3.5, which has a connector of its own: by the defaults of that Google's does not start."""
+_HADOOP = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
+_UNKNOWN_TO_HADOOP = ("az", "azure")
 
 
 def spark_path(spark: SparkSession, path: str | Path, uri: str) -> str:
@@ -41,6 +26,8 @@ def spark_path(spark: SparkSession, path: str | Path, uri: str) -> str:
     scheme = given.lower()
     if scheme in _HADOOP and not _knows(spark, scheme):
         scheme = _HADOOP[scheme]
+    if scheme in _UNKNOWN_TO_HADOOP and not _knows(spark, scheme):
+        raise _without_account(spark, scheme, uri)
     _require_file_system(spark, scheme, uri)
     return f"{scheme}:{rest}".rstrip("/")
 
@@ -52,22 +39,37 @@ def _knows(spark: SparkSession, scheme: str) -> bool:
 
 def _require_file_system(spark: SparkSession, scheme: str, uri: str) -> None:
     """One call into the JVM, which loads the class of the file system if it has not been loaded yet."""
-    hadoop = spark._jvm.org.apache.hadoop  # type: ignore[union-attr]
+    file_systems = spark._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]
     configuration = spark._jsparkSession.sessionState().newHadoopConf()
     try:
-        hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
+        file_systems.getFileSystemClass(scheme, configuration)
     except Py4JJavaError as error:
-        version = hadoop.util.VersionInfo.getVersion()
-        kind = uri.partition(":")[0]
-        jars, settings = _JARS[kind].format(hadoop=version), _SETTINGS[kind]
-        if kind == "gs" and tuple(map(int, version.split(".")[:2])) < (3, 5):
-            jars, settings = _GOOGLES
+        hadoop = _hadoop(spark)
         raise SettingsError(
-            f"Spark cannot read {scheme}: paths, so it cannot read the table {uri}: {_cause(error)} (Hadoop {version})",
-            hint=f"start the session with spark.jars.packages={jars}; {settings}. "
-            'Without these jars format("lakelock") reads the table and appends to it',
+            f"Spark cannot read {scheme}: paths, so it cannot read the table {uri}: {_cause(error)} (Hadoop {hadoop})",
+            hint=f'{_what_brings_it(uri, hadoop)}. Without these jars format("lakelock") reads the table and appends to it',
             scheme=scheme,
         ) from error
+
+
+def _without_account(spark: SparkSession, scheme: str, uri: str) -> SettingsError:
+    """Such a path has the container and not the account, which is half of the host that Hadoop has to ask."""
+    return SettingsError(
+        f"Spark has no {scheme}: paths, so it cannot read the table {uri}",
+        hint="name the table abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH, as Hadoop does, and "
+        f'{_what_brings_it(uri, _hadoop(spark))}. By its present name format("lakelock") reads the table and appends to it',
+        scheme=scheme,
+    )
+
+
+def _what_brings_it(uri: str, hadoop: str) -> str:
+    needed = connector(uri.partition(":")[0], hadoop)
+    assert needed is not None, uri
+    return f"start the session with spark.jars.packages={needed.coordinates}; {needed.settings}"
+
+
+def _hadoop(spark: SparkSession) -> str:
+    return str(spark._jvm.org.apache.hadoop.util.VersionInfo.getVersion())  # type: ignore[union-attr]
 
 
 def _cause(error: Py4JJavaError) -> str:

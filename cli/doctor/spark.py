@@ -15,19 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lakelock.cli.doctor.context import Check, DoctorContext
+from lakelock.connectors import connector
 
 OLDEST_PYSPARK, OLDEST_WITH_DATA_SOURCES = (3, 5), (4, 0)
 OLDEST_PANDAS, NEWEST_PANDAS = (2, 2), 2
 _INSTALL = "pip install 'lakelock[spark]'"
 _HADOOP = "hadoop-client-api-"
-_CONNECTORS = {
-    "s3": ("hadoop-aws", "org.apache.hadoop:hadoop-aws"),
-    "gs": ("hadoop-gcp", "org.apache.hadoop:hadoop-gcp"),
-    "abfs": ("hadoop-azure", "org.apache.hadoop:hadoop-azure"),
-    "az": ("hadoop-azure", "org.apache.hadoop:hadoop-azure"),
-}
-_GOOGLES = ("gcs-connector", "com.google.cloud.bigdataoss:gcs-connector")
-"""Google's own connector, the only one before Hadoop 3.5."""
 
 
 def check_spark(context: DoctorContext) -> Iterator[Check]:
@@ -71,29 +64,22 @@ def judge_pandas(found: str | None) -> Check:
 
 def judge_connector(scheme: str, jars: Sequence[str] | None) -> Iterator[Check]:
     """Whether Spark's own jars hold the Hadoop connector for tables of that scheme; with None, the jars are unknown."""
-    if scheme not in _CONNECTORS:
-        return
     hadoop = next((name[len(_HADOOP) : -len(".jar")] for name in jars or () if name.startswith(_HADOOP)), "")
-    jar, artifact = _CONNECTORS[scheme]
-    if scheme == "gs" and hadoop and (_numbers(hadoop) < (3, 5) or _has(jars, _GOOGLES[0])):
-        jar, artifact = _GOOGLES
+    needed = connector(scheme, hadoop, jars or ())
+    if needed is None:
+        return
     if jars is None:
-        yield Check("spark", "warning", f"the Spark that belongs to this PySpark was not found, so {jar} cannot be looked for")
-        return
-    if _has(jars, jar):
-        yield Check("spark", "ok", f"{jar} is among Spark's jars")
-        return
-    release = hadoop if hadoop and artifact.startswith("org.apache.hadoop:") else "VERSION"
-    yield Check(
-        "spark",
-        "warning",
-        f"{jar} is not among Spark's jars; unless the session brings it, Spark cannot read {scheme}:// tables",
-        f'set spark.jars.packages to "{artifact}:{release}" in the session, or add the jar to spark.jars',
-    )
-
-
-def _has(jars: Sequence[str] | None, jar: str) -> bool:
-    return any(name.startswith(f"{jar}-") for name in jars or ())
+        missing = f"the Spark that belongs to this PySpark was not found, so {needed.jar} cannot be looked for"
+        yield Check("spark", "warning", missing)
+    elif needed.is_among(jars):
+        yield Check("spark", "ok", f"{needed.jar} is among Spark's jars")
+    else:
+        yield Check(
+            "spark",
+            "warning",
+            f"{needed.jar} is not among Spark's jars; unless the session brings it, Spark cannot read {scheme}:// tables",
+            f'set spark.jars.packages to "{needed.coordinates}" in the session, or add the jar to spark.jars',
+        )
 
 
 def broken_neighbours() -> list[tuple[str, str]]:

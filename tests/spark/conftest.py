@@ -14,11 +14,13 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from tests.golden_tables import unpack
+from tests.spark.known_classes import remember_classes
 from tests.spark.preloaded_daemon import __name__ as PRELOADED_DAEMON
 from tests.spark.processes import short_lived_jvms
 from tests.spark.sparks import HAS_DATA_SOURCES
 
 short_lived_jvms()
+remember_classes()
 
 collect_ignore = [] if HAS_DATA_SOURCES else ["data_source", "first_day"]
 

@@ -198,7 +198,7 @@ class TestSpark:
         (found,) = judge_connector("gs", ["hadoop-client-api-3.5.0.jar"])
         assert '"org.apache.hadoop:hadoop-gcp:3.5.0"' in found.hint
         (found,) = judge_connector("gs", ["hadoop-client-api-3.4.2.jar"])
-        assert "gcs-connector:VERSION" in found.hint
+        assert "gcs-connector:hadoop3-2.2.26" in found.hint
         (found,) = judge_connector("gs", ["hadoop-client-api-3.5.0.jar", "gcs-connector-hadoop3-2.2.26-shaded.jar"])
         assert found.status == "ok"
 

@@ -57,6 +57,8 @@ def test_a_table_on_s3_is_not_made_where_spark_could_not_read_it(
             "abfss://c@account.dfs.core.windows.net/t",
             ["cannot read abfss: paths", "org.apache.hadoop:hadoop-azure:"],
         ),
+        ("az://lake/t", ["has no az: paths", "abfss://CONTAINER@ACCOUNT.dfs.", "org.apache.hadoop:hadoop-azure:"]),
+        ("azure://lake/t", ["has no azure: paths, so it cannot read the table az://lake/t", "abfss://CONTAINER@ACCOUNT.dfs."]),
     ],
 )
 def test_each_kind_of_storage_has_the_jars_that_it_needs_named(spark: SparkSession, path: str, needed: list[str]) -> None:
