@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakelock.clock import Repeating, Runtime
@@ -20,6 +21,8 @@ from lakelock.table import layout
 
 FORMAT = 1
 START_ATTEMPTS = 3
+LOST = "lost"
+"""In place of its `write_id` in a heartbeat that a process of its own job has found too old: no other goes on with it."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,8 @@ class Heartbeat:
     def resume(cls, storage: Storage, record: HeartbeatRecord, runtime: Runtime) -> Heartbeat | None:
         """Go on beating for a transaction that another process of the same job began; None when it is lost.
 
-        Lost means that the file is gone, or that by the storage's own clock it went without a beat for too long.
+        Lost means that the file is gone, or that by the storage's own clock it went without a beat for too long. That stays so:
+        the beat by which this measures is taken back, or the next process of the job would find it fresh.
         """
         key, data = layout.heartbeat(record.instant), record.to_bytes()
         began_s = runtime.monotonic_s()
@@ -128,7 +132,11 @@ class Heartbeat:
                 if attempt == START_ATTEMPTS:
                     raise
         after = storage.get(key)
-        if after is None or after.data != data or after.modified_ms - before.modified_ms >= record.limit_s * 1000:
+        if after is None or after.data != data:
+            return None
+        if after.modified_ms - before.modified_ms >= record.limit_s * 1000:
+            with suppress(StorageUnavailable):
+                storage.put_if_match(key, replace(record, write_id=LOST).to_bytes(), after.etag)
             return None
         return cls(storage, record, runtime, began_s)._run()
 

@@ -34,8 +34,10 @@ from lakelock.occ.recorded_index import settle_index, with_index
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.occ.records.rejections import forget_rejections
+from lakelock.occ.recovery.ending import TransactionState, withdraw
 from lakelock.occ.recovery.outcomes import collect_outcomes
 from lakelock.occ.recovery.reaper import collect, reap, sweep
+from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.reserving.waiting import end_dead
 from lakelock.occ.shown import QueryType, Shown
 from lakelock.occ.table_services import TableServices
@@ -170,28 +172,41 @@ class Coordinator(TableServices):
         It may name an application that `begin` was not given. If that has applied this version already, the transaction is
         withdrawn and this raises `ConflictError`.
         """
-        heartbeat = Heartbeat.resume(self.table.storage, detached.heartbeat, self.table.runtime)
-        if heartbeat is None:
+        tx = self._resumed(detached)
+        if tx is None:
             raise RolledBackError(
                 f"{detached.baseline.instant}: no process of this job kept its heartbeat up, so it was given up",
                 hint="run the operation again; if tasks have to wait long to be started, raise heartbeat.interval_s",
                 instant=detached.baseline.instant,
             )
-        tx = Transaction(
-            self.table,
-            detached.baseline,
-            heartbeat,
-            detached.schema,
-            detached.application,
-            detached.tag,
-            OwnDecision(adopted=True),
-        )
         try:
             self._applied.ensure_new(detached.application, detached.baseline.timeline, tx.party)
         except BaseException as error:
             tx.abort(str(error))
             raise
         return tx
+
+    def abandon(self, detached: Detached, reason: str) -> TransactionState:
+        """Withdraw a transaction that another process of the same job began; COMMITTED if it was committed after all.
+
+        What it cannot remove now, the next writer removes. If its heartbeat was lost, others may have removed its markers
+        while its tasks still wrote: then the whole table is searched for its files.
+        """
+        tx = self._resumed(detached)
+        if tx is not None:
+            tx.abort(reason)
+            return tx.state
+        baseline, operation = detached.baseline, detached.heartbeat.operation
+        target = RollbackTarget(baseline.instant, Action(baseline.action), operation, reason)
+        return withdraw(self.table, target, OwnDecision(adopted=True), disturbed=True)
+
+    def _resumed(self, detached: Detached) -> Transaction | None:
+        """The transaction in this process; None if its heartbeat is lost."""
+        heartbeat = Heartbeat.resume(self.table.storage, detached.heartbeat, self.table.runtime)
+        if heartbeat is None:
+            return None
+        kept = (detached.schema, detached.application, detached.tag)
+        return Transaction(self.table, detached.baseline, heartbeat, *kept, OwnDecision(adopted=True))
 
     def _sweep(self, baseline: Baseline) -> None:
         """Reap when the baseline shows that others are pending, and once in the life of this object; collect when due."""

@@ -131,7 +131,7 @@ class Relay(Operation):
             if applied is not None:
                 return applied
             with suppress(LakelockError):
-                engine.coordinator.adopt(begun).abort("the job failed")
+                engine.coordinator.abandon(begun, "the job failed")
             raise
 
     def apply(self, state: State) -> None:

@@ -65,9 +65,10 @@ def _withdrawn(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, dist
     if certain:
         table.emit(EventKind.REJECTED, mine.instant, mine.operation, reason=mine.evidence)
     try:
+        everywhere = disturbed or is_withdrawn(table, table.timeline(), mine.instant)
         if not own.may_be_in_log:
-            clean_up(table, mine, everywhere=disturbed or is_withdrawn(table, table.timeline(), mine.instant))
-        elif roll_back(table, mine) is RollbackOutcome.COMMITTED:
+            clean_up(table, mine, everywhere=everywhere)
+        elif roll_back(table, mine, everywhere=everywhere) is RollbackOutcome.COMMITTED:
             table.emit(EventKind.COMMITTED, mine.instant, mine.operation)
             return TransactionState.COMMITTED
         elif not certain:

@@ -52,11 +52,12 @@ class RollbackTarget:
     claims: OwnClaims | None = None
 
 
-def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False) -> RollbackOutcome:
+def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False, everywhere: bool = False) -> RollbackOutcome:
     """Decide, then remove what `target` left. Returns COMMITTED, with the commit published, if the commit was decided before.
 
     `yields`: LEFT if another engine is doing the same rollback. Where other engines write, the lock is held to the end, so
     that they see all of it or nothing: Java fails when what it is about to remove vanishes.
+    `everywhere`: search the whole table for its data, also if others have rolled it back to the end.
     """
     shared = table.observed.foreign_writers
     with ExitStack() as held:
@@ -66,7 +67,9 @@ def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False)
             held.close()
         if outcome is RollbackOutcome.ROLLED_BACK:
             reached(Step.ROLLBACK_DECIDED)
-            clean_up(table, target)
+            clean_up(table, target, everywhere=everywhere)
+        elif outcome is RollbackOutcome.GONE and everywhere:
+            _remove_late(table, target)
     return outcome
 
 
@@ -170,6 +173,15 @@ def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = Fal
     # As long as the heartbeat is there, the next writer sees at once who is dead, and nobody takes the instant's time.
     table.storage.delete([left.heartbeat])
     table.emit(EventKind.ROLLED_BACK, target.instant, target.operation, files=len(left.data_files), evidence=target.evidence)
+
+
+def _remove_late(table: OpenTable, target: RollbackTarget) -> None:
+    """Remove what tasks wrote while others rolled their instant back. The heartbeat, if it is there, is left to these."""
+    left = find_leftovers(
+        table.storage, target.instant, table.runtime, everywhere=True, own=target.claims, parallel=table.parallel_requests
+    )
+    table.storage.delete(left.data_files)
+    table.storage.delete([*left.markers, *left.claims])
 
 
 def record_gone(table: OpenTable, target: RollbackTarget, timeline: Timeline) -> None:

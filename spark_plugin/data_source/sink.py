@@ -203,9 +203,7 @@ class Sink:
         """Remove what the tasks wrote; nothing if the commit landed after all."""
         try:
             with self.parsed.open() as table:
-                table.adopt(begun.detached).abort("the Spark job failed")
-        except RolledBackError:
-            return
+                table.abandon(begun.detached, "the Spark job failed")
         finally:
             # After a failed commit they have already been given back.
             if begun.locks is not None:

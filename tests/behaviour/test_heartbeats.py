@@ -353,6 +353,7 @@ def test_a_heartbeat_that_went_without_a_beat_for_too_long_is_not_resumed(
     other = started(storage, ManualRuntime(), instant=OTHER)
     runtime.freeze(120)
     assert Heartbeat.resume(storage, other.record, runtime) is None
+    assert Heartbeat.resume(storage, other.record, runtime) is None, "the first look must not make it fresh again"
 
 
 def test_a_heartbeat_that_is_gone_or_not_the_same_is_not_resumed(runtime: ManualRuntime, storage: CountingStorage) -> None:

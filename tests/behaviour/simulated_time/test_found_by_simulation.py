@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -257,6 +258,41 @@ def test_an_adopted_transaction_that_never_came_to_decide_is_rejected_and_not_un
     with pytest.raises(InputError, match="month=1"):
         tx.commit(stats)
     assert coordinator.outcome(tx.instant) is Outcome.REJECTED and storage.get(stats[0].path) is None
+
+
+@pytest.mark.parametrize(("before", "dies"), [("marker", False), ("heartbeat", False), ("marker", True)])
+def test_a_job_whose_heartbeat_was_lost_removes_what_its_tasks_wrote_while_others_rolled_it_back(
+    storage, runtime, before, dies
+):
+    """A task's file comes after others have looked for it, and `before` they remove what is named: its marker is no help."""
+    begun = writer(storage, runtime).begin("INSERT")
+    late = put_file(begun, storage, "month=1", "a").path
+    content = storage.get(late).data
+    detached = begun.detach()
+    goes_on = layout.TEMP if before == "marker" else layout.heartbeat(detached.baseline.instant)
+
+    class Reaping(Wrapped):
+        """The storage of whoever rolls it back, and may die over it."""
+
+        dead = False
+
+        def carry(self, op, key, request, *, weight=1):
+            if self.dead:
+                raise StorageUnavailable("the process was killed")
+            if op == "delete" and key.startswith(goes_on):
+                storage.put(late, content)
+                with pytest.raises(RolledBackError):
+                    writer(storage, runtime).adopt(detached)
+                self.dead = dies
+            return super().carry(op, key, request, weight=weight)
+
+    runtime.advance(30)
+    with suppress(StorageUnavailable):
+        writer(Reaping(storage), runtime).reap()
+    assert storage.get(late) is not None
+    assert writer(storage, runtime).abandon(detached, "the job failed") is TransactionState.REJECTED
+    assert storage.get(late) is None and list(storage.list(layout.TEMP)) == []
+    assert list(storage.list(layout.HEARTBEATS)) == []
 
 
 def test_a_file_that_a_rolled_back_writer_wrote_on_is_not_taken_for_archived(storage, runtime):
