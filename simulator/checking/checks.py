@@ -117,6 +117,8 @@ class Checker:
             instant = parse_file_name(key[len(_TIMELINE) :])
             if instant is not None and instant.is_completed:
                 self._completed_deleted(key, instant, process)
+            elif instant is not None and self._owners.get(instant.requested) is process:
+                self.ended(instant.requested)  # somebody else may take it now
         elif key.startswith(_DECISION):
             self.ledger.deleted(key, process)
         elif key.startswith(_CLAIM):
@@ -134,6 +136,7 @@ class Checker:
         return any(self.strays.values()) or self._doubled_until_s >= since_s
 
     def owns(self, instant: str, process: Process) -> None:
+        self._ended.discard(instant)
         self._owners[instant] = process
         self._began_s[instant] = self._hub.now_s
 
