@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lakelock.releases import release
+
 HADOOP_WITH_GOOGLES_STORAGE = (3, 5)
 """The first release with a connector of its own for `gs:`. By the defaults of this one Google's does not start."""
 
@@ -54,12 +56,7 @@ def connector(scheme: str, hadoop: str, jars: Iterable[str] = ()) -> Connector |
     """
     if scheme not in _OF_HADOOP:
         return None
-    if scheme == "gs" and hadoop and (_release(hadoop) < HADOOP_WITH_GOOGLES_STORAGE or _GOOGLES.is_among(jars)):
+    if scheme == "gs" and hadoop and (release(hadoop) < HADOOP_WITH_GOOGLES_STORAGE or _GOOGLES.is_among(jars)):
         return _GOOGLES
     artifact, settings = _OF_HADOOP[scheme]
     return Connector(f"org.apache.hadoop:{artifact}:{hadoop or 'VERSION'}", settings)
-
-
-def _release(hadoop: str) -> tuple[int, ...]:
-    """`3.4.2` as (3, 4)."""
-    return tuple(int(part) for part in hadoop.split(".")[:2])

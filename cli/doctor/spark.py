@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.connectors import connector
+from lakelock.releases import release
 
 OLDEST_PYSPARK, OLDEST_WITH_DATA_SOURCES = (3, 5), (4, 0)
 OLDEST_PANDAS, NEWEST_PANDAS = (2, 2), 2
@@ -43,9 +44,9 @@ def check_spark(context: DoctorContext) -> Iterator[Check]:
 
 
 def judge_pyspark(found: str) -> Check:
-    if _numbers(found) < OLDEST_PYSPARK:
+    if release(found) < OLDEST_PYSPARK:
         return Check("spark", "failed", f"PySpark {found} is too old: lakelock needs 3.5 or newer", _INSTALL)
-    if _numbers(found) < OLDEST_WITH_DATA_SOURCES:
+    if release(found) < OLDEST_WITH_DATA_SOURCES:
         return Check("spark", "ok", f'PySpark {found}: LakeTable works with it, format("lakelock") needs 4.0 or newer')
     return Check("spark", "ok", f"PySpark {found}")
 
@@ -54,9 +55,9 @@ def judge_pandas(found: str | None) -> Check:
     """Spark hands rows to Python as Arrow only where pandas is installed."""
     if found is None:
         return Check("spark", "failed", "pandas is not installed: Spark then hands no rows to Python as Arrow", _INSTALL)
-    if _numbers(found) < OLDEST_PANDAS:
+    if release(found) < OLDEST_PANDAS:
         return Check("spark", "failed", f"pandas {found} is too old for Spark: it needs 2.2 or newer", _INSTALL)
-    if _numbers(found)[0] > NEWEST_PANDAS:
+    if release(found)[0] > NEWEST_PANDAS:
         said = f"pandas {found}: PySpark is made for pandas 2 and warns of this one on every call"
         return Check("spark", "warning", said, _INSTALL)
     return Check("spark", "ok", f"pandas {found}")
@@ -99,11 +100,6 @@ def _installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _numbers(found: str) -> tuple[int, ...]:
-    """`2.3.0.dev1` as (2, 3)."""
-    return tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in found.split(".")[:2])
 
 
 def _java_path() -> str | None:

@@ -199,6 +199,8 @@ class TestSpark:
         assert '"org.apache.hadoop:hadoop-gcp:3.5.0"' in found.hint
         (found,) = judge_connector("gs", ["hadoop-client-api-3.4.2.jar"])
         assert "gcs-connector:hadoop3-2.2.26" in found.hint
+        (found,) = judge_connector("gs", ["hadoop-client-api-3.5-vendor.jar"])
+        assert '"org.apache.hadoop:hadoop-gcp:3.5-vendor"' in found.hint
         (found,) = judge_connector("gs", ["hadoop-client-api-3.5.0.jar", "gcs-connector-hadoop3-2.2.26-shaded.jar"])
         assert found.status == "ok"
 
