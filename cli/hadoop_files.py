@@ -13,20 +13,20 @@ _SPARK_PREFIX = "spark.hadoop."
 
 
 def hadoop_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """`core-site.xml` of HADOOP_CONF_DIR, and over it `spark.hadoop.*` of Spark's `spark-defaults.conf`.
+    """`core-site.xml` and `hdfs-site.xml` of HADOOP_CONF_DIR, and over them `spark.hadoop.*` of Spark's `spark-defaults.conf`.
 
-    Nothing where there is neither; `SettingsError` for a core-site.xml that is not XML.
+    Nothing where there is none of them; `SettingsError` for one that is not XML.
     """
     found: dict[str, str] = {}
     if folder := environ.get("HADOOP_CONF_DIR"):
-        found |= _core_site(Path(folder, "core-site.xml"))
+        found |= _site(Path(folder, "core-site.xml")) | _site(Path(folder, "hdfs-site.xml"))
     home = environ.get("SPARK_HOME")
     if conf := environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf"):
         found |= _spark_defaults(Path(conf, "spark-defaults.conf"))
     return found
 
 
-def _core_site(file: Path) -> dict[str, str]:
+def _site(file: Path) -> dict[str, str]:
     if not file.is_file():
         return {}
     try:

@@ -7,11 +7,10 @@ Hadoop's settings (those of the bucket first), then what a client finds by itsel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-Get = Callable[[str], str | None]
-"""The value of a Hadoop setting by its name, None where it is not set."""
+from lakelock.storage.hdfs.options import ADDRESSES, HA, POLICY, Get, from_hadoop
 
 _ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 _S3_SAME = {"endpoint_url": "endpoint", "endpoint_url_s3": "endpoint", "default_region": "region", "token": "session_token"}
@@ -24,6 +23,8 @@ _S3_PAIRS = {
 S3_SETTINGS = (*_S3_PAIRS.values(), "endpoint", "aws.credentials.provider", "connection.ssl.enabled")
 """Hadoop's settings of S3 that both clients have, after `fs.s3a.` or `fs.s3a.bucket.NAME.`."""
 S3A, OF_BUCKET = "fs.s3a.", "fs.s3a.bucket."
+PREFIXES = (OF_BUCKET, HA, *ADDRESSES)
+"""What the names of settings begin with that have the name of a bucket or of a name node in them."""
 _GROUPS = (("access_key_id", "secret_access_key", "session_token", "skip_signature"), ("endpoint", "allow_http"), ("region",))
 _ENVIRONMENT = ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 _S3_CENTRAL = "s3.amazonaws.com"
@@ -77,8 +78,8 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def mismatches(uri: str, options: Mapping[str, str], get: Get) -> list[Mismatch]:
-    """What `options` and Hadoop's settings both say, and differently."""
-    theirs = _from_hadoop(uri, get)
+    """What `options` and Hadoop's settings both say, and differently. Name nodes may have several addresses."""
+    theirs = _from_hadoop(uri, get) if not uri.startswith("hdfs://") else {}
     given = {_plain(name) if uri.startswith("s3://") else name: (name, value) for name, value in options.items()}
     return [
         Mismatch(given[name][0], _setting_of(uri, name, get))
@@ -87,9 +88,9 @@ def mismatches(uri: str, options: Mapping[str, str], get: Get) -> list[Mismatch]
     ]
 
 
-def names_of_settings(buckets: Iterable[str]) -> list[str]:
-    """Every Hadoop setting that `completed` may ask for, given the names that are set under `fs.s3a.bucket.`."""
-    return [*(f"{S3A}{name}" for name in S3_SETTINGS), *(f"{OF_BUCKET}{name}" for name in buckets), *_GS_KEYFILES]
+def names_of_settings(found: Iterable[str]) -> list[str]:
+    """Every Hadoop setting that `completed` may ask for, given those that are set and begin with one of `PREFIXES`."""
+    return [*(f"{S3A}{name}" for name in S3_SETTINGS), *_GS_KEYFILES, POLICY, *found]
 
 
 def _from_hadoop(uri: str, get: Get) -> dict[str, str]:
@@ -99,6 +100,8 @@ def _from_hadoop(uri: str, get: Get) -> dict[str, str]:
     if scheme == "gs":
         keyfile = next((found for name in _GS_KEYFILES if (found := get(name))), None)
         return {"service_account": keyfile} if keyfile else {}
+    if scheme == "hdfs":
+        return from_hadoop(uri, get)
     return _from_azure(uri, get) if scheme == "abfs" else {}
 
 

@@ -9,20 +9,27 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import SettingsError
 from lakelock.storage.base import Storage
+from lakelock.storage.hdfs.options import RPC_PORT
 from lakelock.storage.local import LocalStorage
 
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfss": "abfs"}
-_OBJECT_SCHEMES = ("s3", "gs", "az", "abfs")
+_REMOTE_SCHEMES = ("s3", "gs", "az", "abfs", "hdfs")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-_NEXT = "use a local path, s3://bucket/path, gs://bucket/path, az://container/path or abfss://container@account.dfs.core.windows.net/path"
+_NEXT = (
+    "use a local path, s3://bucket/path, gs://bucket/path, az://container/path, "
+    "abfss://container@account.dfs.core.windows.net/path or hdfs://name-node-or-service/path"
+)
+_HOLDS = {"hdfs": "name node or name service, such as that of fs.defaultFS in core-site.xml"}
+_USUAL_PORT = {"hdfs": f":{RPC_PORT}"}
 
 
 def canonical_uri(uri: str | os.PathLike[str]) -> str:
     """The one spelling of a table's URI: equal for all names of one table, and unchanged by a second pass.
 
     Local paths become absolute `file://` URIs with symbolic links and `..` resolved, and are never percent-decoded (as in
-    Hadoop). `s3a` and `s3n` are `s3`; `abfss` is `abfs`; repeated and trailing slashes go. White space around `uri` is not
-    part of the name, and a name that ends with it is refused: whoever copies it would name another table.
+    Hadoop). `s3a` and `s3n` are `s3`; `abfss` is `abfs`; repeated and trailing slashes go, and the usual port of `hdfs`. White
+    space around `uri` is not part of the name, and a name that ends with it is refused: whoever copies it would name another
+    table.
     """
     canonical = _in_utf8(_canonical(_in_utf8(os.fspath(uri).strip())))
     if canonical != canonical.strip():
@@ -49,7 +56,7 @@ def _canonical(text: str) -> str:
     scheme = _SAME_SCHEME.get(scheme, scheme)
     if scheme == "file":
         return _local(_path_of_file_uri(rest))
-    if scheme not in _OBJECT_SCHEMES:
+    if scheme not in _REMOTE_SCHEMES:
         raise SettingsError(f"storage of the kind {scheme}: is not supported", hint=_NEXT, scheme=scheme)
     return _remote(scheme, rest)
 
@@ -72,9 +79,10 @@ def _path_of_file_uri(rest: str) -> str:
 
 
 def _remote(scheme: str, rest: str) -> str:
-    bucket, _, path = rest.lstrip("/").partition("/")
+    bucket, _, path = rest[2:].lstrip("/" if scheme != "hdfs" else "").partition("/")
+    bucket = bucket.removesuffix(_USUAL_PORT.get(scheme, "\0"))
     if not rest.startswith("//") or not bucket:
-        raise SettingsError(f"the {scheme}: URI names no bucket or container", hint=_NEXT)
+        raise SettingsError(f"the {scheme}: URI names no {_HOLDS.get(scheme, 'bucket or container')}", hint=_NEXT)
     if "@" in bucket and (scheme != "abfs" or ":" in bucket):
         raise SettingsError(
             f"the {scheme}: URI holds credentials",
@@ -102,10 +110,14 @@ def requests_at_once(uri: str, most: int) -> int:
 
 
 def open_storage(uri: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
-    """Storage under `uri`; nothing is contacted yet. `options` are those of the object store (endpoint, region, keys)."""
+    """Storage under `uri`; nothing is contacted yet. `options` are those of the object store (endpoint, keys) or of HDFS."""
     canonical = canonical_uri(uri)
     if is_local(canonical):
         return LocalStorage(canonical.removeprefix("file://"))
+    if canonical.startswith("hdfs://"):
+        from lakelock.storage.hdfs.store import HdfsStorage
+
+        return HdfsStorage(canonical, options)
     from lakelock.storage.objects.store import ObjectStorage
 
     return ObjectStorage(canonical, options or {})

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakelock.settings import Settings
-from lakelock.storage.hadoop import OF_BUCKET, completed, from_environment, names_of_settings, settings_for_hadoop
+from lakelock.storage.hadoop import PREFIXES, completed, from_environment, names_of_settings, settings_for_hadoop
 from lakelock.storage.location import canonical_uri, is_local
 
 _SECRETS = (".access.key", ".secret.key", ".session.token", ".account.key")
@@ -24,6 +24,8 @@ def shared(spark: SparkSession, path: str | Path, settings: Settings) -> Setting
         return settings
     conf = _configuration(spark)
     found = completed(uri, settings.storage, lambda name: _value(conf, name))
+    if uri.startswith("hdfs://"):
+        return replace(settings, storage={**_as_the_jvm(spark, uri, conf, found), **found})
     application: Any = spark.sparkContext._jsc.hadoopConfiguration()
     environment = from_environment(os.environ) if uri.startswith("s3://") else {}
     told = {name: value for name, value in environment.items() if name not in found} | dict(settings.storage)
@@ -35,13 +37,14 @@ def shared(spark: SparkSession, path: str | Path, settings: Settings) -> Setting
 def hadoop_settings(spark: SparkSession) -> Mapping[str, str]:
     """The session's Hadoop settings that say how object stores are reached, for processes that cannot ask the session."""
     conf = _configuration(spark)
-    buckets = [str(name) for name in conf.getPropsWithPrefix(OF_BUCKET)]
-    found = {name: _value(conf, name) for name in names_of_settings(buckets)}
+    set_here = [f"{prefix}{name}" for prefix in PREFIXES for name in conf.getPropsWithPrefix(prefix)]
+    found = {name: _value(conf, name) for name in names_of_settings(set_here)}
     return {name: value for name, value in found.items() if value}
 
 
 def _configuration(spark: SparkSession) -> Any:
-    """Spark's conf `spark.hadoop.*`, the session's own and core-site.xml, as Spark's readers get them."""
+    """Spark's conf `spark.hadoop.*`, the session's own, core-site.xml and hdfs-site.xml, as Spark's readers get them."""
+    spark._jvm.org.apache.hadoop.hdfs.HdfsConfiguration.init()  # type: ignore[union-attr]
     return spark._jsparkSession.sessionState().newHadoopConf()  # type: ignore[attr-defined]
 
 
@@ -52,3 +55,19 @@ def _value(conf: Any, name: str) -> str | None:
         return None if found is None else "".join(found)
     found = conf.get(name)
     return None if found is None else str(found)
+
+
+def _as_the_jvm(spark: SparkSession, uri: str, conf: Any, found: Mapping[str, str]) -> dict[str, str]:
+    """Who Spark's JVM is to that cluster: its user, or where there is Kerberos a token of the cluster's for this user.
+
+    Executors have no ticket, and Spark gives its own tokens to their JVMs only.
+    """
+    jvm: Any = spark._jvm
+    user = jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser()
+    if not jvm.org.apache.hadoop.security.UserGroupInformation.isSecurityEnabled():
+        return {"user": str(user.getShortUserName())}
+    if "delegation_token" in found:
+        return {}
+    file_system = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(uri), conf)
+    token = file_system.getDelegationToken(user.getShortUserName())
+    return {"delegation_token": str(token.encodeToUrlString())} if token is not None else {}

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from lakelock.storage.hdfs.store import HdfsStorage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.objects.store import ObjectStorage
 from lakelock.testing.servers import S3_OPTIONS, s3_server
 from lakelock.testing.servers.azure import CONTAINER, azure_server
 from lakelock.testing.servers.gcs import BUCKET, gcs_server
+from lakelock.testing.servers.hdfs import Hdfs, hdfs_server
 from tests.behaviour.tables import new_table
 
 
@@ -60,3 +62,17 @@ def gcs_table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[],
     numbers = count()
     with gcs_server(tmp_path_factory.mktemp("gcs")) as server:
         yield lambda: ObjectStorage(f"gs://{BUCKET}/table-{next(numbers)}", server.options)
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """A cluster whose listings have ten names a page."""
+    with hdfs_server(tmp_path_factory.mktemp("hdfs"), {"dfs.ls.limit": "10"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs_table(hdfs: Hdfs) -> Callable[[], HdfsStorage]:
+    """Makes storage in a folder of its own of a cluster."""
+    numbers = count()
+    return lambda: HdfsStorage(f"{hdfs.root}/lake/table-{next(numbers)}", hdfs.options)

@@ -75,12 +75,19 @@ def test_azure_names_keep_account_and_container() -> None:
     assert canonical_uri("abfss://data@acct.dfs.core.windows.net/t/") == expected
 
 
+def test_the_usual_port_of_a_name_node_makes_no_difference() -> None:
+    assert canonical_uri("hdfs://nn:8020//lake/./t/") == canonical_uri("HDFS://nn/lake/t") == "hdfs://nn/lake/t"
+    assert canonical_uri("hdfs://nn:8021/t") == "hdfs://nn:8021/t"
+
+
 @pytest.mark.parametrize(
     "uri",
     [
         "",
         "  ",
-        "hdfs://n/t",
+        "hdfs:///t",
+        "hdfs://me@n/t",
+        "viewfs://n/t",
         "memory://t",
         "s3://",
         "s3:/b/t",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,61 +11,27 @@ from typing import IO, TYPE_CHECKING, Protocol, cast
 
 from lakelock.errors import StorageError
 from lakelock.storage.objects.errors import translated
+from lakelock.storage.ranges import reader
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer, WriteableBuffer
+    from _typeshed import ReadableBuffer
     from obstore.store import ObjectStore
 
-READ_AHEAD = 1 << 18
 PART_BYTES = 10 << 20
 
 
-class ObjectReader(io.RawIOBase):
-    """Reads ranges of one object; behind a buffer of `READ_AHEAD` bytes, which larger reads bypass."""
+def open_reader(store: ObjectStore, key: str, uri: str, options: Mapping[str, str], size_bytes: int = 0) -> IO[bytes]:
+    """A seekable reader of one object; `StorageError` when there is none. One request unless the size is known."""
+    import obstore
 
-    def __init__(self, store: ObjectStore, key: str, uri: str, options: Mapping[str, str], size: int) -> None:
-        self._store, self._key, self._uri, self._options = store, key, uri, options
-        self._size, self._position = size, 0
-
-    @classmethod
-    def open(cls, store: ObjectStore, key: str, uri: str, options: Mapping[str, str], size_bytes: int = 0) -> IO[bytes]:
-        """A seekable reader; `StorageError` when there is no such object. One request unless the size is known."""
-        import obstore
-
+    def fetch(start: int, length: int) -> ReadableBuffer:
         with translated(uri, key, options):
-            size = size_bytes or obstore.head(store, key)["size"]
-            return io.BufferedReader(cls(store, key, uri, options, size), READ_AHEAD)
-        raise StorageError(f"{uri}/{key}: no such object", hint="check the path; another process may have removed it")
+            return obstore.get_range(store, key, start=start, length=length)
+        raise StorageError(f"{uri}/{key} was removed while it was read", hint="read the table again")
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise ValueError(f"cannot seek to {start + offset}")
-        self._position = start + offset
-        return self._position
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        import obstore
-
-        target = memoryview(buffer).cast("B")
-        length = min(len(target), self._size - self._position)
-        if length <= 0:
-            return 0
-        with translated(self._uri, self._key, self._options):
-            data = obstore.get_range(self._store, self._key, start=self._position, length=length)
-            target[: len(data)] = memoryview(data).cast("B")
-            self._position += len(data)
-            return len(data)
-        raise StorageError(f"{self._uri}/{self._key} was removed while it was read", hint="read the table again")
+    with translated(uri, key, options):
+        return reader(size_bytes or obstore.head(store, key)["size"], fetch)
+    raise StorageError(f"{uri}/{key}: no such object", hint="check the path; another process may have removed it")
 
 
 class _Upload(Protocol):

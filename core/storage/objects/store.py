@@ -15,7 +15,7 @@ from lakelock.errors import StorageUnsafe
 from lakelock.storage.base import Listed, Stored
 from lakelock.storage.keys import METADATA_FOLDER, checked, checked_prefix, is_shown
 from lakelock.storage.objects.errors import connecting, translated
-from lakelock.storage.objects.files import ObjectReader, ObjectWriter
+from lakelock.storage.objects.files import ObjectWriter, open_reader
 
 if TYPE_CHECKING:
     import obstore
@@ -118,7 +118,7 @@ class ObjectStorage:
                 obstore.delete(self._store, [meta["path"] for meta in page])
 
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
-        return ObjectReader.open(self._store, checked(key), self._uri, self._options, size_bytes)
+        return open_reader(self._store, checked(key), self._uri, self._options, size_bytes)
 
     def open_output(self, key: str) -> IO[bytes]:
         return ObjectWriter.open(self._store, checked(key), self._uri, self._options)

@@ -12,6 +12,7 @@ import pytest
 from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage import Created, Storage, create, probe
+from lakelock.storage.hdfs.store import HdfsStorage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
@@ -19,11 +20,11 @@ from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 ODD_NAMES = ["plain", "with space", "per%20cent", "a=b", "ümlaut-日本", "hash#mark", "question?", "plus+", "a:b", "it's"]
 
 
-@pytest.fixture(params=["memory", "local", "faulty", "s3", "azure", "gcs"])
+@pytest.fixture(params=["memory", "local", "faulty", "s3", "azure", "gcs", "hdfs"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "memory":
         return MemoryStorage()
-    if request.param in ("s3", "azure", "gcs"):
+    if request.param in ("s3", "azure", "gcs", "hdfs"):
         make: Callable[[], Storage] = request.getfixturevalue(f"{request.param}_table")
         return make()
     local = LocalStorage(tmp_path / "table")
@@ -160,6 +161,11 @@ def test_a_folder_that_was_emptied_can_be_written_again(storage: Storage) -> Non
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_odd_names_keep_their_spelling(storage: Storage, name: str) -> None:
     key = f"p/{name}/{name}"
+    if ":" in name and isinstance(storage, HdfsStorage):
+        with pytest.raises(StorageError, match="HDFS allows no such name") as refused:
+            storage.put_if_absent(key, b"x")
+        assert "no colon" in refused.value.hint
+        return
     storage.put_if_absent(key, b"x")
     assert storage.get(key) is not None
     assert keys(storage, f"p/{name}") == [key]

@@ -11,7 +11,7 @@ from lakelock.storage.objects.store import ObjectStorage
 from tests.behaviour.tables import insert, leftovers, new_table, put_file, writer
 
 
-@pytest.mark.parametrize("store", ["azure", "gcs"])
+@pytest.mark.parametrize("store", ["azure", "gcs", "hdfs"])
 def test_two_writers_of_a_table_commit_conflict_and_leave_nothing(store: str, request: pytest.FixtureRequest) -> None:
     make: Callable[[], ObjectStorage] = request.getfixturevalue(f"{store}_table")
     storage = make()

@@ -1,0 +1,91 @@
+"""A real HDFS: Hadoop's own cluster for tests, a name node and a data node in one JVM, with the Hadoop that PySpark ships."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+from lakelock.testing.servers import jvm
+from lakelock.testing.servers.maven import Jars
+from lakelock.testing.servers.process import ServerProcess, free_port
+from lakelock.testing.servers.service import ServerMissing
+
+_API = "hadoop-client-api-"
+_MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
+_JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+# A client asks whether its file is complete; where the name node has not heard of the last block yet, it waits that long.
+_QUICK = {"dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "5"}
+
+HADOOP = {
+    "3.5.0": Jars(
+        "hadoop-minicluster-3.5.0",
+        """
+org.apache.hadoop:hadoop-client-minicluster:3.5.0 06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c
+org.apiguardian:apiguardian-api:1.1.2 b509448ac506d607319f182537f0b35d71007582ec741832a1f111e5b5b70b38
+org.junit.jupiter:junit-jupiter-api:5.10.2 afff77c186cd317275803872fa5133aa801fd6ac40bd91c78a6cf8009b4b17cc
+org.junit.platform:junit-platform-commons:1.10.2 b56a5ec000a479df4973b18bba24c98fe0db8faa14c8907d3ef451d8c71fd8ae
+org.opentest4j:opentest4j:1.3.0 48e2df636cab6563ced64dcdff8abb2355627cb236ef0bf37598682ddf742f1b
+""",
+    ),
+}
+
+
+class Hdfs(ServerProcess):
+    """One cluster, which keeps its data in `folder`; `port` is that of an `hdfs:` URI, `web_port` serves WebHDFS."""
+
+    title = "HDFS"
+    up_within_s = 90.0
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder)
+        self.web_port = free_port()
+        self._jars, self._settings = _jars().fetch(), {**_QUICK, **(settings or {})}
+
+    def command(self) -> list[str]:
+        path = f"{self._jars}/*:{jvm.jars()}/*"
+        java = [jvm.java(), *_JAVA_OPTIONS, f"-Dtest.build.data={self.folder}/data", "-cp", path, _MAIN]
+        ports = ["-nnport", str(self.port), "-httpport", str(self.web_port), "-datanodes", "1"]
+        settings = [part for name, value in self._settings.items() for part in ("-D", f"{name}={value}")]
+        return [*java, *ports, *settings, *([] if (self.folder / "data").exists() else ["-format"])]
+
+    def is_up(self) -> bool:
+        """Whether it takes files, not only requests."""
+        try:
+            with urlopen(f"{self.web}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState", timeout=5) as answer:
+                said = answer.read().decode()
+        except OSError:
+            return False
+        return '"NumLiveDataNodes" : 1' in said and '"FSState" : "Operational"' in said
+
+    @property
+    def web(self) -> str:
+        return f"http://127.0.0.1:{self.web_port}"
+
+    @property
+    def root(self) -> str:
+        """The URI below which tables can be."""
+        return f"hdfs://127.0.0.1:{self.port}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Settings of lakelock below `storage.`."""
+        return {"namenodes": self.web}
+
+
+def _jars() -> Jars:
+    """The jars that fit the Hadoop of the installed PySpark; `ServerMissing` for one that was not tried."""
+    (api,) = jvm.jars().glob(f"{_API}*.jar")
+    release = api.stem.removeprefix(_API)
+    if release not in HADOOP:
+        raise ServerMissing(f"HDFS with the Hadoop of this PySpark, {release}, was not tried: only {', '.join(HADOOP)}")
+    return HADOOP[release]
+
+
+@contextmanager
+def hdfs_server(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Hdfs]:
+    """A running cluster."""
+    with Hdfs(folder, settings) as server:
+        yield server

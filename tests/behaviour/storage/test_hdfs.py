@@ -1,0 +1,163 @@
+"""What only HDFS has: replacements that a killed writer left half done, users and quotas, name nodes that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from getpass import getuser
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.errors import SettingsError, StorageError, StorageUnavailable
+from lakelock.storage.hdfs.cluster import Cluster, inode
+from lakelock.storage.hdfs.options import HdfsOptions, from_hadoop
+from lakelock.storage.hdfs.store import HdfsStorage
+from lakelock.storage.location import open_storage
+from lakelock.testing.servers.hdfs import Hdfs, hdfs_server
+
+Make = Callable[[], HdfsStorage]
+
+
+def cluster(hdfs: Hdfs) -> Cluster:
+    """A client below the storage, which sends what a writer sends that is then killed."""
+    return Cluster(hdfs.root, HdfsOptions.of(hdfs.root, {**hdfs.options, "user": getuser()}, ""), SystemRuntime())
+
+
+def path_of(storage: HdfsStorage, key: str) -> str:
+    return f"/{storage.uri.split('/', 3)[3]}/{key}"
+
+
+def decided(hdfs: Hdfs, storage: HdfsStorage, key: str, data: bytes) -> str:
+    """Replace an object as far as the decision: the new content is its successor, and not in place. The temporary file."""
+    client, path = cluster(hdfs), path_of(storage, key)
+    temporary = path.rpartition("/")[0] + "/.killed.tmp"
+    client.write(temporary, data, overwrite=True)
+    new, old = client.status(temporary), client.status(path)
+    assert new is not None and old is not None
+    value = f"0x{str(new.inode).encode().hex()}"
+    successor = {"xattr.name": "user.lakelock.successor0", "xattr.value": value, "flag": "CREATE"}
+    client.ask("PUT", inode(old.inode), "SETXATTR", successor)
+    return temporary
+
+
+def test_a_replacement_whose_writer_was_killed_is_put_in_place_by_the_next_one(hdfs: Hdfs, hdfs_table: Make) -> None:
+    storage = hdfs_table()
+    first = storage.put_if_absent("folder/k", b"one") or ""
+    decided(hdfs, storage, "folder/k", b"two")
+    assert storage.put_if_match("folder/k", b"three", first) is None
+    found = storage.get("folder/k")
+    assert found is not None and found.data == b"two"
+    assert storage.put_if_match("folder/k", b"three", found.etag) is not None
+
+
+def test_a_replacement_that_somebody_deleted_keeps_nobody_from_the_object(hdfs: Hdfs, hdfs_table: Make) -> None:
+    storage = hdfs_table()
+    first = storage.put_if_absent("folder/k", b"one") or ""
+    cluster(hdfs).ask("DELETE", decided(hdfs, storage, "folder/k", b"two"), "DELETE")
+    assert storage.put_if_match("folder/k", b"three", first) is not None
+    found = storage.get("folder/k")
+    assert found is not None and found.data == b"three"
+
+
+def test_whoever_loses_a_replacement_leaves_no_file(hdfs: Hdfs, hdfs_table: Make) -> None:
+    storage = hdfs_table()
+    first = storage.put_if_absent("folder/k", b"one") or ""
+    decided(hdfs, storage, "folder/k", b"two")
+    storage.put_if_match("folder/k", b"three", first)
+    storage.put_if_absent("folder/k", b"four")
+    assert [found.name for found in cluster(hdfs).entries(path_of(storage, "folder"))] == ["k"]
+
+
+def test_a_folder_that_is_emptied_goes_and_those_of_the_table_stay(hdfs: Hdfs, hdfs_table: Make) -> None:
+    storage = hdfs_table()
+    storage.put_if_absent("a/b/c/d/k", b"x")
+    storage.delete(["a/b/c/d/k"])
+    assert cluster(hdfs).status(path_of(storage, "a/b/c")) is None
+    assert cluster(hdfs).status(path_of(storage, "a/b")) is not None
+
+
+def test_a_user_without_the_right_is_told_so(hdfs: Hdfs, hdfs_table: Make) -> None:
+    storage = hdfs_table()
+    storage.put_if_absent("folder/k", b"one")
+    other = HdfsStorage(storage.uri, {**hdfs.options, "user": "somebody"})
+    with pytest.raises(StorageError, match="permission denied.*user=somebody") as refused:
+        other.put_if_absent("folder/new", b"x")
+    assert "storage.user" in refused.value.hint and not isinstance(refused.value, StorageUnavailable)
+    assert storage.get("folder/new") is None
+
+
+def test_a_quota_that_is_used_up_is_said(hdfs: Hdfs, hdfs_table: Make) -> None:
+    storage = hdfs_table()
+    storage.put_if_absent("k", b"one")
+    root = path_of(storage, "k").rpartition("/")[0]
+    cluster(hdfs).ask("PUT", root, "SETQUOTA", {"namespacequota": "2"})
+    with pytest.raises(StorageError, match="quota of names is used up"):
+        storage.put_if_absent("other", b"x")
+    with storage.open_input("k") as file:
+        assert file.read() == b"one"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name_nodes": "http://nn:9870"}, 'no option storage.name_nodes; did you mean "namenodes"?'),
+        ({"namenodes": "nn:9870"}, "is not the web address of a name node"),
+        ({"namenodes": "hdfs://nn:8020"}, "is not the web address of a name node"),
+        ({"timeout_s": "soon"}, "is not a number of seconds"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_before_anything_is_asked(options: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        open_storage("hdfs://nn/t", options)
+    assert said in str(refused.value)
+
+
+HA = {
+    "dfs.ha.namenodes.lake": "one, two",
+    "dfs.namenode.http-address.lake.one": "a.example:9870",
+    "dfs.namenode.rpc-address.lake.two": "b.example:8020",
+    "dfs.namenode.http-address": "0.0.0.0:50070",
+}
+
+
+@pytest.mark.parametrize(
+    ("uri", "settings", "found"),
+    [
+        ("hdfs://lake/t", HA, "http://a.example:9870,http://b.example:9870"),
+        ("hdfs://lake/t", {**HA, "dfs.http.policy": "HTTPS_ONLY"}, "https://b.example:9871"),
+        ("hdfs://nn/t", HA, "http://nn:50070"),
+        ("hdfs://nn:8021/t", {"dfs.namenode.http-address": "nn:1234"}, "http://nn:1234"),
+        ("hdfs://elsewhere/t", {"dfs.namenode.http-address": "nn:1234"}, None),
+        ("hdfs://lake/t", {"dfs.namenode.http-address.lake": "nn:1234"}, "http://nn:1234"),
+        ("hdfs://nn/t", {}, "http://nn:9870"),
+    ],
+)
+def test_hadoops_settings_say_where_the_name_nodes_are(uri: str, settings: dict[str, str], found: str | None) -> None:
+    assert from_hadoop(uri, settings.get).get("namenodes") == found
+
+
+def test_the_default_is_the_host_of_the_uri_and_a_token_is_not_shown() -> None:
+    options = HdfsOptions.of("hdfs://nn:8021/t", {"delegation_token": "secret"}, "me")
+    assert options.namenodes == ("http://nn:9870",) and options.user == "me"
+    assert "secret" not in repr(replace(options, user="you"))
+
+
+def test_a_name_node_that_starts_again_is_waited_for(tmp_path: Path) -> None:
+    with hdfs_server(tmp_path) as server:
+        storage = HdfsStorage(f"{server.root}/t", server.options)
+        storage.put_if_absent("k", b"one")
+        server.stop()
+        again = Thread(target=server.start)
+        again.start()
+        found = storage.get("k")
+        again.join()
+        assert found is not None and found.data == b"one"
+
+
+def test_an_address_that_is_not_the_web_interface_is_said(hdfs: Hdfs) -> None:
+    storage = HdfsStorage(f"{hdfs.root}/t", {"namenodes": f"http://127.0.0.1:{hdfs.port}"})
+    with pytest.raises(StorageError, match="does not answer as a name node.*not the correct port for the web interface"):
+        storage.get("k")
