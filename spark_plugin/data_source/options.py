@@ -38,7 +38,7 @@ OWN = (
     "txn_version", "tag", "partition",
     *TABLE_OPTIONS, *CHANGE_OPTIONS,
 )  # fmt: skip
-_HADOOP = ("fs.", "google.cloud.")
+_HADOOP = ("fs.", "google.cloud.", "dfs.")
 _OVERWRITE_MODE = "partitionoverwritemode"
 _SPARKS = {"checkpointlocation", "queryname"}
 _REFUSED = {

@@ -17,6 +17,7 @@ from lakelock.errors import InputError, TableError
 from lakelock.occ.create import table_exists
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.frames import spark_conf
+from lakelock.spark_plugin.session.hadoop import hadoop_settings
 
 FORMAT = "lakelock"
 _SEEN = "_lakelock_looks_first"
@@ -115,7 +116,8 @@ def _is_wanted(writer: Any) -> bool:
     mode = str(writer._jwrite.curmode().name())
     if mode in ("Append", "Overwrite"):
         return True
-    location = SourceOptions.parse(_options(writer), spark_conf(writer._spark)).location
+    conf = {**spark_conf(writer._spark), **hadoop_settings(writer._spark)}
+    location = SourceOptions.parse(_options(writer), conf).location
     if not table_exists(location.open()):
         writer.mode("append")
         return True

@@ -19,19 +19,12 @@ from lakelock.spark_plugin import LakeTable
 
 COLUMNS = "id string, v long, month string"
 
-answers = os.fdopen(os.dup(1), "w", buffering=1)
-os.dup2(2, 1)  # whatever else writes to stdout must not look like an answer
-
 
 class Driver:
     """What a test may ask for. Rows are lists of id, v and month."""
 
-    def __init__(self, conf: dict[str, str]) -> None:
-        builder = SparkSession.builder.master("local[2]").appName("on-object-store")
-        for key, value in conf.items():
-            builder = builder.config(key, value)
-        self.spark = builder.getOrCreate()
-        self.spark.sparkContext.setLogLevel("OFF")
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
 
     def frame(self, rows: list[list[object]]) -> DataFrame:
         return self.spark.createDataFrame([tuple(row) for row in rows], COLUMNS)
@@ -121,8 +114,19 @@ def answer_of(do: Callable[..., object], arguments: dict[str, Any]) -> dict[str,
         return {"error": type(error).__name__, "message": str(error)[:3000]}
 
 
+def session(conf: dict[str, str]) -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").appName("on-object-store")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
 def main() -> None:
-    driver = Driver(json.loads(sys.argv[1]))
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever else writes to stdout must not look like an answer
+    driver = Driver(session(json.loads(sys.argv[1])))
     answers.write(json.dumps({"value": "ready"}) + "\n")
     for line in sys.stdin:
         order = json.loads(line)

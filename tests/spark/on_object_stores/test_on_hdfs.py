@@ -1,0 +1,76 @@
+"""A table on HDFS: lakelock writes by the name node's web interface, Spark's own client reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import TableError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.storage.location import StorageLocation
+from lakelock.testing.servers.hdfs import Hdfs, hdfs_server
+from tests.spark.on_object_stores.driver import Driver
+from tests.spark.sparks import since_spark_4
+
+FIRST = [["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    with hdfs_server(tmp_path_factory.mktemp("hdfs")) as server:
+        yield server
+
+
+@pytest.fixture
+def driver(spark: SparkSession, hdfs: Hdfs) -> Iterator[Driver]:
+    """A session that knows the cluster as `hdfs-site.xml` would tell it."""
+    spark.conf.set("dfs.namenode.http-address", f"0.0.0.0:{hdfs.web_port}")
+    yield Driver(spark)
+    spark.conf.unset("dfs.namenode.http-address")
+
+
+@pytest.fixture
+def table(driver: Driver, hdfs: Hdfs, request: pytest.FixtureRequest) -> str:
+    """A table with three rows in two partitions."""
+    path = f"{hdfs.root}/lake/{request.node.name}"
+    assert driver.create(path=path) == path
+    assert driver.write(path=path, how="insert", rows=FIRST) == [3, 0, 0]
+    return path
+
+
+def test_every_write_of_a_table_is_read_by_sparks_own_client(driver: Driver, table: str) -> None:
+    assert driver.read(path=table) == FIRST
+    assert driver.write(path=table, how="upsert", rows=[["a", 10, "1"], ["d", 4, "3"]]) == [1, 1, 0]
+    assert driver.update(path=table, values={"v": "v + 1"}, where="id = 'b'") == 1
+    assert driver.merge(path=table, rows=[["c", 30, "2"], ["e", 5, "2"]]) == [1, 1]
+    assert driver.delete(path=table, where="id = 'd'") == 1
+    now = [["a", 10, "1"], ["b", 3, "1"], ["c", 30, "2"], ["e", 5, "2"]]
+    assert driver.read(path=table) == now
+    assert driver.opened(path=table, where="month = '2'") < driver.opened(path=table, where="v >= 0")
+    *_, (first, _) = driver.history(path=table)
+    assert driver.read(path=table, as_of=first) == FIRST
+    assert driver.upkeep(path=table) == []
+    assert driver.read(path=table) == now
+
+
+@since_spark_4
+def test_the_data_source_reads_appends_and_streams_with_the_session_s_settings(driver: Driver, table: str) -> None:
+    driver.register()
+    driver.save(path=table, rows=[["d", 4, "2"]])
+    assert driver.load(path=table) == [*FIRST, ["d", 4, "2"]] == driver.read(path=table)
+    driver.stream(path=table, source=f"{table}-stream", rows=[["e", 5, "3"], ["f", 6, "3"]])
+    assert driver.load(path=table, partition="month=3") == [["e", 5, "3"], ["f", 6, "3"]]
+    with pytest.raises(TableError, match="is a table already"):
+        driver.save(path=table, rows=FIRST, mode="error")
+    driver.save(path=f"{table}-new", rows=FIRST, mode="error", key="id", partition_by="month")
+    assert driver.load(path=f"{table}-new") == FIRST
+
+
+def test_a_writer_without_spark_and_one_with_it_share_a_table(driver: Driver, hdfs: Hdfs, table: str) -> None:
+    with Coordinator.open(StorageLocation.of(table, hdfs.options)) as beside:
+        ArrowEngine(beside).upsert(ArrowEngine(beside).read().slice(0, 1))
+        assert driver.write(path=table, how="upsert", rows=[["a", 2, "1"]]) == [0, 1, 0]
+        assert ArrowEngine(beside).read().num_rows == 3
