@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
 
 from lakelock.testing.servers import jvm
+from lakelock.testing.servers.jvm import write_configuration
 from lakelock.testing.servers.maven import Jars
 from lakelock.testing.servers.process import ServerProcess, free_port
 from lakelock.testing.servers.service import ServerMissing
 
 _API = "hadoop-client-api-"
 _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
-_JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 # A client asks whether its file is complete; where the name node has not heard of the last block yet, it waits that long.
 _QUICK = {"dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "5"}
@@ -39,40 +39,47 @@ class Hdfs(ServerProcess):
     title = "HDFS"
     up_within_s = 90.0
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, java_options: Sequence[str] = ()) -> None:
         super().__init__(folder)
         self.web_port = free_port()
-        self._jars, self._settings = _jars().fetch(), {**_QUICK, **(settings or {})}
+        self._serving = self.folder / "serving.json"
+        self._class_path, self._java_options = class_path(), (*JAVA_OPTIONS, *java_options)
+        for name in ("core-site.xml", "hdfs-site.xml"):
+            write_configuration(self.folder / "conf" / name, {**_QUICK, **(settings or {})})
 
     def command(self) -> list[str]:
-        path = f"{self._jars}/*:{jvm.jars()}/*"
-        java = [jvm.java(), *_JAVA_OPTIONS, f"-Dtest.build.data={self.folder}/data", "-cp", path, _MAIN]
+        path = f"{self.folder}/conf:{self._class_path}"
+        java = [jvm.java(), *self._java_options, f"-Dtest.build.data={self.folder}/data", "-cp", path, _MAIN]
         ports = ["-nnport", str(self.port), "-httpport", str(self.web_port), "-datanodes", "1"]
-        settings = [part for name, value in self._settings.items() for part in ("-D", f"{name}={value}")]
-        return [*java, *ports, *settings, *([] if (self.folder / "data").exists() else ["-format"])]
+        said = ["-writeDetails", str(self._serving)]
+        return [*java, *ports, *said, *([] if (self.folder / "data").exists() else ["-format"])]
+
+    def launch(self) -> None:
+        self._serving.unlink(missing_ok=True)
+        super().launch()
 
     def is_up(self) -> bool:
-        """Whether it takes files, not only requests."""
-        try:
-            with urlopen(f"{self.web}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState", timeout=5) as answer:
-                said = answer.read().decode()
-        except OSError:
-            return False
-        return '"NumLiveDataNodes" : 1' in said and '"FSState" : "Operational"' in said
+        """Whether the data node serves, too: then the cluster writes this file."""
+        return self._serving.exists()
 
     @property
     def web(self) -> str:
-        return f"http://127.0.0.1:{self.web_port}"
+        return f"http://localhost:{self.web_port}"
 
     @property
     def root(self) -> str:
         """The URI below which tables can be."""
-        return f"hdfs://127.0.0.1:{self.port}"
+        return f"hdfs://localhost:{self.port}"
 
     @property
     def options(self) -> dict[str, str]:
         """Settings of lakelock below `storage.`."""
         return {"namenodes": self.web}
+
+
+def class_path() -> str:
+    """The class path of Hadoop's cluster for tests, with the Hadoop of PySpark."""
+    return f"{_jars().fetch()}/*:{jvm.jars()}/*"
 
 
 def _jars() -> Jars:
@@ -85,7 +92,7 @@ def _jars() -> Jars:
 
 
 @contextmanager
-def hdfs_server(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Hdfs]:
+def hdfs_server(folder: Path, settings: Mapping[str, str] | None = None, java_options: Sequence[str] = ()) -> Iterator[Hdfs]:
     """A running cluster."""
-    with Hdfs(folder, settings) as server:
+    with Hdfs(folder, settings, java_options) as server:
         yield server

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
-from xml.sax.saxutils import escape
 
 from lakelock.testing.servers import jvm
 from lakelock.testing.servers.jvm import java
@@ -105,7 +104,6 @@ class MetastoreProcess(ServerProcess):
 
     def _configure(self, extra: Mapping[str, str]) -> None:
         conf = self.folder / "conf"
-        conf.mkdir(parents=True)
         properties = {
             "javax.jdo.option.ConnectionURL": f"jdbc:derby:{self.folder}/db;create=true",
             "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
@@ -123,11 +121,9 @@ class MetastoreProcess(ServerProcess):
             "hive.txn.timeout": f"{LOCK_TIMEOUT_S}s",
             **extra,
         }
-        rows = {k: f"<property><name>{k}</name><value>{escape(v)}</value></property>\n" for k, v in properties.items()}
-        (conf / "hive-site.xml").write_text(f"<configuration>\n{''.join(rows.values())}</configuration>\n")
+        jvm.write_configuration(conf / "hive-site.xml", properties)
         # Hadoop, whose user class decides about Kerberos, reads a file of its own.
-        hadoop = "".join(row for key, row in rows.items() if key.startswith("hadoop."))
-        (conf / "core-site.xml").write_text(f"<configuration>\n{hadoop}</configuration>\n")
+        jvm.write_configuration(conf / "core-site.xml", {k: v for k, v in properties.items() if k.startswith("hadoop.")})
         (conf / "hive-log4j2.properties").write_text(_LOG.format(folder=self.folder))
 
     def _make_lock_tables(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from lakelock.testing.servers.service import ServerMissing
 
@@ -17,6 +19,13 @@ def java() -> str:
     if not found:
         raise ServerMissing("needs Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
     return found
+
+
+def write_configuration(file: Path, properties: Mapping[str, str]) -> None:
+    """Write a file such as `core-site.xml`, as Hadoop and Hive read their settings."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows = (f"<property><name>{name}</name><value>{escape(value)}</value></property>\n" for name, value in properties.items())
+    file.write_text(f"<configuration>\n{''.join(rows)}</configuration>\n")
 
 
 def jars() -> Path:

@@ -63,6 +63,8 @@ def _simple(exception: str, message: str) -> str:
     for name in NOT_NOW:
         if exception == name or name in message[:200]:
             return name
+    if "SecretManager$InvalidToken" in message:
+        return "InvalidToken"
     if any(sign in message for sign in _NO_DATA_NODE):
         return "RetriableException"
     if "is not a valid DFS filename" in message or "Invalid path name" in message or "Invalid file name" in message:

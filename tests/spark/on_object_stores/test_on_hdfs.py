@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,7 +13,9 @@ from lakelock.errors import TableError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers.hdfs import Hdfs, hdfs_server
+from tests.integration.hdfs.secured import secured_cluster
 from tests.spark.on_object_stores.driver import Driver
+from tests.spark.on_object_stores.remote import SMALL, Remote
 from tests.spark.sparks import since_spark_4
 
 FIRST = [["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]
@@ -74,3 +77,21 @@ def test_a_writer_without_spark_and_one_with_it_share_a_table(driver: Driver, hd
         ArrowEngine(beside).upsert(ArrowEngine(beside).read().slice(0, 1))
         assert driver.write(path=table, how="upsert", rows=[["a", 2, "1"]]) == [0, 1, 0]
         assert ArrowEngine(beside).read().num_rows == 3
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)  # the first time on a machine includes an installation
+def test_where_there_is_kerberos_executors_write_with_a_token_that_the_driver_s_jvm_got(tmp_path: Path) -> None:
+    with secured_cluster(tmp_path) as secured:
+        secured.realm.kinit(secured.users, "etl", tmp_path / "tickets")
+        java = f"-Djava.security.krb5.conf={secured.realm.configuration}"
+        environment = {"HADOOP_CONF_DIR": str(secured.hdfs.folder / "conf"), "KRB5CCNAME": f"FILE:{tmp_path}/tickets"}
+        remote = Remote({"spark.driver.extraJavaOptions": java, **SMALL}, environment)  # its Python knows no Kerberos
+        try:
+            path, options = f"{secured.hdfs.root}/lake/t", {"storage.namenodes": secured.hdfs.web}
+            assert remote.create(path=path, options=options) == path
+            assert remote.write(path=path, how="insert", rows=FIRST, options=options) == [3, 0, 0]
+            assert remote.write(path=path, how="upsert", rows=[["a", 10, "1"]], options=options) == [0, 1, 0]
+            assert remote.read(path=path, options=options) == [["a", 10, "1"], *FIRST[1:]]
+        finally:
+            remote.close()
