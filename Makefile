@@ -38,7 +38,7 @@ RUN_STAGES = $(BIN)/python .ci/run_stages.py --jobs $(JOBS)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3, ARGS="--size ..."
+demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3|hdfs, ARGS="--size ..."
 	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
 
 test: java $(VENV)/.test ## everything: lint, types, layers, then all tests; ends with what failed; FULL=1 for the long forms, too

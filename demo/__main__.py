@@ -36,7 +36,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     lock = parser.add_mutually_exclusive_group()
     lock.add_argument("--lock", metavar="NAME", help=f"start this lock service and lock there: {', '.join(NAMES)}")
     lock.add_argument("--provider", default="storage:", metavar="URI", help="a running lock service (default storage:)")
-    parser.add_argument("--store", choices=STORES, default=LOCAL, help="where the tables are (s3: as moto answers)")
+    where = "where the tables are (s3: as moto answers; hdfs: on this machine)"
+    parser.add_argument("--store", choices=STORES, default=LOCAL, help=where)
     parser.add_argument(
         "--path", type=Path, metavar="DIR", help="a new or empty folder for the table and the logs; implies --keep"
     )

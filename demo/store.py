@@ -1,21 +1,22 @@
-"""Where the tables of a run are: on local disk, or on S3, as a service that is started for the run answers."""
+"""Where the tables of a run are: on local disk, or on S3 or HDFS, as a service that is started for the run answers."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from lakelock.demo.flights import DemoError
+from lakelock.storage.keys import METADATA_FOLDER
+from lakelock.storage.location import open_storage
 from lakelock.testing.servers import ServerError
 
-LOCAL, S3 = "local", "s3"
-NAMES = (LOCAL, S3)
+LOCAL, S3, HDFS = "local", "s3", "hdfs"
+NAMES = (LOCAL, S3, HDFS)
 """What `--store` accepts."""
 FLIGHTS_TABLE = "flights"
-_BUCKET = "lake"
 
 
 @dataclass(frozen=True)
@@ -41,21 +42,14 @@ class Store:
         """A folder with the table's files as they are now: the table itself on local disk, otherwise a copy below `to`."""
         if self.is_local:
             return Path(self.uri(table))
-        import boto3
-
-        prefix = self.uri(table).removeprefix(f"s3://{_BUCKET}/")
-        client: Any = boto3.client(
-            "s3",
-            endpoint_url=self.options["storage.endpoint"],
-            region_name=self.options["storage.region"],
-            aws_access_key_id=self.options["storage.access_key_id"],
-            aws_secret_access_key=self.options["storage.secret_access_key"],
-        )
-        for page in client.get_paginator("list_objects_v2").paginate(Bucket=_BUCKET, Prefix=f"{prefix}/"):
-            for found in page.get("Contents", ()):
-                file = to / table / found["Key"].removeprefix(f"{prefix}/")
+        options = {name.removeprefix("storage."): value for name, value in self.options.items()}
+        storage = open_storage(self.uri(table), options)
+        for folder in ("", METADATA_FOLDER):
+            for found in storage.list(folder):
+                file = to / table / found.key
                 file.parent.mkdir(parents=True, exist_ok=True)
-                client.download_file(_BUCKET, found["Key"], str(file))
+                with storage.open_input(found.key, size_bytes=found.size_bytes) as remote, file.open("wb") as local:
+                    shutil.copyfileobj(remote, local)
         return to / table
 
     def told(self) -> dict[str, object]:
@@ -65,17 +59,31 @@ class Store:
 
 @contextmanager
 def opened(name: str, folder: Path) -> Iterator[Store]:
-    """The store with this name in `NAMES`: `folder`, or a bucket that is gone when the block ends."""
+    """The store with this name in `NAMES`: `folder`, or a service's that is gone when the block ends."""
     if name == LOCAL:
         yield Store(str(folder))
         return
+    try:
+        with _on_s3() if name == S3 else _on_hdfs(folder) as store:
+            yield store
+    except ServerError as error:
+        raise DemoError(f"--store {name}: {error}") from error
+
+
+@contextmanager
+def _on_s3() -> Iterator[Store]:
     from lakelock.testing.servers.hadoop_jars import hadoop_aws
     from lakelock.testing.servers.s3 import S3_OPTIONS, s3_server
 
-    try:
-        jars = sorted(str(jar) for jar in hadoop_aws().fetch().glob("*.jar"))
-    except ServerError as error:
-        raise DemoError(f"--store {name}: {error}") from error
+    jars = sorted(str(jar) for jar in hadoop_aws().fetch().glob("*.jar"))
     with s3_server() as endpoint:
         options = {f"storage.{key}": value for key, value in {**S3_OPTIONS, "endpoint": endpoint}.items()}
-        yield Store(f"s3://{_BUCKET}/demo", options, {"spark.jars": ",".join(jars)})
+        yield Store("s3://lake/demo", options, {"spark.jars": ",".join(jars)})
+
+
+@contextmanager
+def _on_hdfs(folder: Path) -> Iterator[Store]:
+    from lakelock.testing.servers.hdfs import hdfs_server
+
+    with hdfs_server(folder / "hdfs") as server:
+        yield Store(f"{server.root}/demo", {f"storage.{key}": value for key, value in server.options.items()})

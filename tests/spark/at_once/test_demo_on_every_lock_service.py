@@ -54,12 +54,13 @@ def test_all_readers_agree_after_the_demo_whose_writers_share_a_jvm_and_four_pro
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 3 * END_S)
-def test_all_readers_agree_after_the_demo_on_s3(tmp_path):
+@pytest.mark.parametrize("store", ["s3", "hdfs"])
+def test_all_readers_agree_after_the_demo_elsewhere(tmp_path, store):
     folder = tmp_path / "demo"
-    asked = ("--store", "s3", "--size", str(SMALLEST), "--seed", "7", "--plain", "--path", str(folder))
+    asked = ("--store", store, "--size", str(SMALLEST), "--seed", "7", "--plain", "--path", str(folder))
     code, told, errors = demo(*asked, shared_jvm=False)
     assert code == OK, f"{told}\n{errors}"
-    assert "all readers agree with the serial replay: " in told and "STORE=s3" in told
+    assert "all readers agree with the serial replay: " in told and f"STORE={store}" in told
     assert [leftovers(LocalStorage(str(folder / "work" / "at-the-end" / name))) for name in ("flights", "bookings")] == [[], []]
 
 
