@@ -31,7 +31,10 @@ SETTINGS_STORAGE = """## storage
 
 Everything under `[storage]`, or as an option `storage.<name>`, is passed to the object store under the names that obstore uses:
 `aws_region`, `aws_endpoint`, `google_service_account`, `azure_storage_account_name`, and so on. Whatever is left out comes
-from the environment."""
+from the environment.
+
+For tables on HDFS the names are `namenodes`, `user`, `delegation_token`, `ca_certificate` and `timeout_s`: [how HDFS is
+reached](where-it-runs.md#how-hdfs-is-reached)."""
 
 HUDI_INTRO = """## From a properties file of Java Hudi
 
@@ -151,7 +154,7 @@ and it keeps Java Hudi writers apart from lakelock's: with a Java writer in the 
 
 | you have | use |
 |---|---|
-| the table on S3, Google Cloud Storage, Azure, or a POSIX file system | `storage:` (the default; no server) |
+| the table on S3, Google Cloud Storage, Azure, HDFS, or a POSIX file system | `storage:` (the default; no server) |
 | Java Hudi writers on the same table on S3 or GCS | `storage:`, and `StorageBasedLockProvider` in Java |
 | AWS, or Java Hudi writers that lock by DynamoDB | `dynamodb:`, and `DynamoDBBasedLockProvider` in Java |
 | Redis or Valkey already, and no Java writers | `redis:`, `rediss:` (TLS), `redis+sentinel:`, `redis+cluster:` |

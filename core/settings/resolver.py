@@ -69,7 +69,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings of a writer or reader. Picklable; `storage` holds options of the object store, as obstore names them."""
+    """All settings of a writer or reader. Picklable; `storage` holds options of HDFS, or of obstore as it names them."""
 
     concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
     lock: LockSettings = field(default_factory=LockSettings)
@@ -146,7 +146,7 @@ class Resolved:
 def _explained(key: str, found: Origin, row: SettingRow | None) -> Explained:
     value = masked(key, found.value, secret=row is not None and row.secret)
     if row is None:
-        return Explained(key, value, found.origin, "", "", "Option of the object store")
+        return Explained(key, value, found.origin, "", "", "Option of the storage")
     return Explained(key, value, found.origin, str(row.default), row.unit, row.doc)
 
 

@@ -1,4 +1,4 @@
-"""Storage: one small interface, and the places that keep a table: folders, object stores, memory."""
+"""Storage: one small interface, and the places that keep a table: folders, object stores, HDFS, memory."""
 
 from lakelock.storage.base import (
     Created,

@@ -23,7 +23,7 @@ STRENGTH = Strength(
     exclusion="linearizable conditional writes; a lease: a holder that pauses for longer is replaced, and finds out",
     token="a counter in the lock file, reserved in blocks in a file next to it; grows across release, crash and Java writers",
     crash_release="after at most one lease",
-    failover="that of the storage: strongly consistent object stores and POSIX file systems",
+    failover="that of the storage: strongly consistent object stores, HDFS and POSIX file systems",
     clock_assumption="equal rates between lakelock writers; a Java peer compares validUntil with its own clock (0.5 s)",
     fairness=(
         "in order of arrival within a process; jittered polling between processes, so whoever comes later may be first: if 8 "

@@ -125,6 +125,10 @@ def test_commands_without_spark_read_hadoops_files(tmp_path: Path) -> None:
     assert hadoop_settings(site) == {"fs.s3a.endpoint": "http://a", "fs.s3a.access.key": "k"}
     assert hadoop_settings({**site, "SPARK_CONF_DIR": str(tmp_path)})["fs.s3a.endpoint"] == "http://b"
     assert hadoop_settings({}) == {} == hadoop_settings({"SPARK_HOME": str(tmp_path)})
+    (tmp_path / "hdfs-site.xml").write_text(
+        "<configuration><property><name>dfs.namenode.http-address.lake</name><value>nn:9870</value></property></configuration>"
+    )
+    assert completed("hdfs://lake/t", {}, hadoop_settings(site).get) == {"namenodes": "http://nn:9870"}
     (tmp_path / "core-site.xml").write_text("<configuration>")
     with pytest.raises(SettingsError, match=r"core-site\.xml cannot be read"):
         hadoop_settings(site)
