@@ -1,9 +1,9 @@
-"""Commits a second on each kind of storage: by one writer, and by four processes that write partitions of their own.
+"""Commits a second on each kind of storage: by one writer, and by four processes, each with a partition of its own.
 
-`python -m benchmarks.stores [--seconds 10] [--json]`. Each commit inserts one row, with the lock beside the table. The services are
-those of the tests, on this machine: they show what lakelock's requests cost, and not how fast a real service is. `s3_20ms` is
-the same S3 with each piece of an answer 20 ms later, and moto sends some answers in two pieces. The ratios are those of a commit's
-time to that on local disk.
+`python -m benchmarks.stores [--seconds 10] [--json]`. Each commit inserts one row, with the lock beside the table. The
+services are those of the tests, on this machine: they show what lakelock's requests cost, and not how fast a real service
+is. `s3_20ms` is the same S3 with each piece of an answer 20 ms later; moto sends some answers in two pieces. The ratios are
+those of a commit's time to that on local disk.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from lakelock.clock import Repeating, Runtime
 from lakelock.errors import LakelockError, RolledBackError, StorageUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
-from lakelock.storage import Created, Storage, create
+from lakelock.storage import Created, Storage, Stored, create
 from lakelock.table import layout
 
 FORMAT = 1
@@ -66,6 +66,12 @@ class HeartbeatRecord:
             )
         except ValueError:
             return None
+
+
+def mark_lost(storage: Storage, record: HeartbeatRecord, beat: Stored) -> None:
+    """Take back a beat that came too late, or whoever looks next would find it fresh: others may have begun to roll back."""
+    with suppress(StorageUnavailable):
+        storage.put_if_match(layout.heartbeat(record.instant), replace(record, write_id=LOST).to_bytes(), beat.etag)
 
 
 class Heartbeat:
@@ -135,8 +141,7 @@ class Heartbeat:
         if after is None or after.data != data:
             return None
         if after.modified_ms - before.modified_ms >= record.limit_s * 1000:
-            with suppress(StorageUnavailable):
-                storage.put_if_match(key, replace(record, write_id=LOST).to_bytes(), after.etag)
+            mark_lost(storage, record, after)
             return None
         return cls(storage, record, runtime, began_s)._run()
 

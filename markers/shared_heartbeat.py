@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError
-from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord, mark_lost
 from lakelock.storage import Storage, Stored
 from lakelock.table import layout
 
@@ -71,6 +71,7 @@ class SharedHeartbeat(Heartbeat):
         if found is None or found.data != self._data:
             self._problem, self._died = "it was removed, as the transaction has ended or was rolled back", True
         elif found.modified_ms - self._seen_ms >= self.record.limit_s * 1000:
+            mark_lost(self._storage, self.record, found)
             self._problem, self._died = "by the storage's clock it has been silent for too long", True
         elif (beaten is not None or found.modified_ms != self._seen_ms) and self.alive():
             self._beat_s, self._problem = max(self._beat_s, since_s), ""

@@ -532,3 +532,5 @@ def test_tasks_do_not_revive_a_job_that_others_may_have_taken_for_dead(
     runtime.advance(4)
     with pytest.raises(RolledBackError, match="it has been silent for too long"):
         task.ensure_alive()
+    assert SharedHeartbeat.join(storage, job.record, runtime) is None
+    assert Heartbeat.resume(storage, job.record, runtime) is None
