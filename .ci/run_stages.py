@@ -65,12 +65,12 @@ def stages(jobs: int, coverage: bool) -> list[Stage]:
     """
     others = [f"--ignore=tests/{name}" for name in ("simulation", "interop", "spark")]
     waiting = ["-m", "not spark", *others, *workers(jobs), "--dist", "loadfile"]
-    measured = [*(["--cov", "--cov-report="] if coverage else []), "--durations=20"]
+    measured, fewer = [*(["--cov", "--cov-report="] if coverage else []), "--durations=20"], min(2, jobs)
     return [
-        Stage("simulation", ["tests/simulation", *workers(min(2, jobs)), "--durations=20"]),
+        Stage("simulation", ["tests/simulation", *workers(fewer), "--durations=20"]),
         Stage("interop", ["tests/interop", *measured]),
         Stage("without-spark", ["tests", *waiting, *measured]),
-        Stage("spark", [*with_spark(), "-m", "spark", *workers(min(3, jobs)), "--dist", "loadfile", *measured]),
+        Stage("spark", [*with_spark(), "-m", "spark", *workers(fewer), "--dist", "loadfile", *measured]),
     ]
 
 

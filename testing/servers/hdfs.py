@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from xml.etree import ElementTree
 
 from lakelock.testing.servers import jvm
 from lakelock.testing.servers.jvm import write_configuration
 from lakelock.testing.servers.maven import Jars
-from lakelock.testing.servers.process import ServerProcess, free_port
+from lakelock.testing.servers.process import ServerProcess
 from lakelock.testing.servers.service import ServerMissing
 
 _API = "hadoop-client-api-"
@@ -34,15 +35,17 @@ org.opentest4j:opentest4j:1.3.0 48e2df636cab6563ced64dcdff8abb2355627cb236ef0bf3
 
 
 class Hdfs(ServerProcess):
-    """One cluster, which keeps its data in `folder`; `port` is that of an `hdfs:` URI, `web_port` serves WebHDFS."""
+    """One cluster, which keeps its data in `folder`; `port` is that of an `hdfs:` URI, `web_port` serves WebHDFS.
+
+    It chooses its ports when it starts, and keeps them: its start takes so long that others would take one chosen before.
+    """
 
     title = "HDFS"
     up_within_s = 90.0
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, java_options: Sequence[str] = ()) -> None:
         super().__init__(folder)
-        self.web_port = free_port()
-        self._serving = self.folder / "serving.json"
+        self.port = self.web_port = 0
         self._class_path, self._java_options = class_path(), (*JAVA_OPTIONS, *java_options)
         for name in ("core-site.xml", "hdfs-site.xml"):
             write_configuration(self.folder / "conf" / name, {**_QUICK, **(settings or {})})
@@ -51,16 +54,27 @@ class Hdfs(ServerProcess):
         path = f"{self.folder}/conf:{self._class_path}"
         java = [jvm.java(), *self._java_options, f"-Dtest.build.data={self.folder}/data", "-cp", path, _MAIN]
         ports = ["-nnport", str(self.port), "-httpport", str(self.web_port), "-datanodes", "1"]
-        said = ["-writeDetails", str(self._serving)]
+        said = ["-writeConfig", str(self._said), "-writeDetails", str(self._serving)]
         return [*java, *ports, *said, *([] if (self.folder / "data").exists() else ["-format"])]
 
-    def launch(self) -> None:
+    def start(self) -> None:
         self._serving.unlink(missing_ok=True)
-        super().launch()
+        super().start()
+        said = {each.findtext("name"): each.findtext("value") for each in ElementTree.parse(self._said).iter("property")}
+        self.port = _port(said["fs.defaultFS"])
+        self.web_port = _port(said["dfs.namenode.http-address"])
 
     def is_up(self) -> bool:
         """Whether the data node serves, too: then the cluster writes this file."""
         return self._serving.exists()
+
+    @property
+    def _said(self) -> Path:
+        return self.folder / "said.xml"
+
+    @property
+    def _serving(self) -> Path:
+        return self.folder / "serving.json"
 
     @property
     def web(self) -> str:
@@ -75,6 +89,10 @@ class Hdfs(ServerProcess):
     def options(self) -> dict[str, str]:
         """Settings of lakelock below `storage.`."""
         return {"namenodes": self.web}
+
+
+def _port(address: str | None) -> int:
+    return int((address or "").rpartition(":")[2])
 
 
 def class_path() -> str:

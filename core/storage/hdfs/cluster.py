@@ -152,6 +152,7 @@ class Cluster:
         query = urlencode({"op": op, **parameters, **who}, quote_via=quote)
         why: object = ""
         while True:
+            unknown = 0
             for _ in self.options.namenodes:
                 address = self.options.namenodes[self._active]
                 try:
@@ -160,6 +161,8 @@ class Cluster:
                     if not refused.is_one_of(NOT_NOW):
                         raise
                     why = f"{address}: {refused.message}"
+                except self._errors.NameResolutionError:
+                    why, unknown = f"{address} has no known host", unknown + 1
                 except (self._errors.NewConnectionError, self._errors.ConnectTimeoutError):
                     why = f"{address} cannot be reached"
                 except self._errors.HTTPError as error:
@@ -167,7 +170,7 @@ class Cluster:
                         raise no_answer(self._uri, error) from None
                     why = f"{address}: {error}"
                 self._active = (self.options.namenodes.index(address) + 1) % len(self.options.namenodes)
-            self._pause(until_s, why)
+            self._pause(until_s if unknown < len(self.options.namenodes) else 0.0, why)
 
     def _answer(self, method: str, address: str, target: str) -> BaseHTTPResponse:
         """An answer that is no error. A name node with Kerberos answers 401 first, and then remembers by a cookie."""
@@ -191,7 +194,7 @@ class Cluster:
     def _pause(self, until_s: float, why: object) -> None:
         if self._runtime.monotonic_s() > until_s:
             raise StorageUnavailable(
-                f"{self._uri}: not done within {RETRY_S:.0f} s: {why}",
+                f"{self._uri}: no name node did it: {why}",
                 hint="check that a name node is active, and its web address: in storage.namenodes, or in HADOOP_CONF_DIR",
             )
         self._runtime.sleep(_PAUSE_S * (0.5 + self._runtime.random()))

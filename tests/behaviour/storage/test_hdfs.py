@@ -7,6 +7,7 @@ from dataclasses import replace
 from getpass import getuser
 from pathlib import Path
 from threading import Thread
+from time import monotonic
 
 import pytest
 
@@ -145,6 +146,8 @@ def test_the_default_is_the_host_of_the_uri_and_a_token_is_not_shown() -> None:
     assert "secret" not in repr(replace(options, user="you"))
 
 
+@pytest.mark.long
+@pytest.mark.waits
 def test_a_name_node_that_starts_again_is_waited_for(tmp_path: Path) -> None:
     with hdfs_server(tmp_path) as server:
         storage = HdfsStorage(f"{server.root}/t", server.options)
@@ -155,6 +158,13 @@ def test_a_name_node_that_starts_again_is_waited_for(tmp_path: Path) -> None:
         found = storage.get("k")
         again.join()
         assert found is not None and found.data == b"one"
+
+
+def test_a_host_that_nobody_knows_is_said_at_once() -> None:
+    began_s = monotonic()
+    with pytest.raises(StorageUnavailable, match="http://nowhere.invalid:9870 has no known host") as refused:
+        open_storage("hdfs://nowhere.invalid/t").get("k")
+    assert "storage.namenodes" in refused.value.hint and monotonic() - began_s < 20
 
 
 def test_an_address_that_is_not_the_web_interface_is_said(hdfs: Hdfs) -> None:

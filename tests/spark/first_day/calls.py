@@ -563,8 +563,8 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Told(
         51,
         'LakeTable.for_path(spark, "hdfs://...")',
-        lambda d: LakeTable.for_path(d.spark, "hdfs://host/t"),
-        "hdfs: is not supported",
+        lambda d: LakeTable.for_path(d.spark, "hdfs:///t"),
+        "names no name node or name service",
     ),
     Elsewhere(
         52,
