@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, urlencode
 
 from lakelock.clock import Runtime
-from lakelock.errors import SettingsError, StorageUnavailable
+from lakelock.errors import SettingsError, StorageUnavailable, StorageUnsafe
+from lakelock.settings.secrets import MASK
 from lakelock.storage.hdfs.errors import ABSENT, NOT_NOW, Refused, no_answer, refuse
 from lakelock.storage.hdfs.negotiate import negotiated
 from lakelock.storage.hdfs.options import HdfsOptions
@@ -43,6 +44,11 @@ class Status:
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> Status:
+        if not found.get("fileId"):
+            raise StorageUnsafe(
+                "this server does not tell the numbers of files, by which lakelock knows one version from another",
+                hint="name a name node in storage.namenodes; an old HttpFS will not do",
+            )
         return cls(found["pathSuffix"], found["fileId"], found["length"], found["modificationTime"], found["type"])
 
     @property
@@ -66,7 +72,7 @@ class Cluster:
         self._uri, self.options, self._runtime, self._errors = uri, options, runtime, urllib3.exceptions
         trusted = {"ca_certs": options.ca_certificate} if options.ca_certificate else {}
         timeout = urllib3.Timeout(connect=min(_CONNECT_S, options.timeout_s), read=options.timeout_s)
-        self._http = urllib3.PoolManager(num_pools=64, maxsize=16, timeout=timeout, retries=False, **trusted)  # type: ignore[arg-type]
+        self._http = urllib3.PoolManager(num_pools=1024, maxsize=64, timeout=timeout, retries=False, **trusted)  # type: ignore[arg-type]
         self._active = 0
         self._cookies: dict[str, str] = {}
 
@@ -140,7 +146,7 @@ class Cluster:
                 why = error
             except self._errors.HTTPError as error:
                 if not again:
-                    raise no_answer(self._uri, error) from None
+                    raise no_answer(self._uri, self._shown(error)) from None
                 why = error
             self._pause(until_s, why)
 
@@ -167,7 +173,7 @@ class Cluster:
                     why = f"{address} cannot be reached"
                 except self._errors.HTTPError as error:
                     if not again:
-                        raise no_answer(self._uri, error) from None
+                        raise no_answer(self._uri, self._shown(error)) from None
                     why = f"{address}: {error}"
                 self._active = (self.options.namenodes.index(address) + 1) % len(self.options.namenodes)
             self._pause(until_s if unknown < len(self.options.namenodes) else 0.0, why)
@@ -188,13 +194,19 @@ class Cluster:
             raise no_answer(self._uri, f"the name node did not name a data node (HTTP {answer.status})")
         return place
 
-    def _raise(self, answer: BaseHTTPResponse) -> Any:
-        raise Refused.read(answer.status, answer.data)
+    def _raise(self, answer: BaseHTTPResponse) -> NoReturn:
+        refused = Refused.read(answer.status, answer.data)
+        raise Refused(refused.name, self._shown(refused.message))
+
+    def _shown(self, why: object) -> str:
+        """A text of somebody else's without the token, which is part of every URL."""
+        token = self.options.delegation_token
+        return str(why).replace(token, MASK) if token else str(why)
 
     def _pause(self, until_s: float, why: object) -> None:
         if self._runtime.monotonic_s() > until_s:
             raise StorageUnavailable(
-                f"{self._uri}: no name node did it: {why}",
+                f"{self._uri}: no name node did it: {self._shown(why)}",
                 hint="check that a name node is active, and its web address: in storage.namenodes, or in HADOOP_CONF_DIR",
             )
         self._runtime.sleep(_PAUSE_S * (0.5 + self._runtime.random()))

@@ -47,7 +47,7 @@ class HdfsOptions:
                 )
         listed = options.get("namenodes") or f"http://{authority(uri).partition(':')[0]}:{HTTP_PORT}"
         return cls(
-            namenodes=tuple(_address(each.strip()) for each in listed.split(",") if each.strip()),
+            namenodes=tuple(_address(each.strip()) for each in listed.strip(", ").split(",")),
             user=options.get("user") or user,
             delegation_token=options.get("delegation_token", ""),
             ca_certificate=options.get("ca_certificate", ""),

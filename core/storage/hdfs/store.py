@@ -33,6 +33,7 @@ from lakelock.storage.ranges import reader
 _SUCCESSOR = "user.lakelock.successor"
 _SUCCESSORS = 8
 _LOOKS = 5
+_DATA_NODES = 3
 _SAME_FILE = "are the same"
 
 
@@ -144,10 +145,15 @@ class HdfsStorage:
 
     def open_output(self, key: str) -> IO[bytes]:
         path = self._path(key)
-        try:
-            return files.open_writer(self._cluster.place_to_write(path), f"{self._service}{path}", self._cluster.options)
-        except Refused as refused:
-            self._refuse(refused, path)
+        for attempt in range(1, _DATA_NODES + 1):
+            try:
+                return files.open_writer(self._cluster.place_to_write(path), f"{self._service}{path}", self._cluster.options)
+            except Refused as refused:
+                self._refuse(refused, path)
+            except StorageUnavailable:  # that data node is down, and the name node does not know it yet
+                if attempt == _DATA_NODES:
+                    raise
+        raise AssertionError("unreachable")
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{checked(key)}"

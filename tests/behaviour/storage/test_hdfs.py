@@ -12,8 +12,8 @@ from time import monotonic
 import pytest
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import SettingsError, StorageError, StorageUnavailable
-from lakelock.storage.hdfs.cluster import Cluster, inode
+from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
+from lakelock.storage.hdfs.cluster import Cluster, Status, inode
 from lakelock.storage.hdfs.options import HdfsOptions, from_hadoop
 from lakelock.storage.hdfs.store import HdfsStorage
 from lakelock.storage.location import open_storage
@@ -107,6 +107,7 @@ def test_a_quota_that_is_used_up_is_said(hdfs: Hdfs, hdfs_table: Make) -> None:
         ({"name_nodes": "http://nn:9870"}, 'no option storage.name_nodes; did you mean "namenodes"?'),
         ({"namenodes": "nn:9870"}, "is not the web address of a name node"),
         ({"namenodes": "hdfs://nn:8020"}, "is not the web address of a name node"),
+        ({"namenodes": " , "}, "is not the web address of a name node"),
         ({"timeout_s": "soon"}, "is not a number of seconds"),
     ],
 )
@@ -165,6 +166,13 @@ def test_a_host_that_nobody_knows_is_said_at_once() -> None:
     with pytest.raises(StorageUnavailable, match="http://nowhere.invalid:9870 has no known host") as refused:
         open_storage("hdfs://nowhere.invalid/t").get("k")
     assert "storage.namenodes" in refused.value.hint and monotonic() - began_s < 20
+
+
+def test_a_server_that_does_not_tell_the_numbers_of_files_is_refused() -> None:
+    """As HttpFS did before Hadoop 3.3."""
+    old = {"pathSuffix": "", "length": 5, "modificationTime": 1, "type": "FILE"}
+    with pytest.raises(StorageUnsafe, match="does not tell the numbers of files"):
+        Status.read(old)
 
 
 def test_an_address_that_is_not_the_web_interface_is_said(hdfs: Hdfs) -> None:
