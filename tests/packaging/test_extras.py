@@ -73,6 +73,11 @@ def test_a_catalog_says_which_extra_brings_its_client(clean_python: Path, tmp_pa
     assert f"pip install 'lakelock[{catalog.replace('_', '-')}]'" in said
 
 
+def test_hdfs_says_which_extra_brings_its_client(clean_python: Path, tmp_path: Path) -> None:
+    said = run(clean_python, "-m", "lakelock.cli", "doctor", f"hdfs://{_NOWHERE}/t", "--json", cwd=tmp_path, code=None)
+    assert "pip install 'lakelock[hdfs]'" in said
+
+
 def test_the_simulator_runs_with_its_extra(wheel: Path, clean_python: Path, tmp_path: Path) -> None:
     assert "pip install 'lakelock[simulator]'" in run(clean_python, "-m", "lakelock.cli", "simulate", cwd=tmp_path, code=None)
     python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[simulator] @ {wheel.as_uri()}")
