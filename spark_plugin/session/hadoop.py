@@ -11,7 +11,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakelock.settings import Settings
+from lakelock.spark_plugin.session.hdfs_tokens import token_of
 from lakelock.storage.hadoop import PREFIXES, completed, from_environment, names_of_settings, settings_for_hadoop
+from lakelock.storage.hdfs.options import authority
 from lakelock.storage.location import canonical_uri, is_local
 
 _SECRETS = (".access.key", ".secret.key", ".session.token", ".account.key")
@@ -58,16 +60,8 @@ def _value(conf: Any, name: str) -> str | None:
 
 
 def _as_the_jvm(spark: SparkSession, uri: str, conf: Any, found: Mapping[str, str]) -> dict[str, str]:
-    """Who Spark's JVM is to that cluster: its user, or where there is Kerberos a token of the cluster's for this user.
-
-    Executors have no ticket, and Spark gives its own tokens to their JVMs only.
-    """
-    jvm: Any = spark._jvm
-    user = jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser()
-    if not jvm.org.apache.hadoop.security.UserGroupInformation.isSecurityEnabled():
-        return {"user": str(user.getShortUserName())}
-    if "delegation_token" in found:
-        return {}
-    file_system = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(uri), conf)
-    token = file_system.getDelegationToken(user.getShortUserName())
-    return {"delegation_token": str(token.encodeToUrlString())} if token is not None else {}
+    """Who Spark's JVM is to that cluster: its user, or where there is Kerberos a token of the cluster's for this user."""
+    users: Any = spark._jvm.org.apache.hadoop.security.UserGroupInformation  # type: ignore[union-attr]
+    if not users.isSecurityEnabled():
+        return {"user": str(users.getCurrentUser().getShortUserName())}
+    return {} if "delegation_token" in found else {"delegation_token": token_of(spark, authority(uri), conf)}

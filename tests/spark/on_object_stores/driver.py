@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import LakelockError
 from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.session.hdfs_tokens import TOKENS
 
 COLUMNS = "id string, v long, month string"
 
@@ -97,6 +98,11 @@ class Driver:
         frame = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(f"{source}/in/*")
         writer = frame.writeStream.format("lakelock").option("checkpointLocation", f"{source}/checkpoint")
         writer.trigger(availableNow=True).start(path).awaitTermination(200)
+
+    def renewed_tokens(self) -> int:
+        """Renew what `LakeTable` got from a cluster with Kerberos; how many tokens there are."""
+        TOKENS.renew()
+        return len(TOKENS)
 
     def hadoop(self, name: str) -> str | None:
         """A setting of the application's Hadoop configuration."""

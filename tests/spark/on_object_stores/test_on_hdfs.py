@@ -93,5 +93,6 @@ def test_where_there_is_kerberos_executors_write_with_a_token_that_the_driver_s_
             assert remote.write(path=path, how="insert", rows=FIRST, options=options) == [3, 0, 0]
             assert remote.write(path=path, how="upsert", rows=[["a", 10, "1"]], options=options) == [0, 1, 0]
             assert remote.read(path=path, options=options) == [["a", 10, "1"], *FIRST[1:]]
+            assert remote.renewed_tokens() == 1, "the tables of an application share one token, which can be renewed"
         finally:
             remote.close()
