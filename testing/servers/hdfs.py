@@ -15,12 +15,21 @@ from lakelock.testing.servers.service import ServerMissing
 
 _API = "hadoop-client-api-"
 _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
-JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# The last one is for name nodes of Hadoop 3.3, which were made for Java 8 and 11.
+JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-opens=java.base/java.lang=ALL-UNNAMED")
 
 # A client asks whether its file is complete; where the name node has not heard of the last block yet, it waits that long.
 _QUICK = {"dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "5"}
 
 HADOOP = {
+    "3.3.4": Jars(
+        "hadoop-minicluster-3.3.4",
+        """
+junit:junit:4.13.2 8e495b634469d64fb8acfa3495a065cbacc8a0fff55ce1e31007be4c16dc57d3
+org.apache.hadoop:hadoop-client-minicluster:3.3.4 cd8a1703393946c302bb3a52d0fcd23f6f8ded4554bc0dac5d2ee673dbe2b40e
+org.hamcrest:hamcrest-core:1.3 66fdef91e9739348df7a096aa384a5685f4e875584cce89386a7a47251c4d8e9
+""",
+    ),
     "3.5.0": Jars(
         "hadoop-minicluster-3.5.0",
         """
