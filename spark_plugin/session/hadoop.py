@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,9 @@ def hadoop_settings(spark: SparkSession) -> Mapping[str, str]:
 
 def _configuration(spark: SparkSession) -> Any:
     """Spark's conf `spark.hadoop.*`, the session's own, core-site.xml and hdfs-site.xml, as Spark's readers get them."""
-    spark._jvm.org.apache.hadoop.hdfs.HdfsConfiguration.init()  # type: ignore[union-attr]
+    hdfs: Any = spark._jvm.org.apache.hadoop.hdfs  # type: ignore[union-attr]
+    with suppress(TypeError):  # a Spark without HDFS's client has no such class to call
+        hdfs.HdfsConfiguration.init()
     return spark._jsparkSession.sessionState().newHadoopConf()  # type: ignore[attr-defined]
 
 
