@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -63,11 +63,12 @@ def opened(name: str, folder: Path) -> Iterator[Store]:
     if name == LOCAL:
         yield Store(str(folder))
         return
-    try:
-        with _on_s3() if name == S3 else _on_hdfs(folder) as store:
-            yield store
-    except ServerError as error:
-        raise DemoError(f"--store {name}: {error}") from error
+    with ExitStack() as stack:
+        try:
+            store = stack.enter_context(_on_s3() if name == S3 else _on_hdfs(folder))
+        except ServerError as error:
+            raise DemoError(f"--store {name}: {error}") from error
+        yield store
 
 
 @contextmanager
