@@ -6,6 +6,8 @@ parts of the SDK that S3A uses, 17 MB, pinned by content. Google's connector is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lakelock.testing.servers import jvm
 from lakelock.testing.servers.maven import Jars
 from lakelock.testing.servers.service import ServerMissing
@@ -68,8 +70,13 @@ GCS_CONNECTOR = Jars(
 
 def hadoop_aws() -> Jars:
     """The jars that fit the Hadoop of the installed PySpark; `ServerMissing` for one that was not tried."""
+    return fitting(HADOOP_AWS, "S3")
+
+
+def fitting(tried: Mapping[str, Jars], what: str) -> Jars:
+    """Those of the installed PySpark's Hadoop, by its release; `ServerMissing` for one that was not tried with `what`."""
     (api,) = jvm.jars().glob(f"{_HADOOP}*.jar")
     release = api.stem.removeprefix(_HADOOP)
-    if release not in HADOOP_AWS:
-        raise ServerMissing(f"S3 with the Hadoop of this PySpark, {release}, was not tried: only {', '.join(HADOOP_AWS)}")
-    return HADOOP_AWS[release]
+    if release not in tried:
+        raise ServerMissing(f"{what} with the Hadoop of this PySpark, {release}, was not tried: only {', '.join(tried)}")
+    return tried[release]

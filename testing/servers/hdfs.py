@@ -8,12 +8,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from lakelock.testing.servers import jvm
+from lakelock.testing.servers.hadoop_jars import fitting
 from lakelock.testing.servers.jvm import write_configuration
 from lakelock.testing.servers.maven import Jars
 from lakelock.testing.servers.process import ServerProcess
-from lakelock.testing.servers.service import ServerMissing
 
-_API = "hadoop-client-api-"
 _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
 # The last one is for name nodes of Hadoop 3.3, which were made for Java 8 and 11.
 JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-opens=java.base/java.lang=ALL-UNNAMED")
@@ -106,16 +105,7 @@ def _port(address: str | None) -> int:
 
 def class_path() -> str:
     """The class path of Hadoop's cluster for tests, with the Hadoop of PySpark."""
-    return f"{_jars().fetch()}/*:{jvm.jars()}/*"
-
-
-def _jars() -> Jars:
-    """The jars that fit the Hadoop of the installed PySpark; `ServerMissing` for one that was not tried."""
-    (api,) = jvm.jars().glob(f"{_API}*.jar")
-    release = api.stem.removeprefix(_API)
-    if release not in HADOOP:
-        raise ServerMissing(f"HDFS with the Hadoop of this PySpark, {release}, was not tried: only {', '.join(HADOOP)}")
-    return HADOOP[release]
+    return f"{fitting(HADOOP, 'HDFS').fetch()}/*:{jvm.jars()}/*"
 
 
 @contextmanager

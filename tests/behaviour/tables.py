@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pytest
 
 from lakelock.clock import Runtime, SystemRuntime
+from lakelock.errors import ConflictError
 from lakelock.events import Event
 from lakelock.markers import direct
 from lakelock.markers.names import MarkerKind
@@ -94,6 +96,17 @@ def insert(coordinator: Coordinator, storage: Storage, partition: str, file_id: 
     """A blind insert of one new file group."""
     with coordinator.begin("INSERT", **begin) as tx:  # type: ignore[arg-type]
         return tx.commit([put_file(tx, storage, partition, file_id)])
+
+
+def collided_writers(storage: Storage) -> tuple[Coordinator, Coordinator]:
+    """Two writers of a new table: one has inserted file group `f`, and lost its upsert of it to the other, as it must."""
+    one, other = writer(storage), writer(storage)
+    insert(one, storage, "month=1", "f")
+    with one.begin("UPSERT") as mine, other.begin("UPSERT") as theirs:
+        theirs.commit([put_file(theirs, storage, "month=1", "f", token="1-1-0")])
+        with pytest.raises(ConflictError):
+            mine.commit([put_file(mine, storage, "month=1", "f")])
+    return one, other
 
 
 def visible(storage: Storage) -> list[str]:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import ConflictError, StorageError, StorageUnavailable
+from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.storage.hdfs.store import HdfsStorage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
-from tests.behaviour.tables import insert, leftovers, new_table, put_file, writer
+from tests.behaviour.tables import collided_writers, insert, leftovers, new_table
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 ODD_NAMES = ["plain", "with space", "per%20cent", "a=b", "ümlaut-日本", "hash#mark", "question?", "plus+", "a:b", "it's"]
@@ -258,12 +258,7 @@ def test_a_request_that_failed_was_not_done(storage: Storage) -> None:
 def test_two_writers_of_a_table_there_commit_conflict_and_leave_nothing(storage: Storage) -> None:
     """With the lock beside the table."""
     new_table(storage)
-    one, other = writer(storage), writer(storage)
-    insert(one, storage, "month=1", "f")
-    with one.begin("UPSERT") as mine, other.begin("UPSERT") as theirs:
-        theirs.commit([put_file(theirs, storage, "month=1", "f", token="1-1-0")])
-        with pytest.raises(ConflictError):
-            mine.commit([put_file(mine, storage, "month=1", "f")])
+    one, other = collided_writers(storage)
     insert(other, storage, "month=2", "g")
     assert [entry.operation for entry in one.history()] == ["INSERT", "UPSERT", "INSERT"]
     assert {file.file_id for file in one.snapshot().files} == {"f", "g"} and leftovers(storage) == []

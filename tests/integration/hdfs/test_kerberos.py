@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import ConflictError, StorageError
+from lakelock.errors import StorageError
 from lakelock.storage.hdfs.cluster import Cluster
 from lakelock.storage.hdfs.options import HdfsOptions
 from lakelock.storage.hdfs.store import HdfsStorage
-from tests.behaviour.tables import insert, new_table, put_file, writer
+from tests.behaviour.tables import collided_writers, new_table
 from tests.integration.hdfs.secured import Secured, secured_cluster
 
 pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation
@@ -37,12 +37,7 @@ def test_two_writers_with_tickets_commit_and_conflict(secured: Secured, cache: P
     secured.realm.kinit(secured.users, "etl", cache)
     storage = HdfsStorage(f"{secured.hdfs.root}/lake/t", secured.hdfs.options)
     new_table(storage)
-    one, other = writer(storage), writer(storage)
-    insert(one, storage, "month=1", "f")
-    with one.begin("UPSERT") as mine, other.begin("UPSERT") as theirs:
-        theirs.commit([put_file(theirs, storage, "month=1", "f", token="1-1-0")])
-        with pytest.raises(ConflictError):
-            mine.commit([put_file(mine, storage, "month=1", "f")])
+    collided_writers(storage)
     with storage.open_output("data") as out:
         out.write(b"streamed")
     assert storage.open_input("data").read() == b"streamed"
