@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from benchmarks.contention import EVERY, Job, make_table, rows
+from benchmarks.contention import EVERY, WAYS, Job, make_table, rows
 from benchmarks.measuring import arguments, scratch, show
 from lakelock.errors import LakelockError
 from lakelock.testing.servers.java_hudi import java_hudi
@@ -46,13 +46,13 @@ class Batches:
 
 
 def until_over(seconds: int, write: Callable[[pa.Table], None], batches: Batches, lost: type[Exception]) -> tuple[int, int]:
-    """Write batch after batch, each until it is committed; commits and rejections."""
+    """Write batch after batch, each until it is committed; commits in time, and rejections."""
     committed = rejected = 0
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
         try:
             write(batches.batch(committed))
-            committed += 1
+            committed += time.monotonic() < until_s
         except lost:
             rejected += 1
     return committed, rejected
@@ -115,12 +115,13 @@ def java_write(jvm: Witness, table: str, options: dict[str, str], batch: pa.Tabl
 
 def lakelock(folder: str, groups: int, count: int, processes: int, seconds: int) -> int:
     make_table(folder, groups, count)
-    jobs = [Job(folder, number, processes, groups, count, seconds, redo=True, early=False) for number in range(processes)]
+    jobs = [Job(folder, number, processes, groups, count, seconds, WAYS["redone_reserved"]) for number in range(processes)]
     return in_processes(committed_and_lost, jobs)[0]
 
 
 def committed_and_lost(job: Job) -> tuple[int, int]:
-    return job.run()[:2]
+    done = job.run()
+    return done.commits, done.lost
 
 
 def main() -> None:
