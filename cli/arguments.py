@@ -16,6 +16,7 @@ from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
+from lakelock.storage.default_file_system import with_name_node
 from lakelock.storage.hadoop import completed
 from lakelock.storage.location import StorageLocation, canonical_uri, is_local
 
@@ -50,7 +51,7 @@ def resolved(config: Path | None, overrides: Sequence[str] | None) -> Resolved:
 
 def location_of(path: str, settings: Settings) -> StorageLocation:
     """Where the table is; what the settings leave open is taken from Hadoop's files on this machine."""
-    uri = canonical_uri(path)
+    uri = canonical_uri(with_name_node(path, lambda name: hadoop_settings().get(name)))
     options = settings.storage if is_local(uri) else completed(uri, settings.storage, hadoop_settings().get)
     return StorageLocation(uri, options)
 

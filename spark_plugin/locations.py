@@ -15,9 +15,9 @@ _UNKNOWN_TO_HADOOP = ("az", "azure")
 
 
 def spark_path(spark: SparkSession, path: str | Path, uri: str) -> str:
-    """The path to give to Spark's readers: as the user wrote it if Spark knows that scheme, otherwise with one that it knows.
+    """A path in full, for Spark's readers: as the user wrote it if Spark knows that scheme, otherwise with one that it knows.
 
-    Local paths become absolute, so that a default file system other than the local one does not matter.
+    Local paths become absolute and name their file system, so that Spark looks for them nowhere else.
     `SettingsError` with the jars and settings that are needed when Spark has no file system for the path.
     """
     if uri.startswith("file://"):

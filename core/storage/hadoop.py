@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from lakelock.storage import default_file_system
 from lakelock.storage.hdfs.options import ADDRESSES, HA, POLICY, Get, from_hadoop
 
 _ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
@@ -89,8 +90,8 @@ def mismatches(uri: str, options: Mapping[str, str], get: Get) -> list[Mismatch]
 
 
 def names_of_settings(found: Iterable[str]) -> list[str]:
-    """Every Hadoop setting that `completed` may ask for, given those that are set and begin with one of `PREFIXES`."""
-    return [*(f"{S3A}{name}" for name in S3_SETTINGS), *_GS_KEYFILES, POLICY, *found]
+    """Every Hadoop setting that says where a table is and how it is reached, given those that begin with one of `PREFIXES`."""
+    return [default_file_system.SETTING, *(f"{S3A}{name}" for name in S3_SETTINGS), *_GS_KEYFILES, POLICY, *found]
 
 
 def _from_hadoop(uri: str, get: Get) -> dict[str, str]:

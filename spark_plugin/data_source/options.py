@@ -30,6 +30,7 @@ from lakelock.spark_plugin.session.conf import (
     overwrites_partitions,
 )
 from lakelock.spark_plugin.streaming import application_of
+from lakelock.storage.default_file_system import as_spark_reads
 from lakelock.storage.hadoop import completed
 from lakelock.storage.location import StorageLocation, canonical_uri
 
@@ -87,9 +88,10 @@ class SourceOptions:
         conf.pop(OVERWRITE_MODE, None)
         hadoop = {name: conf.pop(name) for name in list(conf) if name.startswith(_HADOOP)}
         resolved = _resolved(given, conf)
-        storage = completed(canonical_uri(given["path"]), resolved.settings.storage, hadoop.get)
+        path = as_spark_reads(given["path"], hadoop.get)
+        storage = completed(canonical_uri(path), resolved.settings.storage, hadoop.get)
         return cls(
-            path=given["path"],
+            path=path,
             settings=replace(resolved.settings, storage=storage),
             conf=conf,
             chosen=chosen_by_options(resolved, given.get("config")),

@@ -13,11 +13,17 @@ from pyspark.sql import SparkSession
 
 from lakelock.settings import Settings
 from lakelock.spark_plugin.session.hdfs_tokens import token_of
+from lakelock.storage.default_file_system import AnyPath, as_spark_reads
 from lakelock.storage.hadoop import PREFIXES, completed, from_environment, names_of_settings, settings_for_hadoop
 from lakelock.storage.hdfs.options import authority
 from lakelock.storage.location import canonical_uri, is_local
 
 _SECRETS = (".access.key", ".secret.key", ".session.token", ".account.key")
+
+
+def in_full(spark: SparkSession, path: AnyPath) -> AnyPath | str:
+    """The path as this session's readers take it; see `lakelock.storage.default_file_system.as_spark_reads`."""
+    return as_spark_reads(path, lambda name: _value(_own_configuration(spark), name))
 
 
 def shared(spark: SparkSession, path: str | Path, settings: Settings) -> Settings:
@@ -50,6 +56,10 @@ def _configuration(spark: SparkSession) -> Any:
     hdfs: Any = spark._jvm.org.apache.hadoop.hdfs  # type: ignore[union-attr]
     with suppress(TypeError):  # a Spark without HDFS's client has no such class to call
         hdfs.HdfsConfiguration.init()
+    return _own_configuration(spark)
+
+
+def _own_configuration(spark: SparkSession) -> Any:
     return spark._jsparkSession.sessionState().newHadoopConf()  # type: ignore[attr-defined]
 
 

@@ -194,7 +194,7 @@ class StatementPlanner:
 
     def _is_table(self, name: Name) -> bool:
         *database, last = (part.lower() for part in name)
-        if database == ["lakelock"] and is_path_of(name[-1], self.uri):
+        if database == ["lakelock"] and is_path_of(self.spark, name[-1], self.uri):
             return True
         return last == self.properties.name.lower() and database in ([], [self.properties.database.lower()])
 

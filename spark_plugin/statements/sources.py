@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import InputError, SettingsError
+from lakelock.spark_plugin.session.hadoop import in_full
 from lakelock.spark_plugin.statements.operations import Name, quoted
 from lakelock.storage.location import canonical_uri
 
@@ -19,10 +20,10 @@ IN_A_TRANSACTION = (
 )
 
 
-def is_path_of(path: object, uri: str, *, within: bool = False) -> bool:
+def is_path_of(spark: SparkSession, path: object, uri: str, *, within: bool = False) -> bool:
     """Whether a path is that of the table or, if asked for, one within it."""
     try:
-        found = canonical_uri(str(path))
+        found = canonical_uri(in_full(spark, str(path)))
     except SettingsError:
         return False
     return found == uri or (within and found.startswith(f"{uri}/"))
@@ -31,7 +32,7 @@ def is_path_of(path: object, uri: str, *, within: bool = False) -> bool:
 def require_foreign(frame: DataFrame, uri: str) -> None:
     """`InputError` if a frame reads files of the table outside a transaction, such as a view of `table.read()`."""
     for leaf in _leaves(frame._jdf.queryExecution().analyzed()):
-        if any(is_path_of(path, uri, within=True) for path in _paths(leaf)):
+        if any(is_path_of(frame.sparkSession, path, uri, within=True) for path in _paths(leaf)):
             raise InputError("the source reads the table that the statement changes", hint=IN_A_TRANSACTION)
 
 

@@ -32,6 +32,7 @@ from lakelock.spark_plugin.naming import location_of
 from lakelock.spark_plugin.peers.methods import DeltaNames
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.scans.merged_rows import merged_rows
+from lakelock.spark_plugin.session.hadoop import in_full
 from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.spark_plugin.tables.changes import TableChanges
 from lakelock.spark_plugin.tables.columns import TableColumns
@@ -95,6 +96,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)
+        path = in_full(spark, path)
         settings = settings_of(spark, path, config, options)
         location = StorageLocation.of(path, settings.storage)
         root = spark_path(spark, path, location.uri)
@@ -136,6 +138,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         `listeners` are called with each event, in the thread that writes.
         """
         require_classic(spark)
+        path = in_full(spark, path)
         settings = settings_of(spark, path, config, options)
         location = StorageLocation.of(path, settings.storage)
         return cls._open(spark, spark_path(spark, path, location.uri), location, settings, application, listeners)
@@ -197,6 +200,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         Parquet, is in the table or around it, or is a table of Hudi, Delta or Iceberg; `TableError` if `path` is another table.
         """
         require_classic(spark)
+        folder, path = in_full(spark, folder), in_full(spark, path)
         source = Source.of(spark, folder, path, settings_of(spark, folder, config, options))
         table = cls.create(
             spark, path, schema=source.frame, key=key, order_by=order_by, name=name, hive_style=hive_style, index=index,
@@ -225,6 +229,8 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         options: Mapping[str, object] | None = None,
     ) -> bool:
         """Whether there is a Hudi table at `path`. It may be one that cannot be opened: `for_path` says so."""
+        require_classic(spark)
+        path = in_full(spark, path)
         return table_exists(StorageLocation.of(path, settings_of(spark, path, config, options).storage).open())
 
     @classmethod

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from lakelock.cli.arguments import location_of
 from lakelock.cli.doctor.clients import judge_clients
 from lakelock.cli.hadoop_files import hadoop_settings
 from lakelock.errors import SettingsError
+from lakelock.settings import Settings
 from lakelock.storage.hadoop import completed, from_environment, mismatches, settings_for_hadoop
 from lakelock.storage.location import StorageLocation
 
@@ -113,6 +115,18 @@ def test_a_mismatch_is_named_by_both_names_and_without_the_values() -> None:
     assert "my-secret" not in said and "hadoops-secret" not in said
     (fine,) = judge_clients(TABLE, {}, S3A)
     assert fine.status == "ok"
+
+
+def test_a_command_finds_the_name_node_of_a_path_in_hadoops_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "core-site.xml").write_text(
+        "<configuration><property><name>fs.defaultFS</name><value>hdfs://lake</value></property></configuration>"
+    )
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    assert location_of("hdfs:///t", Settings()).uri == "hdfs://lake/t"
+    assert location_of("/t", Settings()).uri == "file:///t"
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    with pytest.raises(SettingsError, match="names no name node"):
+        location_of("hdfs:///t", Settings())
 
 
 def test_commands_without_spark_read_hadoops_files(tmp_path: Path) -> None:

@@ -9,14 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import TableError
+from lakelock.errors import SettingsError, TableError
 from lakelock.occ.coordinator import Coordinator
+from lakelock.spark_plugin import LakeTable
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers.hdfs import Hdfs, hdfs_server
 from tests.integration.hdfs.secured import secured_cluster
 from tests.spark.on_object_stores.driver import Driver
 from tests.spark.on_object_stores.remote import SMALL, Remote
-from tests.spark.sparks import since_spark_4
+from tests.spark.sparks import HAS_DATA_SOURCES, since_spark_4
 
 FIRST = [["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]
 
@@ -70,6 +71,28 @@ def test_the_data_source_reads_appends_and_streams_with_the_session_s_settings(d
         driver.save(path=table, rows=FIRST, mode="error")
     driver.save(path=f"{table}-new", rows=FIRST, mode="error", key="id", partition_by="month")
     assert driver.load(path=f"{table}-new") == FIRST
+
+
+def test_a_path_that_leaves_its_cluster_open_is_where_sparks_readers_look(
+    spark: SparkSession, driver: Driver, hdfs: Hdfs, table: str
+) -> None:
+    path = table.removeprefix(hdfs.root)
+    assert not LakeTable.exists(spark, path)
+    spark.conf.set("fs.defaultFS", hdfs.root)
+    try:
+        for each in (path, f"hdfs://{path}"):
+            assert driver.write(path=each, how="upsert", rows=FIRST[:1]) == [0, 1, 0]
+            assert driver.read(path=each) == FIRST
+            assert driver.table(each).sql(f"UPDATE lakelock.`{path}` SET v = v WHERE id = 'a'").rows_updated == 1
+        if HAS_DATA_SOURCES:
+            driver.register()
+            driver.save(path=path, rows=[["d", 4, "2"]])
+            assert driver.load(path=table) == driver.load(path=f"hdfs://{path}") == [*FIRST, ["d", 4, "2"]]
+        assert not LakeTable.exists(spark, Path(path)), "a pathlib.Path is on this machine"
+        with pytest.raises(SettingsError, match="is not absolute"):
+            LakeTable.exists(spark, "lake")
+    finally:
+        spark.conf.unset("fs.defaultFS")
 
 
 def test_a_writer_without_spark_and_one_with_it_share_a_table(driver: Driver, hdfs: Hdfs, table: str) -> None:
