@@ -60,7 +60,8 @@ class Hdfs(ServerProcess):
 
     def command(self) -> list[str]:
         path = f"{self.folder}/conf:{self._class_path}"
-        java = [jvm.java(), *self._java_options, f"-Dtest.build.data={self.folder}/data", "-cp", path, _MAIN]
+        own = [f"-Dtest.build.data={self.folder}/data", f"-Djava.io.tmpdir={self.folder}"]
+        java = [jvm.java(), *self._java_options, *own, "-cp", path, _MAIN]
         ports = ["-nnport", str(self.port), "-httpport", str(self.web_port), "-datanodes", "1"]
         said = ["-writeConfig", str(self._said), "-writeDetails", str(self._serving)]
         return [*java, *ports, *said, *([] if (self.folder / "data").exists() else ["-format"])]

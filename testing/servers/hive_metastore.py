@@ -100,7 +100,8 @@ class MetastoreProcess(ServerProcess):
 
     def command(self) -> list[str]:
         main = "org.apache.hadoop.hive.metastore.HiveMetaStore"
-        return [java(), *self._options, "-cp", f"{self.folder}/conf:{jars()}", main, "-p", str(self.port)]
+        options = (*self._options, f"-Djava.io.tmpdir={self.folder}")
+        return [java(), *options, "-cp", f"{self.folder}/conf:{jars()}", main, "-p", str(self.port)]
 
     def _configure(self, extra: Mapping[str, str]) -> None:
         conf = self.folder / "conf"
