@@ -49,8 +49,7 @@ class Phases:
     def told(self) -> Mapping[str, float]:
         """Seconds so far by the name of the phase, in the order of the work; phases that took no time are left out."""
         self._settle()
-        seconds = {phase.value: round(took_s, 3) for phase, took_s in self._seconds.items()}
-        return {name: took_s for name, took_s in seconds.items() if took_s > 0}
+        return {phase.value: round(took_s, 3) for phase, took_s in self._seconds.items() if took_s > 0}
 
     def _settle(self) -> None:
         """Count the time since the last change for the innermost phase."""

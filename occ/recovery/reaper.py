@@ -105,10 +105,14 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, target: Rol
         action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
         target = replace(target, action=action or target.action)
     outcome = roll_back(table, target, yields=True) if action is not None else _finished(now, instant)
-    if action is None and outcome is RollbackOutcome.GONE and ours:
-        record_gone(table, target, now)
     if outcome in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
         return outcome
+    if outcome is RollbackOutcome.GONE and ours:
+        if action is not None:
+            # It was pending a moment ago, and whoever removed it may have no record of that yet. Until then its heartbeat keeps
+            # others from its time; the next reaper looks again.
+            return outcome
+        record_gone(table, target, now)
     if action is not None:
         now = table.timeline()
     remove_leftovers(table, now, instant, committed=outcome is RollbackOutcome.COMMITTED)

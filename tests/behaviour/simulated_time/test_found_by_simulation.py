@@ -83,6 +83,23 @@ def test_a_rollback_whose_writer_died_before_it_was_recorded_is_recorded_by_the_
     assert writer(storage, runtime).reap() == [] and len(read_timeline(storage).rollbacks) == 1
 
 
+def test_an_instant_whose_pending_file_goes_while_it_is_reaped_is_not_taken_again(storage, runtime):
+    """Its writer heard nothing of that deletion, and gave up; it was carried out after the reaper had listed the timeline."""
+    tx, reaper = writer(storage, runtime).begin("INSERT"), writer(storage, runtime)
+    slower = ManualRuntime(seed=1)
+    slower.skew_ms = runtime.now_ms() - slower.now_ms()
+    runtime.stop_repeating()
+    runtime.advance(30)
+    before = reaper.table.timeline()
+    storage.delete([requested_key(tx.instant, Action.COMMIT)])
+    reap(reaper.table, before)
+    reaper.reap()
+    (rollback,) = read_timeline(storage).rollbacks
+    assert rollback.is_completed and storage.get(layout.heartbeat(tx.instant)) is None
+    with writer(storage, slower).begin("INSERT") as again:
+        assert again.instant > tx.instant
+
+
 def test_a_lock_that_cannot_be_had_is_waited_for_once_however_many_writers_died(storage, runtime, monkeypatch):
     """Each begin reaps first: with a silent lock service it would take a whole wait for each of the dead."""
     for _ in range(3):

@@ -34,7 +34,6 @@ def test_the_phases_of_an_upsert_are_all_told_and_add_up_to_no_more_than_it_took
         held.enter_context(holder.table.locked())
         result = table.upsert(rows)
     assert list(result.phases) == PHASES
-    assert all(took_s > 0 for took_s in result.phases.values())
     assert sum(result.phases.values()) <= result.took_s + 0.001 * len(PHASES)
     assert result.phases["lock-wait"] == pytest.approx(result.lock_wait_s, abs=0.002)
     before_the_decision = {name: took_s for name, took_s in result.phases.items() if name != "publish"}
