@@ -62,16 +62,25 @@ def make_table(folder: str, groups: int, count: int) -> None:
         engine.insert(rows(part, range(count)))
 
 
-def settings(*, redo: bool, early: bool = False, reserves: bool = True) -> Settings:
+@dataclass(frozen=True)
+class Way:
+    """How writers get out of each other's way."""
+
+    redo: bool
+    early: bool = False
+    reserves: bool = False
+
+
+def settings(way: Way) -> Settings:
     defaults = Settings()
     return replace(
         defaults,
-        concurrency=ConcurrencySettings(early_conflict_detection=early),
+        concurrency=ConcurrencySettings(early_conflict_detection=way.early),
         retry=replace(
             defaults.retry,
             attempts=1_000,
-            redo_attempts=1_000 if redo else 0,
-            reserve_after=defaults.retry.reserve_after if reserves else 0,
+            redo_attempts=1_000 if way.redo else 0,
+            reserve_after=defaults.retry.reserve_after if way.reserves else 0,
             first_wait_s=0.05,
             longest_wait_s=1.0,
         ),
@@ -112,7 +121,7 @@ def one_collision(folder: str, groups: int, count: int) -> dict[str, object]:
     def upsert(*, redo: bool, collides: bool) -> tuple[float, int]:
         act = partial(opened(folder, Settings()).upsert, other) if collides else int
         kernels = Meanwhile(groups // 2, act)
-        engine = opened(folder, settings(redo=redo), kernels)
+        engine = opened(folder, settings(Way(redo=redo, reserves=True)), kernels)
         return cpu_s(lambda: engine.upsert(batch)) - kernels.took_s, kernels.written
 
     ways = {"undisturbed": (True, False), "redone": (True, True), "run_again": (False, True)}
@@ -127,15 +136,6 @@ def one_collision(folder: str, groups: int, count: int) -> dict[str, object]:
         found[f"wasted_groups_{name}"] = written[name] - written["undisturbed"]
         found[f"wasted_cpu_{name}"] = (used_s[name] - used_s["undisturbed"]) / (used_s["undisturbed"] / groups)
     return found
-
-
-@dataclass(frozen=True)
-class Way:
-    """How writers get out of each other's way."""
-
-    redo: bool
-    early: bool = False
-    reserves: bool = False
 
 
 WAYS = {
@@ -174,7 +174,7 @@ class Job:
     way: Way
 
     def run(self) -> Done:
-        engine = opened(self.folder, settings(redo=self.way.redo, early=self.way.early, reserves=self.way.reserves))
+        engine = opened(self.folder, settings(self.way))
         own = [part for part in range(1, self.groups) if part % self.processes == self.number]
         mine = range(self.number * EVERY, self.count, self.processes * EVERY)
         commits = late = lost = attempts = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -51,8 +52,9 @@ def resolved(config: Path | None, overrides: Sequence[str] | None) -> Resolved:
 
 def location_of(path: str, settings: Settings) -> StorageLocation:
     """Where the table is; what the settings leave open is taken from Hadoop's files on this machine."""
-    uri = canonical_uri(with_name_node(path, lambda name: hadoop_settings().get(name)))
-    options = settings.storage if is_local(uri) else completed(uri, settings.storage, hadoop_settings().get)
+    hadoop = cache(hadoop_settings)  # its files are read when they are asked for, once
+    uri = canonical_uri(with_name_node(path, lambda name: hadoop().get(name)))
+    options = settings.storage if is_local(uri) else completed(uri, settings.storage, hadoop().get)
     return StorageLocation(uri, options)
 
 
