@@ -31,7 +31,7 @@ SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -nam
 
 RUN_STAGES = $(BIN)/python .ci/run_stages.py --jobs $(JOBS)
 
-.PHONY: help demo test lint types layers classes tests coverage interop simulate soak fuzz docs format java clean
+.PHONY: help demo test lint types layers classes servers tests coverage interop simulate soak fuzz docs format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -42,7 +42,7 @@ demo: java $(VENV)/.demo ## writers of one real table and of two, four of them k
 	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
 
 test: java $(VENV)/.test ## everything: lint, types, layers, then all tests; ends with what failed; FULL=1 for the long forms, too
-	@$(RUN_STAGES) lint types layers classes -- $(ARGS)
+	@$(RUN_STAGES) lint types layers servers classes -- $(ARGS)
 
 lint: $(VENV)/.test ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -57,11 +57,14 @@ layers: $(VENV)/.test ## who may import whom
 
 classes: $(VENV)/spark-classes.jsa ## Spark's classes as a JVM has them in memory: with this file one starts in half the time
 
+servers: java $(VENV)/.test ## what tests fetch from elsewhere, such as the jars of Java Hudi: fetched once
+	$(BIN)/python -m tests.fetch_servers
+
 tests: java $(VENV)/.test ## all tests; ARGS="-k name"
 	@$(RUN_STAGES) classes -- $(ARGS)
 
 coverage: java $(VENV)/.test ## all tests, and what they run of the code
-	@$(RUN_STAGES) --coverage classes -- $(ARGS)
+	@$(RUN_STAGES) --coverage servers classes -- $(ARGS)
 
 interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
 	FULL=$(FULL) $(BIN)/pytest tests/interop --durations=10 $(ARGS)

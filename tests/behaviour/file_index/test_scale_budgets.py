@@ -1,4 +1,4 @@
-"""What an operation asks of storage at 10 commits and 10 files, and at 10,000 commits and 100,000 files, after upkeep."""
+"""What an operation asks of storage at 10 commits and 10 files, and at many times as many, after upkeep."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import SCHEMA, light_commits, new_file, new_table, writer
 from tests.faulty_storage import PagedStorage
+from tests.long_forms import examples
 
 NOW_MS = 1_900_000_000_000
 FILES = 10
@@ -75,8 +76,9 @@ def made(commits: int) -> Table:
 
 @pytest.fixture(scope="module")
 def tables() -> tuple[Table, Table]:
+    """One has 11 commits, each of ten files; the other has 2,000, and 10,000 in the long form."""
     # One commit of the short history is light, too: beside another engine's commits a transaction looks at more.
-    return made(FILES + 1), made(10_000)
+    return made(FILES + 1), made(examples(2_000, 10_000))
 
 
 def insert(mine: Coordinator) -> None:

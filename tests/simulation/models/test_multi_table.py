@@ -19,8 +19,6 @@ A_TO_B, B_TO_A = Transaction((1,), reads=(0,)), Transaction((0,), reads=(1,))
 SMALL = {
     "single writers": Case((BOTH, IN_A, IN_B), "writer0 writer1 writer2", lost="prepare outcome"),
     "ghosts": Case((BOTH, IN_B), "writer0 writer1 reaper0A reaper0B outcomes0", 4, lost="outcome", prepared=(0,)),
-    "both collectors": Case((BOTH, IN_A), "writer0 writer1 reaper0A decisionsA outcomes0", 4, lost="prepare outcome"),
-    "a reader": Case((BOTH, IN_A, IN_B), "writer0 writer1 writer2 reader", disjoint=True, begun=(0, 1, 2)),
     "a reader beside two": Case((BOTH, BOTH), "writer0 writer1 reader", disjoint=True, begun=(0, 1)),
     "a reader beside reapers": Case(
         (BOTH,), "writer0 reaper0A reaper0B outcomes0 reader", lost="outcome", disjoint=True, prepared=(0,)
@@ -30,6 +28,8 @@ SMALL = {
     "another engine under the lock": Case((BOTH, IN_B), "writer0 writer1 foreign0A! foreign0B!", lost="prepare"),
 }
 LONG = {
+    "a reader": Case((BOTH, IN_A, IN_B), "writer0 writer1 writer2 reader", disjoint=True, begun=(0, 1, 2)),
+    "both collectors": Case((BOTH, IN_A), "writer0 writer1 reaper0A decisionsA outcomes0", 4, lost="prepare outcome"),
     "reapers": Case((BOTH, IN_A), "writer0 writer1 reaper0A reaper0B outcomes0", 4, lost="prepare outcome"),
     "decisions collected": Case((BOTH, IN_A, IN_A), "writer0 writer1 writer2 decisionsA", 4, lost="prepare"),
     "another engine without the lock": Case(

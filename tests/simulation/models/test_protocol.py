@@ -13,19 +13,25 @@ MOST_STATES = 1_500_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "conflicting", [pytest.param(True, id="conflicting"), pytest.param(False, id="disjoint", marks=pytest.mark.long)]
-)
-def test_every_interleaving_of_the_protocol_keeps_every_promise(conflicting: bool) -> None:
-    states, violation = explore(Model(conflicting), most_states=MOST_STATES)
+def test_every_interleaving_of_the_protocol_keeps_every_promise() -> None:
+    """As long as each reply to a decision comes; the long form, and the rules that are left out below, have lost ones."""
+    states, violation = explore(Model(lossy=False), most_states=MOST_STATES)
     assert violation is None
-    assert states > 500_000
+    assert states > 200_000
 
 
 @pytest.mark.long
-def test_two_reapers_at_once_keep_every_promise() -> None:
-    """Both writers have written their files, and each reply to a decision comes: with all of it there are too many states."""
-    states, violation = explore(Model(reapers=2, lossy=False, begun=True), most_states=MOST_STATES)
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(Model(), id="conflicting"),
+        pytest.param(Model(conflicting=False), id="disjoint"),
+        # Both writers have written their files, and each reply comes: with all of it there are too many states.
+        pytest.param(Model(reapers=2, lossy=False, begun=True), id="two reapers at once"),
+    ],
+)
+def test_lost_replies_and_a_second_reaper_break_no_promise(model: Model) -> None:
+    states, violation = explore(model, most_states=MOST_STATES)
     assert violation is None
     assert states > 500_000
 

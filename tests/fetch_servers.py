@@ -1,0 +1,68 @@
+"""What tests fetch from elsewhere, fetched before the first of them: `python -m tests.fetch_servers`, which `make test` runs.
+
+Each test would fetch what it needs by itself, but then a slow network counts against the time limit of whichever test comes
+first. What cannot be fetched is told and is no error: the tests that need it are skipped with the reason, or fail in CI.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from lakelock.testing.servers import ServerMissing, hdfs, kerberos
+from lakelock.testing.servers.azure import AZURITE
+from lakelock.testing.servers.dynamodb import DYNALITE
+from lakelock.testing.servers.hadoop_jars import GCS_CONNECTOR, hadoop_aws
+from lakelock.testing.servers.hudi_jars import HUDI, HUDI_DYNAMODB, HUDI_SPARK_1_0
+from lakelock.testing.servers.java_hudi import java_hudi
+from lakelock.testing.servers.npm import NpmPackage
+from tests.browser import browser
+
+Fetch = Callable[[], object]
+
+
+def from_npm(package: NpmPackage) -> None:
+    if not package.is_there():
+        raise ServerMissing(f"needs {package.name} from npm")
+
+
+SERVERS: tuple[tuple[str, Fetch], ...] = (
+    ("PySpark 3.5 with Java Hudi", java_hudi),
+    ("Java Hudi 1.0", HUDI_SPARK_1_0.fetch),
+    ("Hudi's lock providers", HUDI.fetch),
+    ("Hudi's lock provider for DynamoDB", HUDI_DYNAMODB.fetch),
+    ("HDFS", hdfs.class_path),
+    ("Hadoop's connector for S3", lambda: hadoop_aws().fetch()),
+    ("Google's connector", GCS_CONNECTOR.fetch),
+    ("dynalite", partial(from_npm, DYNALITE)),
+    ("Azurite", partial(from_npm, AZURITE)),
+)
+FROM_APT: tuple[tuple[str, Fetch], ...] = (("Kerberos", kerberos.require), ("a browser", browser))
+"""One after the other: apt does not run twice at once."""
+
+
+def fetch(wanted: Iterable[tuple[str, Fetch]]) -> list[str]:
+    """Fetch one after the other, and say of each how long it took, or what is missing."""
+    told = []
+    for name, each in wanted:
+        began_s = time.monotonic()
+        try:
+            each()
+        except ServerMissing as missing:
+            told.append(f"{name}: {missing}")
+        else:
+            told.append(f"{name}: there after {time.monotonic() - began_s:.0f} s")
+    return told
+
+
+def main() -> None:
+    at_once = [FROM_APT, *((each,) for each in SERVERS)]
+    with ThreadPoolExecutor(len(at_once)) as pool:
+        for told in pool.map(fetch, at_once):
+            print(*told, sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
