@@ -66,8 +66,6 @@ def why_not_writable(properties: TableProperties) -> tuple[Refusal, ...]:
 
 def why_not_merged(properties: TableProperties) -> Refusal | None:
     """Why the rows of a merge-on-read table cannot be merged as Hudi merges them."""
-    if properties.version == OLD_VERSION:
-        return Refusal(f"they are of table version {OLD_VERSION}")
     if properties.merge_mode not in _MERGE_MODES or properties.text("hoodie.table.partial.update.mode", ""):
         return Refusal("it merges rows in its own way (hoodie.record.merge.mode or hoodie.table.partial.update.mode)")
     own = next((key for key in sorted(properties.values) if key.startswith("hoodie.record.merge.property.")), "")

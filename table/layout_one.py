@@ -1,8 +1,8 @@
 """Tables of layout 1 (table version 6, as Hudi 0.14 and 0.15 write it), shown as if they had layout 2. Read only.
 
 There the timeline is in `.hoodie` itself, a completed instant has no completion time, and commits are JSON. What is shown: the
-same instants in `.hoodie/timeline`, completed when they were requested, with their metadata in Avro. Archived instants are log
-files that nothing here reads: files of instants before the timeline count as committed, as for Hudi's readers.
+same instants in `.hoodie/timeline`, completed when they were requested, with their metadata in Avro, and their archive in
+`.hoodie/timeline/history`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,29 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import OLD_LAYOUT
 from lakelock.table.instants import WRITES, Action, parse_file_name
+from lakelock.table.old_archive import OldArchive
 from lakelock.table.properties import TableProperties
 
 _OLD_DONE = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)", re.ASCII).fullmatch
+_ARCHIVE_FOLDER = "archived"
 _ARCHIVED = f"{layout.HISTORY}/archived"
-"""Not a file of a history: its name alone says that there may be older instants than those of the timeline."""
+"""Not a file of a history: its name alone says that there may be older instants than those of the timeline. To say which takes
+reading the archive, so a listing of the timeline does not."""
 
 
 def shown_as_layout_two(storage: Storage, properties: TableProperties) -> Storage:
     """The storage of a table, through which readers see layout 2 whatever the table's own is."""
-    return LayoutOne(storage) if properties.layout == OLD_LAYOUT else storage
+    if properties.layout != OLD_LAYOUT:
+        return storage
+    return LayoutOne(storage, properties.text("hoodie.archivelog.folder", _ARCHIVE_FOLDER))
 
 
 class LayoutOne:
     """A storage whose table has layout 1, as readers of layout 2 expect it; implements `lakelock.storage.Storage`."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, archive_folder: str = _ARCHIVE_FOLDER) -> None:
         self._storage = storage
+        self._archive = OldArchive(storage, archive_folder)
 
     @property
     def uri(self) -> str:
@@ -57,6 +63,8 @@ class LayoutOne:
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
         if prefix == layout.TIMELINE:
             yield from (item for item in self._timeline() if item.key > start_after)
+        elif prefix == layout.HISTORY:
+            yield from (item for item in self._archive.listed() if item.key > start_after)
         elif not prefix.startswith(layout.TIMELINE):
             yield from self._storage.list(prefix, start_after=start_after)
 
@@ -72,7 +80,8 @@ class LayoutOne:
         return sorted(shown, key=lambda item: item.key)
 
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
-        return self._storage.open_input(key, size_bytes=size_bytes)
+        archived = self._archive.opened(key) if key.startswith(layout.HISTORY) else None
+        return archived or self._storage.open_input(key, size_bytes=size_bytes)
 
     def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
         self._refuse(key)

@@ -29,6 +29,13 @@ _BY_EVENT_TIME = ("org.apache.hudi.common.model.DefaultHoodieRecordPayload", "ee
 _BY_COMMIT_TIME = ("org.apache.hudi.common.model.OverwriteWithLatestAvroPayload", "ce9acb64-bde0-424c-9b91-f6ebba25356d")
 """How version 8 says which of two rows wins, besides its merge mode: Hudi's payload class, and the id of its merger."""
 
+_MODE_OF_PAYLOAD = {
+    "OverwriteWithLatestAvroPayload": "COMMIT_TIME_ORDERING",
+    "DefaultHoodieRecordPayload": "EVENT_TIME_ORDERING",
+    "EventTimeAvroPayload": "EVENT_TIME_ORDERING",
+}
+"""What a payload class means where no merge mode is written: in tables that Hudi before 1.0 made."""
+
 
 def table_checksum(name: str, database: str = "") -> int:
     """The checksum of a table's name that Java checks when it opens the table."""
@@ -233,7 +240,10 @@ class TableProperties:
     @property
     def merge_mode(self) -> str:
         """EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING or CUSTOM; inferred as Hudi does where it is not written."""
+        payload = self.text("hoodie.compaction.payload.class", "")
         inferred = "EVENT_TIME_ORDERING" if self.ordering_fields else "COMMIT_TIME_ORDERING"
+        if payload:
+            inferred = _MODE_OF_PAYLOAD.get(payload.rpartition(".")[2], "CUSTOM")
         return self.text("hoodie.record.merge.mode", inferred).upper()
 
     @property

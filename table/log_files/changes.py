@@ -8,19 +8,17 @@ does whatever comes after it.
 from __future__ import annotations
 
 import io
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import IO, Any, NamedTuple
 
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.storage import Storage
-from lakelock.table.avro.container import checked_schema
 from lakelock.table.avro.types import arrow_fields
 from lakelock.table.fitting import read_as
+from lakelock.table.log_files.avro_blocks import records_in, schema_of
 from lakelock.table.log_files.blocks import Block, BlockKind, Header, blocks_of
 from lakelock.table.log_files.deletes import deletes_in
 from lakelock.table.log_files.names import LogFile
@@ -54,12 +52,14 @@ class Changes:
         self.last: dict[str, Change] = {}
 
     @classmethod
-    def of(cls, logs: Sequence[LogFile], columns: pa.Schema, ordering: str | None, storage: Storage) -> Changes:
-        """All changes of these files. Their bytes are in memory meanwhile."""
+    def of(
+        cls, logs: Sequence[LogFile], instants: Set[str], columns: pa.Schema, ordering: str | None, storage: Storage
+    ) -> Changes:
+        """All changes that these instants made in these files. The bytes of the files are in memory meanwhile."""
         found, blocks = cls(columns, ordering), list(_blocks(logs, storage))
         undone = {block.header.get(Header.TARGET_INSTANT, "") for block in blocks if block.kind is BlockKind.COMMAND}
         for block in blocks:
-            if block.kind is not BlockKind.COMMAND and block.instant not in undone:
+            if block.kind is not BlockKind.COMMAND and block.instant in instants and block.instant not in undone:
                 found.add(block)
         return found
 
@@ -158,40 +158,16 @@ def _from_parquet(block: Block) -> Iterator[pa.Table]:
 
 
 def _from_avro(block: Block) -> Iterator[pa.Table]:
-    """The rows of an Avro block (`HoodieAvroDataBlock`, version 3): their number, and each behind its length."""
-    definition, parsed = checked_schema(block.header.get(Header.SCHEMA, ""), block.source)
+    definition, parsed = schema_of(block)
     fields = list(arrow_fields(definition, block.source))
     _refuse_operations([field.name for field in fields], block)
-    schema, records = pa.schema(fields), _records(block, parsed)
+    schema, records = pa.schema(fields), records_in(block, parsed)
     while batch := [record for record, _ in zip(records, range(_AT_ONCE), strict=False)]:
         try:
             columns = [pa.array([record[field.name] for record in batch], field.type) for field in fields]
         except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
             raise CorruptTableError(f"{block.source} does not hold what its schema says: {error}", file=block.source) from error
         yield pa.table(columns, schema=schema)
-
-
-def _records(block: Block, parsed: Any) -> Iterator[dict[str, Any]]:
-    content = block.content
-    stream = io.BytesIO(content)
-    # fastavro raises whatever the bytes make it stumble over.
-    try:
-        version, count = struct.unpack(">ii", stream.read(8))
-        if version not in (1, 2, 3):
-            raise ValueError(f"its version is {version}, and 3 is known")
-        for _ in range(count):
-            (length,) = struct.unpack(">i", stream.read(4))
-            end = stream.tell() + length
-            record = fastavro.schemaless_reader(stream, parsed, None)
-            if stream.tell() != end or not isinstance(record, dict):
-                raise ValueError("a row has another length than it says")
-            yield record
-    except GeneratorExit:
-        raise
-    except Exception as error:
-        raise CorruptTableError(f"{block.source} cannot be decoded: {error}", file=block.source) from error
-    if stream.tell() != len(content):
-        raise CorruptTableError(f"{block.source} holds more than its rows", file=block.source)
 
 
 def _refuse_operations(names: Sequence[str], block: Block) -> None:

@@ -19,12 +19,16 @@ from lakelock.table.snapshot import DataFile
 
 
 class LoggedSlice(NamedTuple):
-    """A file slice with log files, in the order in which they are read; a file group may have no base file yet."""
+    """A file slice with log files, in the order in which they are read; a file group may have no base file yet.
+
+    `instants` are those of the visible commits that wrote these files: a file may also have blocks of others.
+    """
 
     partition: str
     file_id: str
     base: DataFile | None
     logs: tuple[LogFile, ...]
+    instants: frozenset[str]
 
     @property
     def as_file(self) -> DataFile:
@@ -45,7 +49,7 @@ class MergedRows:
     def read(self, slice_: LoggedSlice, storage: Storage) -> Iterator[pa.Table]:
         """The rows of a slice with these columns."""
         name = None if self.ordering is None else self.ordering.name
-        changes = Changes.of(slice_.logs, self._needed, name, storage)
+        changes = Changes.of(slice_.logs, slice_.instants, self._needed, name, storage)
         rows, unmatched = changes.rows, dict(changes.last)
         if slice_.base is not None:
             with BaseFile(storage.open_input(slice_.base.key), slice_.base.key) as base:

@@ -22,6 +22,10 @@ MERGE_ON_READ = {
     "hoodie__compact__inline__max__delta__commits": "3", "hoodie__parquet__small__file__limit": "0",
     "hoodie__table__timeline__timezone": "UTC",
 }  # fmt: skip
+ARCHIVED = {
+    "hoodie__keep__min__commits": "3", "hoodie__keep__max__commits": "4", "hoodie__clean__commits__retained": "1",
+    "hoodie__compact__inline__max__delta__commits": "5",
+}  # fmt: skip
 KINDS: dict[str, tuple[Layout, dict[str, str]]] = {
     "by event time": (Layout("mor", ordering="ts", schema=SCHEMA), MERGE_ON_READ),
     "by commit time": (Layout("mor", schema=SCHEMA), MERGE_ON_READ),
@@ -29,11 +33,14 @@ KINDS: dict[str, tuple[Layout, dict[str, str]]] = {
     "Parquet in the logs": (
         Layout("mor", ordering="ts", schema=SCHEMA), {**MERGE_ON_READ, "hoodie__logfile__data__block__format": "parquet"}
     ),
+    "by event time, version 6": (Layout("mor", ordering="ts", schema=SCHEMA, version=6), MERGE_ON_READ),
+    "by commit time, version 6": (Layout("mor", schema=SCHEMA, version=6), MERGE_ON_READ),
+    "archived, version 6": (Layout("mor", ordering="ts", schema=SCHEMA, version=6), {**MERGE_ON_READ, **ARCHIVED}),
     "copy-on-write, version 6": (Layout("old", ordering="ts", schema=SCHEMA, version=6), {}),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", but(KINDS, ["by event time"]))
+@pytest.mark.parametrize("kind", but(KINDS, ["by event time", "archived, version 6"]))
 def test_after_each_write_of_java_the_rows_are_those_that_java_shows(share: Share, kind: str) -> None:
     layout, options = KINDS[kind]
     table, choose = share(layout, create=False), Random(kind)
@@ -51,3 +58,15 @@ def test_after_each_write_of_java_the_rows_are_those_that_java_shows(share: Shar
     assert as_rows(bases, SCHEMA) == as_rows(table.java.read(table.path, options=READ_OPTIMIZED), SCHEMA)
     with pytest.raises(TableError, match="lakelock does not write the table"):
         table.engine().delete(pc.field("id") == "a")
+
+
+@pytest.mark.parametrize("version", but([9, 6], [9]))
+def test_rows_that_are_only_in_log_files_older_than_any_base_file_are_shown(share: Share, version: int) -> None:
+    """Hudi's index in memory lets Spark write new rows into logs, as Flink does with any index."""
+    table = share(Layout("mor", ordering="ts", schema=SCHEMA, version=version), create=False)
+    options = {**MERGE_ON_READ, "hoodie__index__type": "INMEMORY", "hoodie__compact__inline": "false"}
+    table.java_write("upsert", ("a", 1, 1, "eu"), **options)
+    assert ArrowEngine(table.coordinator()).read(query_type="read_optimized").num_rows == 0
+    table.java_write("insert_overwrite", ("x", 2, 1, "us"), **options)
+    assert as_rows(table.by_java(), SCHEMA) == [("a", 1, 1, "eu"), ("x", 2, 1, "us")]
+    assert as_rows(table.by_lakelock(), SCHEMA) == as_rows(table.by_java(), SCHEMA)

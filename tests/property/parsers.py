@@ -57,6 +57,7 @@ from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteSt
 from lakelock.table.instants import as_of_time, parse_file_name, parse_instant
 from lakelock.table.log_files.blocks import BlockKind, blocks_of
 from lakelock.table.log_files.changes import Changes
+from lakelock.table.old_archive import commits_in
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups
@@ -137,6 +138,16 @@ def _log_file(data: bytes) -> None:
         if block.kind is not BlockKind.COMMAND:
             found.add(block)
     assert all(change.row is None or change.row < found.rows.num_rows for change in found.last.values())
+
+
+def _old_archive(data: bytes) -> None:
+    for commit in commits_in(data, "an archive"):
+        CommitMetadata.from_bytes(commit["metadata"], "a commit of an archive")
+
+
+def _old_archives() -> Iterable[bytes]:
+    archives = golden_table("java12_version_6_archived").glob(".hoodie/history/.commits*")
+    yield from (path.read_bytes() for path in sorted(archives) if path.suffix != ".crc")
 
 
 def _logs() -> Iterable[bytes]:
@@ -320,6 +331,7 @@ PARSERS: dict[str, Parser] = {
         Parser("redis-value", _redis_value, (), (
             json.dumps({"grant": "g", "ear": "e", "lease_ms": 5, "writer": _JSON}).encode(),)),
         Parser("log-file", _log_file, (*_TORN, SchemaError, TableError), tuple(_logs())),
+        Parser("old-archive", _old_archive, _TORN, tuple(_old_archives())),
         Parser("base-file", base_files.read, _TORN, tuple(map(base_files.sample, ("zstd", "none")))),
         Parser("recorded-lock", _stored(layout.LOCK_IDENTITY, recorded_provider), (StorageError, TableError), (
             b'{"format": 1, "provider": "storage:x"}',)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ def test_an_aborted_java_writer_is_rolled_back_by_the_markers_of_its_timeline_se
     coordinator = writer(storage, Settings())
     (reaped,) = coordinator.reap()
     assert (reaped.instant, reaped.outcome, reaped.writer) == (instant, RollbackOutcome.ROLLED_BACK, "another Hudi writer")
-    assert "no heartbeat and was requested 3600 s ago" in reaped.evidence
+    assert re.search(r"no heartbeat and was requested 36\d\d s ago", reaped.evidence)
     assert of_instant(storage, instant) == []
     assert rows(storage) == before
     (rollback,) = [r for r in coordinator.table.timeline().rollbacks if r.is_completed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from lakelock.cli.main import app
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.storage.local import LocalStorage
+from lakelock.table.archive import archived_write, archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.layout_one import LayoutOne
 from tests.golden_tables import VERSION_6, golden_table, opened, rows, seen_by_java, unpack
@@ -36,12 +38,44 @@ def test_the_history_and_the_change_feed_are_there() -> None:
         assert sorted(deleted) == ["b", "c", "d", "e"]
 
 
-def test_of_a_merge_on_read_table_the_base_files_are_read() -> None:
+def test_the_commits_of_the_archive_are_read_where_java_put_them() -> None:
+    with opened(golden_table(ARCHIVED)) as engine:
+        storage = engine.coordinator.table.storage
+        found = {write.requested: write for _, writes in archived_writes(storage) for write in writes}
+        first = min(found)
+        assert len(found) == 4 and max(found) < engine.coordinator.table.timeline().first_active
+        assert found[first].completion == first and found[first].action == "commit"
+        metadata = CommitMetadata.from_bytes(found[first].data)
+        assert metadata.operation == "INSERT" and sum(stat.num_inserts or 0 for stat in metadata.stats) == 2
+        assert archived_write(storage, first) == found[first]
+
+
+@pytest.mark.parametrize("query_type", ["snapshot", "read_optimized"])
+def test_of_a_merge_on_read_table_the_rows_are_those_that_java_shows(query_type: Any) -> None:
     with opened(golden_table(MERGE_ON_READ)) as engine:
-        assert rows(engine.read(query_type="read_optimized")) == seen_by_java(MERGE_ON_READ)["read_optimized"]
-        with pytest.raises(TableError, match="they are of table version 6") as caught:
-            engine.read()
-        assert 'query_type="read_optimized"' in caught.value.hint
+        assert rows(engine.read(query_type=query_type)) == seen_by_java(MERGE_ON_READ)[query_type]
+
+
+@pytest.mark.parametrize("payload", ["PartialUpdateAvroPayload", "AWSDmsAvroPayload"])
+def test_rows_that_a_payload_class_merges_in_its_own_way_are_not_merged(payload: str, tmp_path: Path) -> None:
+    path = unpack(MERGE_ON_READ, tmp_path)
+    file = path / ".hoodie" / "hoodie.properties"
+    file.write_text(file.read_text().replace("DefaultHoodieRecordPayload", payload))
+    with opened(path) as engine, pytest.raises(TableError, match="merges rows in its own way") as caught:
+        engine.read()
+    assert 'query_type="read_optimized"' in caught.value.hint
+
+
+def test_blocks_of_an_instant_that_is_no_commit_are_passed_over(tmp_path: Path) -> None:
+    """On HDFS writers append to one file: a block of one that failed stays there, beside those of commits."""
+    path = unpack(MERGE_ON_READ, tmp_path)
+    log = next(file for file in path.rglob(".*.log.*") if not file.name.endswith(".crc"))
+    whole = log.read_bytes()
+    commit = sorted((path / ".hoodie").glob("*.deltacommit"))[-1].name.partition(".")[0]
+    failed = whole.replace(commit.encode(), str(int(commit) + 1).encode()).replace(b"a", b"z")
+    log.write_bytes(failed + whole)
+    with opened(path) as engine:
+        assert rows(engine.read()) == seen_by_java(MERGE_ON_READ)["snapshot"]
 
 
 def test_nothing_is_written_and_the_error_says_how_to_upgrade(tmp_path: Path) -> None:
