@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
@@ -37,6 +37,7 @@ QUICK = Settings(
     lock=LockSettings(wait_s=20, lease_s=3, renew_s=0.5, poll_s=0.02),
     retry=RetrySettings(first_wait_s=0.01, longest_wait_s=0.1, holder_wait_s=10),
 )
+PATIENCE_S = 10.0
 HUDI = Settings(concurrency=ConcurrencySettings(profile="hudi"), lock=QUICK.lock, heartbeat=QUICK.heartbeat)
 
 
@@ -69,7 +70,13 @@ def writer(
     listener: Recorder | None = None,
     runtime: Runtime | None = None,
 ) -> Coordinator:
-    """One more writer on the table, as a process of its own would be."""
+    """One more writer on the table, as a process of its own would be.
+
+    By the clock of the machine none is taken for dead after two seconds: beside busy cores it may have no turn for as long.
+    """
+    if runtime is None:
+        misses = max(settings.heartbeat.tolerable_misses, int(PATIENCE_S / settings.heartbeat.interval_s))
+        settings = replace(settings, heartbeat=replace(settings.heartbeat, tolerable_misses=misses))
     location = StorageLocation(storage.uri)
     listeners = (listener,) if listener else ()
     return Coordinator.open(location, settings, runtime=runtime, application=name, listeners=listeners, storage=storage)

@@ -335,7 +335,7 @@ def test_a_writer_that_stopped_beating_is_rolled_back_by_the_next_and_cannot_com
     sleeper = writer(storage, name="sleeper", runtime=asleep).begin("INSERT")
     stat = put_file(sleeper, storage, "month=1", "a")
     recorder = Recorder()
-    other = writer(storage, listener=recorder)
+    other = writer(storage, listener=recorder, runtime=SystemRuntime())
     other.table.runtime.sleep(QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses + 1.5)
     asleep.freeze(QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses + 1.5)
     insert(other, storage, "month=1", "b")
