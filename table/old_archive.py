@@ -33,44 +33,40 @@ _METADATA = {Action.REPLACE_COMMIT: "hoodieReplaceCommitMetadata"}
 
 
 class OldArchive:
-    """The archive of one table. What is shown is kept, one file of layout 1 at a time being decoded."""
+    """The archive of one table. What is shown is kept: of the files that are known only the last is read again."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
         self._folder = f"{layout.HOODIE}/{checked_file_name(folder, layout.PROPERTIES)}"
-        self._known: dict[int, tuple[str, str, bytes]] = {}
+        self._known: dict[int, tuple[Listed, bytes] | None] = {}
 
     def listed(self) -> list[Listed]:
-        """The files that are shown, in order of their names; one request for each file of layout 1, and one more."""
-        shown = []
-        for number in range(1, MOST_FILES):
+        """The files that are shown, in order of their names; a request for each new file of layout 1, and two more."""
+        # Where files can grow, as on HDFS, only the last one does.
+        for number in range(max(1, len(self._known)), MOST_FILES):
             key = f"{self._folder}/.commits_.archive.{number}_1-0-1"
             stored = self._storage.get(key)
             if stored is None:
                 break
-            name, content = self._shown(number, key, stored)
-            if name:
-                shown.append(Listed(f"{layout.HISTORY}/{name}", len(content), stored.modified_ms))
-        return sorted(shown, key=lambda item: item.key)
+            self._known[number] = _shown(number, key, stored)
+        shown = (found for found in tuple(self._known.values()) if found is not None)
+        return sorted((listed for listed, _ in shown), key=lambda item: item.key)
 
     def opened(self, key: str) -> io.BytesIO | None:
         """The content of a file that was listed, None for any other key."""
-        name = key.rpartition("/")[2]
-        return next((io.BytesIO(content) for _, known, content in self._known.values() if known and known == name), None)
+        shown = (found for found in tuple(self._known.values()) if found is not None)
+        return next((io.BytesIO(content) for listed, content in shown if listed.key == key), None)
 
-    def _shown(self, number: int, key: str, stored: Stored) -> tuple[str, bytes]:
-        """Name and content of what is shown for a file; no name if it has no commits. On HDFS the last file grows."""
-        known = self._known.get(number)
-        if known is None or known[0] != stored.etag:
-            rows = list(commits_in(stored.data, key))
-            name, content = "", b""
-            if rows:
-                times = sorted(row["instantTime"] for row in rows)
-                name, sink = f"{times[0]}_{times[-1]}_{number}.parquet", io.BytesIO()
-                pq.write_table(pa.Table.from_pylist(rows, _SHOWN), sink)
-                content = sink.getvalue()
-            known = self._known[number] = (stored.etag, name, content)
-        return known[1:]
+
+def _shown(number: int, key: str, stored: Stored) -> tuple[Listed, bytes] | None:
+    """What is shown for a file, with its content; None if it has no commits."""
+    rows = list(commits_in(stored.data, key))
+    if not rows:
+        return None
+    times, sink = sorted(row["instantTime"] for row in rows), io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, _SHOWN), sink)
+    name = f"{layout.HISTORY}/{times[0]}_{times[-1]}_{number}.parquet"
+    return Listed(name, sink.tell(), stored.modified_ms), sink.getvalue()
 
 
 def commits_in(data: bytes, source: str) -> Iterator[dict[str, Any]]:

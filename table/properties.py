@@ -30,9 +30,9 @@ _BY_COMMIT_TIME = ("org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
 """How version 8 says which of two rows wins, besides its merge mode: Hudi's payload class, and the id of its merger."""
 
 _MODE_OF_PAYLOAD = {
-    "OverwriteWithLatestAvroPayload": "COMMIT_TIME_ORDERING",
-    "DefaultHoodieRecordPayload": "EVENT_TIME_ORDERING",
-    "EventTimeAvroPayload": "EVENT_TIME_ORDERING",
+    _BY_COMMIT_TIME[0]: "COMMIT_TIME_ORDERING",
+    _BY_EVENT_TIME[0]: "EVENT_TIME_ORDERING",
+    "org.apache.hudi.common.model.EventTimeAvroPayload": "EVENT_TIME_ORDERING",
 }
 """What a payload class means where no merge mode is written: in tables that Hudi before 1.0 made."""
 
@@ -243,7 +243,7 @@ class TableProperties:
         payload = self.text("hoodie.compaction.payload.class", "")
         inferred = "EVENT_TIME_ORDERING" if self.ordering_fields else "COMMIT_TIME_ORDERING"
         if payload:
-            inferred = _MODE_OF_PAYLOAD.get(payload.rpartition(".")[2], "CUSTOM")
+            inferred = _MODE_OF_PAYLOAD.get(payload, "CUSTOM")
         return self.text("hoodie.record.merge.mode", inferred).upper()
 
     @property
