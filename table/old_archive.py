@@ -1,8 +1,8 @@
 """The archive of layout 1, and how it is shown as one of layout 2.
 
-Layout 1 (Hudi before 1.0): `.hoodie/<folder>/.commits_.archive.<n>_1-0-1`, numbered from 1 on, log files with blocks of Avro
-rows (`HoodieArchivedMetaEntry`), one for each state of each instant. Listings leave these names out, so they are asked for one
-by one. What is shown: one file of layout 2 for each, with the commits in it.
+Layout 1 (Hudi before 1.0): `.hoodie/<folder>/.commits_.archive.<n>_<write token>`, log files with blocks of Avro rows
+(`HoodieArchivedMetaEntry`), one for each state of each instant. With `hoodie.archive.merge.enable` Java joins old files in a
+new one and removes them, so numbers have gaps. What is shown: one file of layout 2 for each, with the commits in it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed, Storage, Stored
+from lakelock.storage.keys import OLD_ARCHIVE
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import WRITES, Action, is_instant_time
@@ -24,7 +25,8 @@ from lakelock.table.layout import checked_file_name
 from lakelock.table.log_files.avro_blocks import records_in, schema_of
 from lakelock.table.log_files.blocks import blocks_of
 
-MOST_FILES = 100_000
+LOOKS = 3
+"""How often the archive is listed if a file goes before it is read: Java merges them now and then."""
 _SHOWN = pa.schema(
     [("instantTime", pa.string()), ("completionTime", pa.string()), ("action", pa.string()), ("metadata", pa.binary())]
 )
@@ -33,24 +35,39 @@ _METADATA = {Action.REPLACE_COMMIT: "hoodieReplaceCommitMetadata"}
 
 
 class OldArchive:
-    """The archive of one table. What is shown is kept: of the files that are known only the last is read again."""
+    """The archive of one table. What is shown is kept: a file is read again only if it has grown or was replaced."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
         self._folder = f"{layout.HOODIE}/{checked_file_name(folder, layout.PROPERTIES)}"
-        self._known: dict[int, tuple[Listed, bytes] | None] = {}
+        self._known: dict[Listed, tuple[Listed, bytes] | None] = {}
 
     def listed(self) -> list[Listed]:
-        """The files that are shown, in order of their names; a request for each new file of layout 1, and two more."""
-        # Where files can grow, as on HDFS, only the last one does.
-        for number in range(max(1, len(self._known)), MOST_FILES):
-            key = f"{self._folder}/.commits_.archive.{number}_1-0-1"
-            stored = self._storage.get(key)
+        """The files that are shown, in order of their names; one listing, and a read of each file that is new.
+
+        `CorruptTableError` if files keep vanishing while they are read.
+        """
+        for _ in range(LOOKS):
+            there = [item for item in self._storage.list(self._folder) if item.key.startswith(f"{self._folder}/{OLD_ARCHIVE}")]
+            if self._read(there):
+                shown = (found for found in self._known.values() if found is not None)
+                return sorted((listed for listed, _ in shown), key=lambda item: item.key)
+        hint = "Java Hudi may be merging its archive; run the command again"
+        raise CorruptTableError(f"files of {self._folder} vanish while they are read", hint=hint, file=self._folder)
+
+    def _read(self, there: list[Listed]) -> bool:
+        """Read the files that are not known yet; whether all of them were still there."""
+        known: dict[Listed, tuple[Listed, bytes] | None] = {}
+        for item in there:
+            if item in self._known:
+                known[item] = self._known[item]
+                continue
+            stored = self._storage.get(item.key)
             if stored is None:
-                break
-            self._known[number] = _shown(number, key, stored)
-        shown = (found for found in tuple(self._known.values()) if found is not None)
-        return sorted((listed for listed, _ in shown), key=lambda item: item.key)
+                return False
+            known[item] = _shown(item.key, stored)
+        self._known = known
+        return True
 
     def opened(self, key: str) -> io.BytesIO | None:
         """The content of a file that was listed, None for any other key."""
@@ -58,14 +75,14 @@ class OldArchive:
         return next((io.BytesIO(content) for listed, content in shown if listed.key == key), None)
 
 
-def _shown(number: int, key: str, stored: Stored) -> tuple[Listed, bytes] | None:
+def _shown(key: str, stored: Stored) -> tuple[Listed, bytes] | None:
     """What is shown for a file, with its content; None if it has no commits."""
     rows = list(commits_in(stored.data, key))
     if not rows:
         return None
     times, sink = sorted(row["instantTime"] for row in rows), io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, _SHOWN), sink)
-    name = f"{layout.HISTORY}/{times[0]}_{times[-1]}_{number}.parquet"
+    name = f"{layout.HISTORY}/{times[0]}_{times[-1]}_{key.rpartition(OLD_ARCHIVE)[2]}.parquet"
     return Listed(name, sink.tell(), stored.modified_ms), sink.getvalue()
 
 

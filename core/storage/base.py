@@ -68,7 +68,7 @@ class Storage(Protocol):
         """Objects whose key starts with the folder `prefix` (`""`: everything), at any depth, in key order.
 
         `start_after` is a full key: only greater ones are listed. Names that start with a dot in the last segment are
-        Hadoop's checksum twins or somebody's temporary files and are left out.
+        Hadoop's checksum twins or somebody's temporary files and are left out, but for the archive of old Hudi tables.
         """
         ...
 

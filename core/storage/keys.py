@@ -6,6 +6,8 @@ from lakelock.errors import StorageError
 
 METADATA_FOLDER = ".hoodie"
 """The folder of a table's metadata; `lakelock.table.layout` knows what is in it."""
+OLD_ARCHIVE = ".commits_.archive."
+"""How the names of files in the archive of old tables begin; `lakelock.table.old_archive` reads them."""
 
 
 def checked(key: str) -> str:
@@ -27,11 +29,17 @@ def checked_prefix(prefix: str) -> str:
 def is_shown(key: str, prefix: str) -> bool:
     """Whether a listing of the folder `prefix` shows `key`, which lies in it.
 
-    Names that start with a dot are somebody's temporary files; the metadata folder shows only when it is asked for.
+    The metadata folder shows only when it is asked for, and what `is_temporary` never does.
     """
-    if key.rpartition("/")[2].startswith("."):
-        return False
-    return bool(prefix) or not key.startswith(METADATA_FOLDER + "/")
+    return not is_temporary(key.rpartition("/")[2]) and (bool(prefix) or not key.startswith(METADATA_FOLDER + "/"))
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of this name is somebody's temporary file or a checksum: its name starts with a dot.
+
+    An old archive is neither, though its names do, too.
+    """
+    return name.startswith(".") and not name.startswith(OLD_ARCHIVE)
 
 
 def is_past(folder: str, start_after: str) -> bool:

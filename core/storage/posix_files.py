@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage.base import Listed, Stored
-from lakelock.storage.keys import METADATA_FOLDER, is_past
+from lakelock.storage.keys import METADATA_FOLDER, is_past, is_temporary
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -177,7 +177,7 @@ def walk(path: str, folder: str, prefix: str, start_after: str) -> Iterator[List
         if name[-1] == "/":
             if not is_past(key, start_after) and (prefix or key != f"{METADATA_FOLDER}/"):
                 yield from walk(entry.path, key, prefix, start_after)
-        elif key > start_after and name[0] != ".":
+        elif key > start_after and not is_temporary(name):
             try:
                 status = entry.stat()
             except OSError:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from lakelock.storage.base import Listed
 from lakelock.storage.hdfs.cluster import Cluster, Status
-from lakelock.storage.keys import METADATA_FOLDER, is_past
+from lakelock.storage.keys import METADATA_FOLDER, is_past, is_temporary
 
 
 def walk(cluster: Cluster, root: str, folder: str, prefix: str, start_after: str) -> Iterator[Listed]:
@@ -19,7 +19,7 @@ def walk(cluster: Cluster, root: str, folder: str, prefix: str, start_after: str
         if name[-1] == "/":
             if not is_past(key, start_after) and (prefix or key != f"{METADATA_FOLDER}/"):
                 yield from walk(cluster, root, key, prefix, start_after)
-        elif key > start_after and name[0] != ".":
+        elif key > start_after and not is_temporary(name):
             yield Listed(key, found.size_bytes, found.modified_ms)
 
 

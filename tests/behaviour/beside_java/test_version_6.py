@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from lakelock.cli.main import app
 from lakelock.errors import CorruptTableError, TableError
+from lakelock.storage import Stored
 from lakelock.storage.local import LocalStorage
 from lakelock.table.archive import archived_write, archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
@@ -48,6 +49,46 @@ def test_the_commits_of_the_archive_are_read_where_java_put_them() -> None:
         metadata = CommitMetadata.from_bytes(found[first].data)
         assert metadata.operation == "INSERT" and sum(stat.num_inserts or 0 for stat in metadata.stats) == 2
         assert archived_write(storage, first) == found[first]
+
+
+def test_commits_are_found_in_archive_files_that_java_joined_whatever_numbers_are_left(tmp_path: Path) -> None:
+    """With `hoodie.archive.merge.enable` Hudi 0.14 and 0.15 join old files in a new one and remove them."""
+    path = unpack(ARCHIVED, tmp_path)
+    old = sorted((path / ".hoodie/history").glob(".commits_.archive.*"))
+    assert len(old) == 2
+    archive = LayoutOne(LocalStorage(path), "history")
+    before = {write for _, writes in archived_writes(archive) for write in writes}
+    assert len(before) == 4
+    joined = path / ".hoodie/history/.commits_.archive.11_1-0-1"
+    joined.write_bytes(b"".join(file.read_bytes() for file in old))
+    for file in old:
+        file.unlink()
+    for again in (archive, LayoutOne(LocalStorage(path), "history")):
+        assert {write for _, writes in archived_writes(again) for write in writes} == before
+
+
+def test_an_archive_file_that_goes_while_the_archive_is_read_is_looked_for_where_it_went(tmp_path: Path) -> None:
+    path = unpack(ARCHIVED, tmp_path)
+    old = next((path / ".hoodie/history").glob(".commits_.archive.1_*"))
+
+    class Joined(LocalStorage):
+        def get(self, key: str) -> Stored | None:
+            if key.endswith(old.name):
+                old.rename(old.with_name(".commits_.archive.11_1-0-1"))
+            return super().get(key)
+
+    found = {write.requested for _, writes in archived_writes(LayoutOne(Joined(path), "history")) for write in writes}
+    assert len(found) == 4
+
+
+def test_an_archive_whose_files_keep_going_is_an_error(tmp_path: Path) -> None:
+    class Gone(LocalStorage):
+        def get(self, key: str) -> Stored | None:
+            return None if ".archive." in key else super().get(key)
+
+    with pytest.raises(CorruptTableError, match="vanish while they are read") as caught:
+        list(archived_writes(LayoutOne(Gone(unpack(ARCHIVED, tmp_path)), "history")))
+    assert "run the command again" in caught.value.hint
 
 
 @pytest.mark.parametrize("query_type", ["snapshot", "read_optimized"])

@@ -127,6 +127,13 @@ def test_listings_leave_out_hidden_names_and_the_metadata_folder_unless_asked(st
     assert keys(storage, ".hoodie/.temp") == [".hoodie/.temp/i/p/m"]
 
 
+def test_the_archive_of_an_old_table_is_listed_though_its_names_start_with_a_dot(storage: Storage) -> None:
+    for name in (".commits_.archive.11_1-0-1", "..commits_.archive.11_1-0-1.crc", ".commits_.archive.9_1-0-1"):
+        storage.put_if_absent(f".hoodie/archived/{name}", b"x")
+    shown = [".hoodie/archived/.commits_.archive.11_1-0-1", ".hoodie/archived/.commits_.archive.9_1-0-1"]
+    assert keys(storage, ".hoodie/archived") == shown
+
+
 def test_a_listing_tells_sizes_and_times(storage: Storage) -> None:
     storage.put_if_absent("a/k", b"12345")
     (found,) = storage.list("a")
