@@ -16,12 +16,13 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.predicates import predicate_of
+from lakelock.spark_plugin.session.classes import PYTHON_UTILS, java_class, scala_object
 from lakelock.spark_plugin.session.versions import column_of
 from lakelock.table.pruning.predicates import Anything, Predicate
 
 SHOWN_CHARACTERS = 200
 _CATALYST = "org.apache.spark.sql.catalyst"
-_TIME_RULES = ("optimizer.SpecialDatetimeValues$", "optimizer.ComputeCurrentTime$")
+_TIME_RULES = ("optimizer.SpecialDatetimeValues", "optimizer.ComputeCurrentTime")
 # A literal such as TIMESTAMP 'now' gets its value each time the text is parsed.
 _TIME_LITERAL = re.compile(r"'\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
 
@@ -70,10 +71,12 @@ class Condition:
         if self.filled is None:
             return F.expr(self.given) if isinstance(self.given, str) else self.given
         spark = frame.sparkSession
-        jvm: Any = spark._jvm
         own, theirs = (_attributes(plan) for plan in (self.filled, frame._jdf.queryExecution().analyzed()))
-        pairs = [jvm.scala.Tuple2(attribute, theirs[name]) for name, attribute in own.items() if name in theirs]
-        renamed = _object(spark, f"{_CATALYST}.expressions.AttributeMap$").apply(jvm.PythonUtils.toSeq(pairs))
+        pair = java_class(spark, "scala.Tuple2")
+        pairs = [pair(attribute, theirs[name]) for name, attribute in own.items() if name in theirs]
+        renamed = scala_object(spark, f"{_CATALYST}.expressions.AttributeMap").apply(
+            java_class(spark, PYTHON_UTILS).toSeq(pairs)
+        )
         condition = self.filled.rewriteAttrs(renamed).condition()
         return column_of(spark, condition)
 
@@ -85,7 +88,7 @@ def _filled(spark: SparkSession, analysed: Any, given: str | Column) -> tuple[An
     """An analysed plan with the time filled in, and whether it asks for it."""
     filled = analysed
     for rule in _TIME_RULES:
-        filled = _object(spark, f"{_CATALYST}.{rule}").apply(filled)
+        filled = scala_object(spark, f"{_CATALYST}.{rule}").apply(filled)
     return filled, not filled.equals(analysed) or _TIME_LITERAL.search(str(given)) is not None
 
 
@@ -110,11 +113,6 @@ def condition_text(condition: str | Column) -> str:
     if not isinstance(condition, str) and text.startswith("Column<'"):
         text = text.removeprefix("Column<'").removesuffix("'>")
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
-
-
-def _object(spark: SparkSession, name: str) -> Any:
-    """A Scala object by its class."""
-    return getattr(getattr(spark._jvm, name), "MODULE$")
 
 
 def _attributes(plan: Any) -> dict[str, Any]:

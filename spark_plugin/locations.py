@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from lakelock.connectors import connector
 from lakelock.errors import SettingsError
+from lakelock.spark_plugin.session.classes import java_class
 
 _HADOOP = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
 _UNKNOWN_TO_HADOOP = ("az", "azure")
@@ -39,7 +40,7 @@ def _knows(spark: SparkSession, scheme: str) -> bool:
 
 def _require_file_system(spark: SparkSession, scheme: str, uri: str) -> None:
     """One call into the JVM, which loads the class of the file system if it has not been loaded yet."""
-    file_systems = spark._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]
+    file_systems = java_class(spark, "org.apache.hadoop.fs.FileSystem")
     configuration = spark._jsparkSession.sessionState().newHadoopConf()
     try:
         file_systems.getFileSystemClass(scheme, configuration)
@@ -69,7 +70,7 @@ def _what_brings_it(uri: str, hadoop: str) -> str:
 
 
 def _hadoop(spark: SparkSession) -> str:
-    return str(spark._jvm.org.apache.hadoop.util.VersionInfo.getVersion())  # type: ignore[union-attr]
+    return str(java_class(spark, "org.apache.hadoop.util.VersionInfo").getVersion())
 
 
 def _cause(error: Py4JJavaError) -> str:

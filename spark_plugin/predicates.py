@@ -14,6 +14,7 @@ from typing import Any, get_args
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from lakelock.spark_plugin.session.classes import scala_object
 from lakelock.table.pruning.predicates import (
     And,
     Anything,
@@ -32,12 +33,12 @@ MOST_NODES = 1000
 """A longer condition, such as one with a list of thousands of values, is not examined: each node costs calls into the JVM."""
 
 _RULES = (
-    "ReplaceExpressions$",
-    "RewriteWithExpression$",  # BETWEEN
-    "ConstantFolding$",
-    "UnwrapCastInBinaryComparison$",
-    "ConstantFolding$",
-    "LikeSimplification$",
+    "ReplaceExpressions",
+    "RewriteWithExpression",  # BETWEEN
+    "ConstantFolding",
+    "UnwrapCastInBinaryComparison",
+    "ConstantFolding",
+    "LikeSimplification",
 )
 _COMPARISONS: dict[str, Operator] = {
     "EqualTo": "=",
@@ -53,12 +54,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 def predicate_of(spark: SparkSession, analysed: Any) -> Predicate:
     """The predicate of an analysed filter; times are filled in already."""
-    optimizer: Any = spark._jvm.org.apache.spark.sql.catalyst.optimizer  # type: ignore[union-attr]
     try:
         for name in _RULES:
             # A rule that this version of Spark lacks, or that rejects this plan, only leaves more parts unrecognised.
             with suppress(Py4JError, TypeError):
-                analysed = getattr(getattr(optimizer, name), "MODULE$").apply(analysed)
+                analysed = scala_object(spark, f"org.apache.spark.sql.catalyst.optimizer.{name}").apply(analysed)
         return _Walk().predicate(analysed.condition()) if analysed.nodeName() == "Filter" else Anything()
     except (Py4JError, TypeError):
         return Anything()

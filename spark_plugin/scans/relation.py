@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import CorruptTableError
 from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.session.classes import PYTHON_UTILS, java_class
 from lakelock.spark_plugin.session.versions import local_frame
 from lakelock.table.instants import parse_instant
 from lakelock.table.snapshot import DataFile
@@ -55,11 +56,10 @@ class _Relation:
     def __init__(self, spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> None:
         self._spark, self._root, self._files, self._schema = spark, root, files, schema
         self._session: Any = spark._jsparkSession
-        self._jvm: Any = spark._jvm
-        self._sources: Any = spark._jvm.org.apache.spark.sql.execution.datasources  # type: ignore[union-attr]
+        self._python: Any = java_class(spark, PYTHON_UTILS)
 
     def plain(self) -> DataFrame:
-        none = self._sources.PartitionSpec.emptySpec()
+        none = self._source("PartitionSpec").emptySpec()
         # Without partitions Spark shows only files in the root itself, unless it is told to look deeper.
         return self._frame(StructType(), none, {"recursiveFileLookup": "true"})
 
@@ -69,21 +69,22 @@ class _Relation:
         plan = local_frame(self._spark, rows, spark_schema(by.columns))._jdf.queryExecution().analyzed()
         local = plan.collectLeaves().head()
         found = self._snapshot_files().partitions(self._root, "\0".join(by.values), local.data())
-        spec = self._sources.PartitionSpec(self._java(columns), self._jvm.PythonUtils.toSeq(found))
+        spec = self._source("PartitionSpec")(self._java(columns), self._python.toSeq(found))
         return self._frame(columns, spec, {})
 
     def _frame(self, partition_columns: StructType, spec: Any, options: Mapping[str, str]) -> DataFrame:
-        option, none = self._jvm.scala.Option, self._jvm.scala.Option.apply(None)
+        option = java_class(self._spark, "scala.Option")
+        none = option.apply(None)
         # Spark treats indexes over the same folder as equal; any difference between two snapshots has to be in the options.
         parameters = {**options, "ignoreMissingFiles": "false", "lakelock.files": self._digest()}
-        given = self._jvm.PythonUtils.toScalaMap(parameters)
+        given = self._python.toScalaMap(parameters)
         columns = self._java(self._schema)
-        roots = self._jvm.PythonUtils.toSeq([self._jvm.org.apache.hadoop.fs.Path(self._root)])
-        index = self._sources.InMemoryFileIndex(
+        roots = self._python.toSeq([java_class(self._spark, "org.apache.hadoop.fs.Path")(self._root)])
+        index = self._source("InMemoryFileIndex")(
             self._session, roots, given, option.apply(columns), self._listed(), option.apply(spec), none
         )
-        parquet = self._sources.parquet.ParquetFileFormat()
-        relation = self._sources.HadoopFsRelation(
+        parquet = self._source("parquet.ParquetFileFormat")()
+        relation = self._source("HadoopFsRelation")(
             index, self._java(partition_columns), columns, none, parquet, given, self._session
         )
         return DataFrame(self._session.baseRelationToDataFrame(relation), self._spark)
@@ -105,18 +106,24 @@ class _Relation:
             found.update(b"\0")
         return found.hexdigest()
 
+    def _source(self, name: str) -> Any:
+        return java_class(self._spark, f"org.apache.spark.sql.execution.datasources.{name}")
+
     def _java(self, schema: StructType) -> Any:
         return self._session.parseDataType(schema.json())
 
     def _snapshot_files(self) -> Any:
         gateway: Any = self._spark.sparkContext._gateway
         if gateway not in _compiled:
-            compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(self._jvm.Thread.currentThread().getContextClassLoader())
+            compiler = java_class(self._spark, "org.codehaus.janino.SimpleCompiler")()
+            thread = java_class(self._spark, "java.lang.Thread").currentThread()
+            compiler.setParentClassLoader(thread.getContextClassLoader())
             compiler.cook((resources("lakelock.spark_plugin.scans") / f"{_CLASS}.java").read_text())
             found = compiler.getClassLoader().loadClass(f"lakelock.{_CLASS}")
-            nothing = gateway.new_array(self._jvm.Class, 0), gateway.new_array(self._jvm.Object, 0)
-            _compiled[gateway] = found.getConstructor(nothing[0]).newInstance(nothing[1])
+            no_types, nothing = (
+                gateway.new_array(java_class(self._spark, f"java.lang.{name}"), 0) for name in ("Class", "Object")
+            )
+            _compiled[gateway] = found.getConstructor(no_types).newInstance(nothing)
         return _compiled[gateway]
 
 

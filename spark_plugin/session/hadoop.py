@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakelock.settings import Settings
+from lakelock.spark_plugin.session.classes import java_class
 from lakelock.spark_plugin.session.hdfs_tokens import token_of
 from lakelock.storage.default_file_system import AnyPath, as_spark_reads
 from lakelock.storage.hadoop import PREFIXES, completed, from_environment, names_of_settings, settings_for_hadoop
@@ -53,9 +54,8 @@ def hadoop_settings(spark: SparkSession) -> Mapping[str, str]:
 
 def _configuration(spark: SparkSession) -> Any:
     """Spark's conf `spark.hadoop.*`, the session's own, core-site.xml and hdfs-site.xml, as Spark's readers get them."""
-    hdfs: Any = spark._jvm.org.apache.hadoop.hdfs  # type: ignore[union-attr]
     with suppress(TypeError):  # a Spark without HDFS's client has no such class to call
-        hdfs.HdfsConfiguration.init()
+        java_class(spark, "org.apache.hadoop.hdfs.HdfsConfiguration").init()
     return _own_configuration(spark)
 
 
@@ -74,7 +74,7 @@ def _value(conf: Any, name: str) -> str | None:
 
 def _as_the_jvm(spark: SparkSession, uri: str, conf: Any, found: Mapping[str, str]) -> dict[str, str]:
     """Who Spark's JVM is to that cluster: its user, or where there is Kerberos a token of the cluster's for this user."""
-    users: Any = spark._jvm.org.apache.hadoop.security.UserGroupInformation  # type: ignore[union-attr]
+    users = java_class(spark, "org.apache.hadoop.security.UserGroupInformation")
     if not users.isSecurityEnabled():
         return {"user": str(users.getCurrentUser().getShortUserName())}
     return {} if "delegation_token" in found else {"delegation_token": token_of(spark, authority(uri), conf)}

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakelock.clock import Repeating, Runtime, SystemRuntime
+from lakelock.spark_plugin.session.classes import java_class
 
 RENEW_S = 6 * 3600.0
 """A quarter of a name node's `dfs.namenode.delegation.token.renew-interval`, so that a renewal may fail twice."""
@@ -70,11 +71,11 @@ TOKENS = Tokens(SystemRuntime())
 
 def token_of(spark: SparkSession, cluster: str, conf: Any) -> str:
     """A token for the user of Spark's JVM, who is logged in by a ticket or by `--principal` and `--keytab`."""
-    jvm: Any = spark._jvm
-    user = jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser().getShortUserName()
+    user = java_class(spark, "org.apache.hadoop.security.UserGroupInformation").getCurrentUser().getShortUserName()
 
     def make() -> tuple[str, Callable[[], object]]:
-        token = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(f"hdfs://{cluster}/"), conf).getDelegationToken(user)
+        root = java_class(spark, "java.net.URI")(f"hdfs://{cluster}/")
+        token = java_class(spark, "org.apache.hadoop.fs.FileSystem").get(root, conf).getDelegationToken(user)
         return str(token.encodeToUrlString()), lambda: token.renew(conf)
 
     return TOKENS.kept(str(spark.sparkContext.applicationId), cluster, make)

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from lakelock.spark_plugin.session.classes import PYTHON_UTILS, java_class, scala_object
 from lakelock.spark_plugin.session.supported import has_data_sources
 
 
@@ -21,7 +22,7 @@ def is_older(spark: SparkSession) -> bool:
 def session_confs(spark: SparkSession) -> dict[str, str]:
     """The confs of the session, those of its application among them."""
     if is_older(spark):
-        converters: Any = spark._jvm.scala.collection.JavaConverters  # type: ignore[union-attr]
+        converters = java_class(spark, "scala.collection.JavaConverters")
         return dict(converters.mapAsJavaMapConverter(spark._jsparkSession.conf().getAll()).asJava())  # type: ignore[attr-defined]
     found = spark.conf.getAll
     values: Mapping[str, str] = found() if callable(found) else found
@@ -55,16 +56,16 @@ def rebalanced(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
     spark = frame.sparkSession
     if not is_older(spark):
         return frame.hint("rebalance", *columns)
-    jdf, jvm, given = frame._jdf, spark._jvm, columns  # type: Any, Any, Any
-    return DataFrame(jdf.hint("rebalance", jvm.PythonUtils.toSeq([column._jc.expr() for column in given])), spark)
+    jdf, given = frame._jdf, columns  # type: Any, Any
+    expressions = java_class(spark, PYTHON_UTILS).toSeq([column._jc.expr() for column in given])
+    return DataFrame(jdf.hint("rebalance", expressions), spark)
 
 
 def column_of(spark: SparkSession, expression: Any) -> Column:
     """An expression of an analysed plan as a Column."""
-    jvm: Any = spark._jvm
     if is_older(spark):
-        return Column(jvm.org.apache.spark.sql.Column(expression))
-    return Column(getattr(getattr(jvm, "org.apache.spark.sql.classic.ExpressionUtils$"), "MODULE$").column(expression))
+        return Column(java_class(spark, "org.apache.spark.sql.Column")(expression))
+    return Column(scala_object(spark, "org.apache.spark.sql.classic.ExpressionUtils").column(expression))
 
 
 def try_cast(spark: SparkSession, expression: Any, wanted: Any) -> Column:
@@ -72,10 +73,10 @@ def try_cast(spark: SparkSession, expression: Any, wanted: Any) -> Column:
     if not is_older(spark):
         column: Column = column_of(spark, expression)
         return column.try_cast(wanted.simpleString())
-    jvm: Any = spark._jvm
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    null_otherwise = getattr(getattr(expressions, "EvalMode$"), "MODULE$").TRY()
-    return column_of(spark, expressions.Cast(expression, wanted, jvm.scala.Option.apply(None), null_otherwise))
+    expressions = "org.apache.spark.sql.catalyst.expressions"
+    null_otherwise = scala_object(spark, f"{expressions}.EvalMode").TRY()
+    no_zone = java_class(spark, "scala.Option").apply(None)
+    return column_of(spark, java_class(spark, f"{expressions}.Cast")(expression, wanted, no_zone, null_otherwise))
 
 
 def condition_of(error: PySparkException) -> str | None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from py4j.java_gateway import JavaClass, JVMView
+from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 
 
 def remember_classes() -> None:
-    """Have each view of a JVM keep the classes that are found through it; a quarter of a driver's time went there."""
-    look_up = JVMView.__getattr__
+    """Have each view of a JVM keep the classes and packages found through it; a quarter of a driver's time went there."""
+    _remember(JVMView)
+    _remember(JavaPackage)
 
-    def remembering(view: JVMView, name: str) -> object:
-        found = look_up(view, name)
-        if isinstance(found, JavaClass):
-            vars(view)[name] = found
+
+def _remember(cls: type) -> None:
+    look_up = cls.__getattr__
+
+    def remembering(self: object, name: str) -> object:
+        found = look_up(self, name)
+        if isinstance(found, JavaClass | JavaPackage):
+            vars(self)[name] = found
         return found
 
-    JVMView.__getattr__ = remembering
+    cls.__getattr__ = remembering
