@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import islice
 from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
@@ -162,7 +163,7 @@ def _from_avro(block: Block) -> Iterator[pa.Table]:
     fields = list(arrow_fields(definition, block.source))
     _refuse_operations([field.name for field in fields], block)
     schema, records = pa.schema(fields), records_in(block, parsed)
-    while batch := [record for record, _ in zip(records, range(_AT_ONCE), strict=False)]:
+    while batch := list(islice(records, _AT_ONCE)):
         try:
             columns = [pa.array([record[field.name] for record in batch], field.type) for field in fields]
         except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:

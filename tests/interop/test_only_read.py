@@ -70,3 +70,13 @@ def test_rows_that_are_only_in_log_files_older_than_any_base_file_are_shown(shar
     table.java_write("insert_overwrite", ("x", 2, 1, "us"), **options)
     assert as_rows(table.by_java(), SCHEMA) == [("a", 1, 1, "eu"), ("x", 2, 1, "us")]
     assert as_rows(table.by_lakelock(), SCHEMA) == as_rows(table.by_java(), SCHEMA)
+
+
+def test_every_row_of_a_long_log_block_is_shown(share: Share) -> None:
+    table, count = share(Layout("mor", ordering="ts", schema=SCHEMA), create=False), 10_050
+    for version in range(2):
+        rows = [(f"k{number}", version, version, "eu") for number in range(count)]
+        table.java_write("upsert" if version else "insert", *rows, **MERGE_ON_READ)
+    found = table.by_lakelock()
+    assert (found.num_rows, set(found.column("v").to_pylist())) == (count, {1})
+    assert as_rows(found, SCHEMA) == as_rows(table.by_java(), SCHEMA)
