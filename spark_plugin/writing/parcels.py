@@ -101,11 +101,16 @@ class _Sent:
 
 
 def _binary(values: list[pa.Buffer]) -> pa.Array:
-    return pa.array([memoryview(value) for value in values], pa.binary())
+    # `pa.array` of memory views never lets their bytes go, and Spark's workers live as long as its application.
+    offsets = pa.array(np.cumsum([0, *(value.size for value in values)]), pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, offsets, pa.py_buffer(b"".join(values))])
 
 
 def _to_bytes(rows: pa.Table) -> pa.Buffer:
-    return rows.combine_chunks().to_batches()[0].serialize() if rows.num_columns else pa.py_buffer(b"")
+    if not rows.num_columns:
+        return pa.py_buffer(b"")
+    (batch,) = rows.combine_chunks().to_batches()
+    return batch.serialize()
 
 
 def _from_bytes(value: pa.BinaryScalar, schema: pa.Schema) -> pa.RecordBatch:

@@ -35,8 +35,8 @@ from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import FileStatistics
 
-CHUNK_ROWS = 262_144
-"""How many rows a task packs, and how many keys it looks up, at once."""
+CHUNK_ROWS, CHUNK_BYTES = 262_144, 128 << 20
+"""How many rows a task packs, and how many keys it looks up, at once: as many rows as reach either of the two."""
 FEW_KEYS = 1_000_000
 """Up to this many keys, the driver fetches them once and sends them to every task."""
 TOLD_KEYS = 4_096
@@ -161,21 +161,22 @@ def tag_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def chunks(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.Table]:
-    """The batches as tables of about `most_rows` rows."""
+    """The batches as tables of about `most_rows` rows or `CHUNK_BYTES`."""
     yield from chunked(((0, pa.Table.from_batches([batch])) for batch in batches), most_rows)
 
 
 def chunked(parts: Iterator[tuple[int, pa.Table]], most_rows: int) -> Iterator[pa.Table]:
-    """The tables of all routes together, about `most_rows` rows at a time."""
+    """The tables of all routes together, about `most_rows` rows or `CHUNK_BYTES` at a time."""
     pending: list[pa.Table] = []
-    count = 0
+    count = size_bytes = 0
     for _, rows in parts:
         if rows.num_rows:
             pending.append(rows)
             count += rows.num_rows
-        if count >= most_rows:
+            size_bytes += rows.nbytes
+        if count >= most_rows or size_bytes >= CHUNK_BYTES:
             yield pa.concat_tables(pending)
-            pending, count = [], 0
+            pending, count, size_bytes = [], 0, 0
     if pending:
         yield pa.concat_tables(pending)
 

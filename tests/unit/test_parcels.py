@@ -66,3 +66,18 @@ def test_keys_alone_have_nothing_else_to_carry() -> None:
     assert batch[ROUTE].to_pylist() == [0] and batch[REST].to_pylist() == [b""]
     ((route, arrived),) = packing.unpacked([batch])
     assert route == 0 and arrived.select(rows.column_names).equals(rows)
+
+
+def test_rows_that_were_sent_leave_nothing_in_memory() -> None:
+    """A worker of Spark packs rows for as long as its application lives."""
+    rows, packing = table(500), Parcels.of(COLUMNS, PROPERTIES)
+
+    def send() -> None:
+        for batch in packing.packed(rows, np.arange(500), np.zeros(500, np.int32)):
+            assert sum(part.num_rows for _, part in packing.unpacked([batch])) == 500
+
+    send()
+    before = pa.total_allocated_bytes()
+    for _ in range(3):
+        send()
+    assert pa.total_allocated_bytes() == before
