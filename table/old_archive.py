@@ -19,14 +19,13 @@ from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed, Storage, Stored
 from lakelock.storage.keys import OLD_ARCHIVE
 from lakelock.table import layout
+from lakelock.table.archive import LOOKS
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import WRITES, Action, is_instant_time
 from lakelock.table.layout import checked_file_name
 from lakelock.table.log_files.avro_blocks import records_in, schema_of
 from lakelock.table.log_files.blocks import blocks_of
 
-LOOKS = 3
-"""How often the archive is listed if a file goes before it is read: Java merges them now and then."""
 _SHOWN = pa.schema(
     [("instantTime", pa.string()), ("completionTime", pa.string()), ("action", pa.string()), ("metadata", pa.binary())]
 )
@@ -50,8 +49,7 @@ class OldArchive:
         for _ in range(LOOKS):
             there = [item for item in self._storage.list(self._folder) if item.key.startswith(f"{self._folder}/{OLD_ARCHIVE}")]
             if self._read(there):
-                shown = (found for found in self._known.values() if found is not None)
-                return sorted((listed for listed, _ in shown), key=lambda item: item.key)
+                return sorted((listed for listed, _ in self._files), key=lambda item: item.key)
         hint = "Java Hudi may be merging its archive; run the command again"
         raise CorruptTableError(f"files of {self._folder} vanish while they are read", hint=hint, file=self._folder)
 
@@ -71,8 +69,11 @@ class OldArchive:
 
     def opened(self, key: str) -> io.BytesIO | None:
         """The content of a file that was listed, None for any other key."""
-        shown = (found for found in tuple(self._known.values()) if found is not None)
-        return next((io.BytesIO(content) for listed, content in shown if listed.key == key), None)
+        return next((io.BytesIO(content) for listed, content in self._files if listed.key == key), None)
+
+    @property
+    def _files(self) -> list[tuple[Listed, bytes]]:
+        return [found for found in self._known.values() if found is not None]
 
 
 def _shown(key: str, stored: Stored) -> tuple[Listed, bytes] | None:

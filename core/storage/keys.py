@@ -29,7 +29,7 @@ def checked_prefix(prefix: str) -> str:
 def is_shown(key: str, prefix: str) -> bool:
     """Whether a listing of the folder `prefix` shows `key`, which lies in it.
 
-    The metadata folder shows only when it is asked for, and what `is_temporary` never does.
+    Temporary files never show, and the metadata folder only when it is asked for.
     """
     return not is_temporary(key.rpartition("/")[2]) and (bool(prefix) or not key.startswith(METADATA_FOLDER + "/"))
 
