@@ -47,10 +47,7 @@ def remove_strays(table: OpenTable, timeline: Timeline, markers: MarkerSet) -> f
 
 def _settled(table: OpenTable, markers: MarkerSet, strays: list[str]) -> frozenset[str]:
     """Remove the old markers of stray files, and return the young ones. A task that is still at work finds its marker gone."""
-    heartbeat = table.settings.heartbeat
-    now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
-    oldest_ms = now_ms - heartbeat.limit_s * 1000 - CLOCK_GRAIN_MS
-    young = frozenset(item.key for item in markers.objects if item.modified_ms >= oldest_ms)
+    young = young_markers(table, markers)
     of_strays = frozenset(markers_of(markers, strays))
     table.storage.delete(sorted(of_strays - young))
     table.storage.delete(strays)
@@ -58,3 +55,12 @@ def _settled(table: OpenTable, markers: MarkerSet, strays: list[str]) -> frozens
         problem = "files of tasks that were killed late may have shown beside those of the commit until now; they are removed"
         table.emit(EventKind.ALERT, markers.instant, problem=problem, files=len(of_strays - young))
     return of_strays & young
+
+
+def young_markers(table: OpenTable, markers: MarkerSet) -> frozenset[str]:
+    """The keys of markers younger than a heartbeat may be: whoever placed them may be about to write the files."""
+    if not markers.objects:
+        return frozenset()
+    now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
+    oldest_ms = now_ms - table.settings.heartbeat.limit_s * 1000 - CLOCK_GRAIN_MS
+    return frozenset(item.key for item in markers.objects if item.modified_ms >= oldest_ms)

@@ -20,6 +20,7 @@ from lakelock.occ.upkeep.archive_policy import Archivable, archivable
 from lakelock.occ.upkeep.budget import Budget
 from lakelock.occ.upkeep.clean_policy import Shown
 from lakelock.occ.upkeep.history_versions import extend, merge_levels
+from lakelock.occ.upkeep.late_files import remove_late_files, rolled_back_ms
 from lakelock.storage import Listed
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
@@ -79,6 +80,7 @@ def archive(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Archi
         chosen = _whole_batch(found.instants, history.last)
         if not chosen:
             break
+        remove_late_files(table, timeline, before=_next_write(timeline, chosen[-1]))
         if not _move(table, listed, chosen, history, budget):
             done = replace(done, held_by="another archiver")
             break
@@ -106,6 +108,11 @@ def _whole_batch(instants: tuple[Instant, ...], last: str) -> tuple[Instant, ...
     return instants if len(instants) <= size else tuple(i for i in instants if i.requested < instants[size].requested)
 
 
+def _next_write(timeline: Timeline, last: Instant) -> str:
+    """The first write that stays on the timeline. Whatever is older than it will count as archived."""
+    return min(i.requested for i in timeline.instants if i.is_write and i.requested > last.requested)
+
+
 def _archivable(table: OpenTable, listed: list[Listed], timeline: Timeline) -> Archivable:
     # No requests if there is too little on the timeline.
     if len(timeline.commits) <= table.settings.archive.max_commits:
@@ -118,6 +125,7 @@ def _archivable(table: OpenTable, listed: list[Listed], timeline: Timeline) -> A
         now_ms,
         unfinished=_unfinished(table),
         still_replaced=_still_replaced(table, timeline),
+        rolled_back_ms=rolled_back_ms(table, timeline, listed),
     )
 
 

@@ -2,7 +2,8 @@
 
 Readers regard a data file as visible when its instant is completed on the timeline, or older than the whole timeline. So only a
 contiguous run of the oldest commits may go, never past an instant that is pending, nor past one that was rolled back but has
-left something behind. Whoever still needs a commit on the timeline keeps it there, with all later ones:
+left something behind, or was rolled back so lately that its writer may still leave something. Whoever still needs a commit on
+the timeline keeps it there, with all later ones:
 
 * a running transaction: everything outside its baseline, which appeared after it began, by the storage's time;
 * a savepoint: its commit;
@@ -12,7 +13,7 @@ left something behind. Whoever still needs a commit on the timeline keeps it the
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -42,11 +43,13 @@ def archivable(
     *,
     unfinished: Set[str],
     still_replaced: Set[str],
+    rolled_back_ms: Mapping[str, int],
     covered: Set[str] | None = None,
 ) -> Archivable:
     """What may be archived of a timeline. `now_ms` is the storage's time.
 
     `unfinished`: instants that left markers or a heartbeat. `still_replaced`: replacements of which old files are there.
+    `rolled_back_ms`: when instants were rolled back; for a while their writers may not know.
     `covered`: the instants that checkpoints of the table's files cover, where there are any: no others may go.
     """
     commits, keep = timeline.commits, settings.archive.min_commits
@@ -58,6 +61,7 @@ def archivable(
         return Archivable(held_by="a rollback that is not completed")
     age_s = max(settings.archive.min_age_s, settings.clean.readers_s)
     since_ms = now_ms - round(age_s * 1000)
+    lately = min((instant for instant, ms in rolled_back_ms.items() if ms > since_ms), default="")
     if timeline.pending:
         since_ms = min(since_ms, min(shown.pending_ms.get(i.requested, 0) for i in timeline.pending) - CLOCK_GRAIN_MS - 1)
     blocked, why = _first_blocked(timeline)
@@ -66,11 +70,13 @@ def archivable(
     gone: list[Instant] = []
     held_by = ""
     for commit, following in pairwise(commits[: len(commits) - keep + 1]):
-        if blocked and commit.requested >= blocked:
+        if blocked and following.requested > blocked:
             held_by = why
         elif dirty and following.requested > dirty:
             # If it were older than the whole timeline, its files would be taken for those of an archived commit.
             held_by = f"what {dirty} left, which is not removed yet"
+        elif lately and following.requested > lately:
+            held_by = f"archive.min_age_s and clean.readers_s: {lately} was rolled back lately"
         elif shown.completed_ms.get(commit.requested, now_ms) > since_ms:
             held_by = "running transactions" if timeline.pending else "archive.min_age_s and clean.readers_s"
         else:

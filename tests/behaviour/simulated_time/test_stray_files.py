@@ -174,3 +174,41 @@ def test_cleaning_up_after_a_writer_that_died_once_it_had_committed_removes_stra
     stray(storage, tx.instant, "b")
     settle(storage, runtime)
     assert groups(storage) == ["month=1/a"] and leftovers(storage) == []
+
+
+def rolled_back(storage, runtime) -> str:
+    """The instant of a writer that others have rolled back, while it stood still, to the end."""
+    tx = writer(storage, runtime).begin("INSERT")
+    runtime.stop_repeating()
+    runtime.advance(LIMIT_S + 1)
+    writer(storage, runtime).reap()
+    assert leftovers(storage) == []
+    return tx.instant
+
+
+def test_a_file_that_a_rolled_back_writer_announced_late_is_removed_when_it_comes_although_its_writer_dies(storage, runtime):
+    """It goes on until it finds out. A sweep that removed its marker before the file came would leave the file for ever."""
+    instant = rolled_back(storage, runtime)
+    key = stray(storage, instant, "late")
+    storage.delete([key])
+    writer(storage, runtime).reap()
+    with storage.open_output(key) as out:
+        out.write(b"rows")
+    settle(storage, runtime)
+    assert key not in data_files(storage) and leftovers(storage) == []
+
+
+def test_a_writer_that_was_rolled_back_leaves_the_markers_of_its_tasks_that_still_run(storage, runtime):
+    """A task finds its marker, so it takes its file for one that counts, and is killed."""
+    begun = writer(storage, runtime).begin("INSERT")
+    job = writer(storage, runtime).adopt(begun.detach())
+    runtime.stop_repeating()
+    runtime.advance(LIMIT_S + 1)
+    writer(storage, runtime).reap()
+    key = stray(storage, begun.instant, "late")
+    storage.delete([key])
+    job.abort("the job failed")
+    with storage.open_output(key) as out:
+        out.write(b"rows")
+    settle(storage, runtime)
+    assert key not in data_files(storage) and leftovers(storage) == []

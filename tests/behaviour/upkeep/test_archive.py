@@ -13,8 +13,9 @@ from lakelock.settings import ArchiveSettings, CleanSettings, ListingSettings
 from lakelock.table import layout
 from lakelock.table.archive import completed_write, read_commit
 from lakelock.table.changes import read_changes
-from lakelock.table.instants import Action, Instant, State
+from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
+from lakelock.table.services import RollbackPlan
 from lakelock.table.upkeep.history import read_history
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
@@ -164,8 +165,8 @@ def test_a_running_transaction_keeps_what_it_has_to_judge_and_all_that_is_later(
         table.runtime.advance(1)
         table.write("b")
     held = table.coordinator().archive()
-    assert held.instants == 4 and slow.instant in held.held_by
-    assert len(active(table)) == 6 and active(table)[0] > slow.instant > written[-1]
+    assert held.instants == 3 and slow.instant in held.held_by
+    assert len(active(table)) == 7 and active(table)[0] == written[-1] < slow.instant < active(table)[1]
     slow.commit([put_file(slow, table.storage, PARTITION, "mine")])
     table.runtime.advance(5)
     table.coordinator().archive()
@@ -310,7 +311,7 @@ def test_a_plan_to_cluster_holds_the_archive() -> None:
     table.write_many(2)
     plan = Peer(table.storage).plan_clustering(FileGroupId(PARTITION, "a"))
     table.write_many(8, "b")
-    assert (plan in table.coordinator().archive().held_by and active(table)[0] > plan) or plan < active(table)[0]
+    assert plan in table.coordinator().archive().held_by and active(table)[0] < plan < active(table)[1]
 
 
 def test_a_dry_run_says_what_would_move_and_touches_nothing() -> None:
@@ -361,3 +362,84 @@ def test_a_long_listing_from_which_instants_are_archived_meanwhile_is_taken_agai
 
     seen = table.coordinator(Paged()).table.timeline()  # type: ignore[arg-type]
     assert all(seen.is_visible(instant) for instant in written) and shown == {"a": written[-1]}
+
+
+class Zombie:
+    """A writer that stands still in the middle of an upload, is rolled back, uploads its file, and dies."""
+
+    def __init__(self, table: AgingTable) -> None:
+        self.table = table
+        self.tx = table.coordinator().begin("INSERT")
+        self.stat = put_file(self.tx, table.storage, PARTITION, "rejected")
+        self.content = table.storage.get(self.stat.path).data
+
+    def is_rolled_back(self) -> None:
+        """Its heartbeat stops, and somebody reaps."""
+        self.table.runtime.stop_repeating()
+        self.table.runtime.advance(60)
+        self.table.coordinator().reap()
+        assert self.table.storage.get(self.stat.path) is None and not self.table.names(layout.TEMP)
+
+    def uploads(self) -> None:
+        with self.table.storage.open_output(self.stat.path) as out:
+            out.write(self.content)
+
+
+def test_a_file_that_a_rolled_back_writer_uploads_when_nothing_announces_it_is_gone_before_its_instant_is_passed() -> None:
+    """Seed 155476 of the simulator: from then on readers took it for the file of an archived commit."""
+    table = AgingTable()
+    table.write_many(2)
+    zombie = Zombie(table)
+    zombie.is_rolled_back()
+    zombie.uploads()
+    written = table.write_many(8)
+    assert "rejected" not in table.shown()
+    table.coordinator().archive()
+    assert active(table) == written[-3:] and table.shown() == {"a": written[-1]}
+    assert table.storage.get(zombie.stat.path) is None
+
+
+def test_an_instant_that_was_rolled_back_lately_is_not_passed_because_its_writer_may_not_know() -> None:
+    table = AgingTable(replace(KEEPING_TWO, archive=replace(KEEPING_TWO.archive, min_age_s=600)))
+    written = table.write_many(3)
+    table.runtime.advance(3600)
+    zombie = Zombie(table)
+    later = table.write_many(6, "b")
+    table.runtime.advance(3600)
+    zombie.is_rolled_back()
+    held = table.coordinator().archive()
+    assert zombie.tx.instant in held.held_by and active(table) == [written[-1], *later]
+    zombie.uploads()
+    table.runtime.advance(600)
+    table.coordinator().archive()
+    assert active(table) == later[-3:] and table.shown() == {"a": written[-1], "b": later[-1]}
+
+
+def test_what_is_rolled_back_after_the_archive_has_reached_it_is_not_passed_by_that() -> None:
+    """The commit before a running transaction stays, so that the transaction never becomes the oldest of the timeline."""
+    table = AgingTable()
+    table.write_many(2)
+    zombie = Zombie(table)
+    written = table.write_many(8, "b")
+    table.coordinator().archive()
+    zombie.is_rolled_back()
+    zombie.uploads()
+    assert "rejected" not in table.shown()
+    table.coordinator().archive()
+    assert active(table) == written[-3:] and "rejected" not in table.shown()
+
+
+def test_a_file_of_a_commit_is_never_taken_for_one_that_was_rolled_back() -> None:
+    """Another engine may roll back an instant that shares its time with a commit of another action."""
+    table = AgingTable()
+    committed = table.write("still")
+    (name,) = [item.key.rpartition("/")[2] for item in table.storage.list(PARTITION) if committed in item.key]
+    plan = RollbackPlan(committed, Action.DELTA_COMMIT.value, {PARTITION: (name,)})
+    instant = later_than(table.runtime.now_ms(), table.timeline().newest_time)
+    for state in (State.REQUESTED, State.INFLIGHT, State.COMPLETED):
+        done = later_than(table.runtime.now_ms(), instant) if state is State.COMPLETED else None
+        name = Instant(instant, Action.ROLLBACK.value, state, done).file_name
+        table.storage.put(layout.timeline(name), plan.to_bytes())
+    table.write_many(9)
+    table.coordinator().archive()
+    assert committed not in active(table) and table.shown()["still"] == committed
