@@ -33,6 +33,7 @@ from lakelock.table.keys.keyed import Keyed, dedupe
 from lakelock.table.rewriting.merge import Placed
 from lakelock.table.schema import RECORD_KEY
 from lakelock.table.snapshot import DataFile
+from lakelock.table.taking import taken
 
 FILE, ROW, ACTION = "_lakelock_file", "_lakelock_row", "_lakelock_action"
 """The columns of a frame of changes before those of the table: the name of a file, a position in it, and what to do."""
@@ -187,7 +188,7 @@ def _at_places(plan: ChangePlan, file: DataFile, changes: pa.Table) -> tuple[Pla
         raise _changed_twice(plan.context, file, int(distinct[counts > 1][0]), int((counts > 1).sum()))
     updates = np.flatnonzero(place >= 0)
     order = updates[np.argsort(place[updates])]
-    values = conform(changes.select(plan.changed).take(pa.array(order)), plan.new_values)
+    values = conform(taken(changes.select(plan.changed), order), plan.new_values)
     placed = Placed(values, place[order]) if len(order) else None
     gone = np.unique(positions[place < 0])
     return placed, AtPositions(gone) if len(gone) else None

@@ -14,6 +14,7 @@ from lakelock.errors import DuplicateKeyError
 from lakelock.table.keys.generated import keys_to_come
 from lakelock.table.keys.record_keys import names_fields, record_keys
 from lakelock.table.properties import TableProperties
+from lakelock.table.taking import taken
 
 _SHOWN = 5
 
@@ -42,8 +43,7 @@ class Keyed:
 
     def pick(self, positions: Any) -> Keyed:
         """The rows at these positions, in this order."""
-        indices = pa.array(positions)
-        return Keyed(self.rows.take(indices), self.keys.take(indices))
+        return Keyed(taken(self.rows, positions), self.keys.take(pa.array(positions)))
 
     def without(self, others: Sequence[Keyed]) -> Keyed:
         """The rows whose keys none of the others has, in their order."""

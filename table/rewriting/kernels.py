@@ -28,6 +28,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.merge import BATCH_BYTES, Counts, DeleteMask, Placed, keys_among, rewrite
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns
 from lakelock.table.snapshot import DataFile
+from lakelock.table.taking import taken
 
 Rows = Any
 """Rows in memory: to Arrow a `pyarrow.Table`."""
@@ -212,7 +213,7 @@ class ArrowKernels:
 
     def in_order(self, batches: Iterable[pa.Table], columns: Sequence[str]) -> pa.Table:
         rows = pa.concat_tables(batches)
-        return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns]))
+        return taken(rows, np.asarray(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns])))
 
     def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> BaseFileWriter:
         return BaseFileWriter(output, schema, stamp, settings)

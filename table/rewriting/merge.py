@@ -16,6 +16,7 @@ from lakelock.table.base_files.writer import BaseFileWriter, sequence_numbers
 from lakelock.table.keys.keyed import Keyed
 from lakelock.table.partial import updated
 from lakelock.table.schema import RECORD_KEY, TableSchema
+from lakelock.table.taking import taken
 
 DeleteMask = Callable[[pa.Table], Any]
 """Which rows of a batch to delete: a mask for a table with the table's columns and the record key; null means keep."""
@@ -68,7 +69,7 @@ def rewrite(
     by_place = _PlacedChanges(upserts, writer) if isinstance(upserts, Placed) else None
     changes = _Changes(upserts, writer, ordering_field) if isinstance(upserts, Keyed) and len(upserts) else None
     deleted = 0
-    for batch in base.stamped_batches(schema, base.batch_rows_within(BATCH_BYTES)):
+    for batch in base.stamped_batches(schema, min(base.batch_rows_within(BATCH_BYTES), _rows_within_batch(upserts))):
         kept, keep = batch, None
         if delete_mask is not None:
             keep = pc.invert(_mask(delete_mask, batch))
@@ -88,7 +89,13 @@ def rewrite(
 
 
 BATCH_BYTES = 64 << 20
-"""What a batch of stored rows takes in memory, about."""
+"""What a batch of stored rows takes in memory, about, and at most what their new values take."""
+
+
+def _rows_within_batch(upserts: Keyed | Placed | None) -> int:
+    """How many stored rows a batch may have, so that their new values, which may be far wider, take no more than a batch."""
+    rows = None if upserts is None else upserts.rows
+    return 1 << 30 if rows is None or not rows.nbytes else max(64, BATCH_BYTES * rows.num_rows // rows.nbytes)
 
 
 class _Changes:
@@ -127,7 +134,7 @@ class _Changes:
     def _newer(self, stored: pa.ChunkedArray, at: Any, source: Any) -> Any:
         """Which incoming rows are at least as new as the stored ones."""
         old = stored.take(pa.array(at)).combine_chunks()
-        new = self._rows.column(self._ordering_field).take(pa.array(source)).combine_chunks()
+        new = taken(self._rows.select([self._ordering_field]), source).column(0).combine_chunks()
         wins = pc.fill_null(pc.greater_equal(new, old), False)
         if pa.types.is_floating(old.type):
             # Java orders NaN above every number.
@@ -162,14 +169,15 @@ def _replaced(batch: pa.Table, at: Any, rows: pa.Table, source: Any, writer: Bas
     mask[at] = True
     order = np.arange(batch.num_rows)
     order[mask] = batch.num_rows + np.arange(len(at))
-    selected, wanted, places = pa.array(mask), pa.array(source), pa.array(order)
+    selected, places = pa.array(mask), pa.array(order)
+    wanted = taken(rows, source)
     stamp = writer.stamp
     times, seqnos, keys, *columns = (column.combine_chunks() for column in batch.columns)
     numbers = pc.if_else(selected, sequence_numbers(stamp, writer.rows, batch.num_rows), seqnos)
     replaced = []
     for column, field in zip(columns, list(batch.schema)[-len(columns) :], strict=True):
         if field.name in rows.column_names:
-            new = rows.column(field.name).take(wanted).chunks
+            new = wanted.column(field.name).chunks
             if rows.schema.field(field.name).type != column.type:
                 new = [updated(column.filter(selected), pa.concat_arrays(new), field)]
             # Taking from old and new rows together is faster than replacing by mask, and knows nested types.

@@ -1,0 +1,33 @@
+"""Taking rows out of tables that may hold more text than one Arrow array can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_ARRAY_BYTES = (1 << 31) - 1
+"""What an array of texts, whose offsets have 32 bits, holds at most."""
+
+_PIECE_BYTES = 128 << 20
+
+
+def taken(rows: pa.Table, positions: Any) -> pa.Table:
+    """The rows at these positions, in this order.
+
+    Arrow's `take` first puts the chunks of a column together, and fails where they have more than 2 GB of text. Such a table
+    is taken in pieces of about 128 MB: of each, the rows are filtered, chunk by chunk, and then put in order.
+    """
+    if rows.nbytes < _ARRAY_BYTES:
+        return rows.take(pa.array(positions))
+    most_rows = max(1, _PIECE_BYTES * rows.num_rows // rows.nbytes)
+    pieces = [_piece(rows, positions[start : start + most_rows]) for start in range(0, len(positions), most_rows)]
+    return pa.concat_tables([rows.slice(0, 0), *pieces])
+
+
+def _piece(rows: pa.Table, positions: Any) -> pa.Table:
+    wanted, order = np.unique(positions, return_inverse=True)
+    mask = np.zeros(rows.num_rows, np.bool_)
+    mask[wanted] = True
+    return rows.filter(pa.array(mask)).take(pa.array(order))
