@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from lakelock.errors import TableError
+from lakelock.table import merging
 from lakelock.table.buckets import (
     ENGINE,
     EXPRESSIONS,
@@ -32,7 +33,7 @@ OLD_VERSION, OLD_LAYOUT = 6, 1
 """Of Hudi 0.14 and 0.15: read as `layout_one` shows it."""
 KEY_GENERATORS = frozenset({"SIMPLE", "SIMPLE_AVRO", "COMPLEX", "COMPLEX_AVRO", "NON_PARTITION", "NON_PARTITION_AVRO"})
 NO_METADATA_TABLE, IN_UTC = "hoodie.metadata.enable=false", "hoodie.table.timeline.timezone=UTC"
-_MERGE_MODES = frozenset({"EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"})
+_MERGE_MODES = frozenset({merging.BY_EVENT_TIME, merging.BY_COMMIT_TIME})
 
 
 @dataclass(frozen=True)

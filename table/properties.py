@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from lakelock.errors import CorruptTableError, InputError, TableError
 from lakelock.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
 from lakelock.storage import Storage
+from lakelock.table import key_generators, merging
 from lakelock.table.buckets import BUCKET_KEYS, BucketIndex
 from lakelock.table.index_choice import GlobalIndex, TableIndex, stated_index
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
@@ -23,18 +24,6 @@ TIMEZONE = "hoodie.table.timeline.timezone"
 NEWEST_VERSION = 9
 TRANSFORMS = "lakelock.partition.transforms"
 """How partition columns are computed: `days(ts), bucket(16, id)`. Hudi keeps entries that it does not know."""
-
-
-_BY_EVENT_TIME = ("org.apache.hudi.common.model.DefaultHoodieRecordPayload", "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5")
-_BY_COMMIT_TIME = ("org.apache.hudi.common.model.OverwriteWithLatestAvroPayload", "ce9acb64-bde0-424c-9b91-f6ebba25356d")
-"""How version 8 says which of two rows wins, besides its merge mode: Hudi's payload class, and the id of its merger."""
-
-_MODE_OF_PAYLOAD = {
-    _BY_COMMIT_TIME[0]: "COMMIT_TIME_ORDERING",
-    _BY_EVENT_TIME[0]: "EVENT_TIME_ORDERING",
-    "org.apache.hudi.common.model.EventTimeAvroPayload": "EVENT_TIME_ORDERING",
-}
-"""What a payload class means where no merge mode is written: in tables that Hudi before 1.0 made."""
 
 
 def table_checksum(name: str, database: str = "") -> int:
@@ -80,8 +69,8 @@ class TableProperties:
             "hoodie.table.initial.version": str(version),
             "hoodie.timeline.layout.version": "2",
             "hoodie.table.base.file.format": "PARQUET",
-            "hoodie.table.keygenerator.type": _key_generator(record_keys, partition_fields),
-            "hoodie.record.merge.mode": "EVENT_TIME_ORDERING" if ordering_field else "COMMIT_TIME_ORDERING",
+            key_generators.TYPE: key_generators.key_generator_for(record_keys, partition_fields),
+            **merging.stated_merging(ordered=bool(ordering_field), with_payload=version < NEWEST_VERSION),
             "hoodie.table.timeline.timezone": "UTC",
             "hoodie.timeline.path": "timeline",
             "hoodie.timeline.history.path": "history",
@@ -101,9 +90,6 @@ class TableProperties:
         ordering_key = "hoodie.table.ordering.fields" if version == NEWEST_VERSION else "hoodie.table.precombine.field"
         if version == NEWEST_VERSION:
             values["hoodie.table.format"] = "native"
-        else:
-            merging = _BY_EVENT_TIME if ordering_field else _BY_COMMIT_TIME
-            values["hoodie.compaction.payload.class"], values["hoodie.record.merge.strategy.id"] = merging
         if ordering_field:
             values[ordering_key] = ordering_field
         if create_schema is not None:
@@ -124,7 +110,7 @@ class TableProperties:
     def unpartitioned(self) -> TableProperties:
         """These properties of rows whose partitions do not matter; their keys read as they do here."""
         none = {"hoodie.table.partition.fields": None, TRANSFORMS: None}
-        return self.changed({**none, "hoodie.table.keygenerator.type": self.key_generator})
+        return self.changed({**none, key_generators.TYPE: self.key_generator})
 
     def unindexed(self) -> TableProperties:
         """These properties as they are written to the file."""
@@ -235,26 +221,19 @@ class TableProperties:
     def ordering_field(self) -> str | None:
         """The column that decides which version of a row wins, None when the later commit does."""
         fields = self.ordering_fields
-        return fields[0] if fields and self.merge_mode == "EVENT_TIME_ORDERING" else None
+        return fields[0] if fields and self.merge_mode == merging.BY_EVENT_TIME else None
 
     @property
     def merge_mode(self) -> str:
         """EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING or CUSTOM; inferred as Hudi does where it is not written."""
-        payload = self.text("hoodie.compaction.payload.class", "")
-        inferred = "EVENT_TIME_ORDERING" if self.ordering_fields else "COMMIT_TIME_ORDERING"
-        if payload:
-            inferred = _MODE_OF_PAYLOAD.get(payload, "CUSTOM")
-        return self.text("hoodie.record.merge.mode", inferred).upper()
+        stated, payload = self.text(merging.MODE, ""), self.text(merging.PAYLOAD, "")
+        return merging.merge_mode(stated, payload, ordered=bool(self.ordering_fields))
 
     @property
     def key_generator(self) -> str:
         """SIMPLE, COMPLEX, NON_PARTITION or what else is written; inferred as Hudi does where nothing is."""
-        stated = self.text("hoodie.table.keygenerator.type", "").upper()
-        if stated or self.text("hoodie.table.keygenerator.class", ""):
-            return stated or _KEY_GENERATOR_CLASSES.get(
-                self.values["hoodie.table.keygenerator.class"].rpartition(".")[2], "USER"
-            )
-        return _key_generator(self.record_keys, self.partition_fields)
+        stated = key_generators.stated_generator(self.text(key_generators.TYPE, ""), self.text(key_generators.CLASS, ""))
+        return stated or key_generators.key_generator_for(self.record_keys, self.partition_fields)
 
     @property
     def hive_style(self) -> bool:
@@ -303,25 +282,6 @@ class TableProperties:
 
     def _names(self, key: str) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.values.get(key, "").split(",") if name.strip())
-
-
-_KEY_GENERATOR_CLASSES = {
-    "SimpleKeyGenerator": "SIMPLE",
-    "SimpleAvroKeyGenerator": "SIMPLE",
-    "ComplexKeyGenerator": "COMPLEX",
-    "ComplexAvroKeyGenerator": "COMPLEX",
-    "NonpartitionedKeyGenerator": "NON_PARTITION",
-    "NonpartitionedAvroKeyGenerator": "NON_PARTITION",
-    "TimestampBasedKeyGenerator": "TIMESTAMP",
-    "CustomKeyGenerator": "CUSTOM",
-    "GlobalDeleteKeyGenerator": "GLOBAL_DELETE",
-}
-
-
-def _key_generator(record_keys: Sequence[str], partition_fields: Sequence[str]) -> str:
-    if not partition_fields:
-        return "NON_PARTITION"
-    return "SIMPLE" if len(record_keys) <= 1 and len(partition_fields) == 1 else "COMPLEX"
 
 
 @lru_cache(maxsize=8)  # every transaction reads the file, and it hardly ever changes
