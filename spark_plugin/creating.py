@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.clock import Runtime
@@ -21,6 +22,19 @@ from lakelock.table.index_choice import parsed_index
 from lakelock.table.properties import NEWEST_VERSION, TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.transforms import partition_columns
+
+
+def columns_of(spark: SparkSession, schema: object) -> StructType:
+    """The columns that a caller gives: a schema, a data frame with them, or the text of a schema, which Spark parses."""
+    if isinstance(schema, str):
+        return spark.createDataFrame([], schema).schema
+    found = getattr(schema, "schema", schema)  # a data frame of Spark Connect is of another class
+    if not isinstance(found, StructType):
+        raise InputError(
+            f"schema is of the type {type(schema).__name__}",
+            hint='give a StructType, a data frame with the columns, or a text such as "id bigint, name string"',
+        )
+    return found
 
 
 @dataclass(frozen=True)

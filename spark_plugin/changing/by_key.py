@@ -25,6 +25,7 @@ from lakelock.spark_plugin.writing import upserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared, prepared_keys
 from lakelock.spark_plugin.writing.key_lookup import FoundAnywhere, look_up_anywhere
 from lakelock.spark_plugin.writing.key_reads import KeysRead
+from lakelock.spark_plugin.writing.looked_up_keys import LookedUpKeys
 from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.keys.keyed import Keyed
@@ -94,7 +95,8 @@ class _Moving:
             for name in self._schema.names
         ]  # fmt: skip
         changes = self._actions(joined).select(FILE, ROW, ACTION, *values, F.lit(0).cast("long").alias(DRAWN))
-        places = NewPlaces(self._context, found.files)
+        looked_up = None if found.keys is None else LookedUpKeys.of([found.keys[""].unique()])
+        places = NewPlaces(self._context, found.files, looked_up=looked_up)
         return self._write(changes, ChangePlan(self._context, found.files, tuple(columns.names), places))
 
     def delete(self, frame: DataFrame) -> tuple[WriteStat, ...]:

@@ -15,6 +15,7 @@ from lakelock.engine.earlier_files import Target
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing import bucketing, rewriting
 from lakelock.spark_plugin.writing.bucketing import BucketPlan
+from lakelock.spark_plugin.writing.looked_up_keys import LookedUpKeys
 from lakelock.spark_plugin.writing.rewriting import RewritePlan
 from lakelock.spark_plugin.writing.routing import Routes
 from lakelock.spark_plugin.writing.tagging import counted, slots_of
@@ -60,19 +61,26 @@ Placement = tuple[npt.NDArray[Any], Counter[tuple[str, int]], NewRows]
 @dataclass(frozen=True)
 class NewPlaces:
     """The places for new rows beside `files`, whose numbers are routes. `routes`, once they are planned, say which file takes
-    the new rows of a partition, if any does. The new rows of `settled` partitions and buckets are in files that were kept."""
+    the new rows of a partition, if any does. The new rows of `settled` partitions and buckets are in files that were kept.
+    `looked_up`: the only keys that new rows may have, if it is known."""
 
     context: WriteContext
     files: tuple[DataFile, ...]
     routes: Routes | None = None
     settled: frozenset[Target] = frozenset()
+    looked_up: LookedUpKeys | None = None
 
     @property
     def in_buckets(self) -> bool:
         return self.context.properties.bucket_index is not None
 
     def routed(self, keyed: Keyed, drawn: npt.NDArray[Any]) -> Placement:
-        """A route for each row; rows of one key get the same. `drawn` has a number for each row."""
+        """A route for each row; rows of one key get the same. `drawn` has a number for each row.
+
+        `WriteFailed` if the rows are not those whose keys were looked up.
+        """
+        if self.looked_up is not None:
+            self.looked_up.require(keyed.keys.combine_chunks())
         if self.in_buckets:
             return self._by_bucket(keyed, drawn)
         routes, counts = np.zeros(len(keyed), np.int32), Counter[tuple[str, int]]()

@@ -27,6 +27,7 @@ from lakelock.spark_plugin.session.versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column
 from lakelock.spark_plugin.writing.key_lookup import look_up
 from lakelock.spark_plugin.writing.key_reads import KeysRead
+from lakelock.spark_plugin.writing.looked_up_keys import LookedUpKeys
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.schema import TableSchema
@@ -48,7 +49,7 @@ def merge(attempt: Attempt, spec: MergeSpec) -> Written:
     if spec.has(When.NOT_MATCHED):
         # In buckets new rows join a file group that is there, whether or not it was read.
         files = tuple(dict.fromkeys((*read, *_joinable(attempt))))
-        places = NewPlaces(attempt.context(), files)
+        places = NewPlaces(attempt.context(), files, looked_up=_looked_up(attempt) if plan.inserts_equated else None)
     elif not read:
         return Written()
     misfit = f"when_matched_update_all would give a stored row another value of {', '.join(plan.compared)}"
@@ -92,6 +93,12 @@ def _selected(attempt: Attempt, condition: Condition) -> Iterable[DataFile]:
     pruning = attempt.pruning(condition)
     attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
     return pruning.files_of(attempt.tx.snapshot())
+
+
+def _looked_up(attempt: Attempt) -> LookedUpKeys | None:
+    """The keys that were looked up for the merge; None if none were, or too many for the driver."""
+    staged = attempt.memory.staged
+    return None if staged is None or staged.keys is None else LookedUpKeys.of(staged.keys.values())
 
 
 def _look_up(attempt: Attempt, keys: dict[str, Column], source: DataFrame) -> Iterable[DataFile]:

@@ -57,6 +57,8 @@ class MergePlan:
     by_source: tuple[Condition | None, ...]
     repeatable: bool = True
     """Whether the same rows on both sides give the same changes in each attempt."""
+    inserts_equated: bool = False
+    """Whether new rows have the key and partition values of the source that `on` equates, and no others."""
 
     @classmethod
     def of(cls, spec: MergeSpec, source: DataFrame, schema: TableSchema, properties: TableProperties) -> MergePlan:
@@ -83,13 +85,15 @@ class MergePlan:
                 "index=global",
                 hint="equate the key alone, or call table.upsert(df), which moves such a row",
             )
-        values = []
+        values, inserts_equated = [], by_key
         repeatable = is_repeatable(stored.crossJoin(given).where(as_column(spec.on)), spec.on)
         for clause in spec.clauses:
             side = sides[clause.when]
             _require_certain(side, clause)
             if clause.when is When.MATCHED and clause.then is Then.UPDATE and clause.values is not None:
                 clause = replace(clause, values=_without_equated(clause.values, spec, side, given, on))
+            if clause.then is Then.INSERT:
+                inserts_equated = inserts_equated and _inserts_equated(clause, spec, side, source, on, fixed)
             values.append(_values(spec, clause, side, source, schema, properties, fixed))
             repeatable = repeatable and _is_repeatable(side, clause, values[-1])
         updates = [each for clause, each in zip(spec.clauses, values, strict=True) if clause.then is Then.UPDATE and each]
@@ -100,7 +104,7 @@ class MergePlan:
             tuple(name for name in schema.names if any(name in each for each in updates)), compared,
             {name: equated[name] for name in fixed} if by_key else None,
             tuple(_selected(spark, stored, each) for each in spec.clauses if each.when is When.NOT_MATCHED_BY_SOURCE),
-            repeatable,
+            repeatable, inserts_equated,
         )  # fmt: skip
         # The whole is analysed once: clauses may set a column to types that do not go together.
         places = stored.select("*", F.lit("").alias(FILE), F.lit(0).cast("long").alias(ROW))
@@ -248,6 +252,14 @@ def _unqualified(clause: Clause, spec: MergeSpec) -> dict[str, object]:
             raise InputError(f"{clause.name} sets {column} twice", hint="leave out one of the two values")
         given[column] = value
     return given
+
+
+def _inserts_equated(
+    clause: Clause, spec: MergeSpec, side: DataFrame, source: DataFrame, on: MergeCondition, fixed: tuple[str, ...]
+) -> bool:
+    """Whether the new rows of a clause have such columns of the source in these columns as `on` equates with them."""
+    given = {name: of(spec.source_alias, name) for name in fixed} if clause.values is None else _unqualified(clause, spec)
+    return all(name in given and source_column(side, as_column(given[name]), source) in on.same.get(name, ()) for name in fixed)
 
 
 def _without_equated(

@@ -66,7 +66,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         spark: SparkSession,
         path: str | Path,
         *,
-        schema: StructType | DataFrame,
+        schema: StructType | DataFrame | str,
         key: str | Sequence[str] | None = None,
         partition_by: str | Sequence[str] = (),
         order_by: str | None = None,
@@ -82,6 +82,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
     ) -> LakeTable:
         """Make an empty table and open it; `TableError` if there is one.
 
+        `schema`: its columns, also those of a data frame, or as SQL has them: `"id bigint, place struct<x: double>"`.
         `key`: the columns that identify a row within its partition. Without one, rows are appended, changed and deleted by
         condition, and no write looks a key up: `upsert`, `merge` and a delete by keys are an `InputError`.
         `partition_by`: columns, or `years(c)`, `months(c)`, `days(c)`, `hours(c)`, `bucket(n, c)`, `truncate(n, c)`, which add
@@ -102,7 +103,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         root = spark_path(spark, path, location.uri)
         definition = creating.Definition.of(
             location,
-            schema.schema if isinstance(schema, DataFrame) else schema,
+            creating.columns_of(spark, schema),
             key=names(key or ()),
             partition_by=names(partition_by),
             order_by=order_by,

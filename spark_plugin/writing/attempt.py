@@ -11,7 +11,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.clock import Runtime
-from lakelock.errors import WriteFailed
 from lakelock.occ.phases import Phase
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
@@ -22,6 +21,7 @@ from lakelock.spark_plugin.generated_columns import with_generated
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.session.job_group import job_group
 from lakelock.spark_plugin.session.progress import Step, progress_line
+from lakelock.spark_plugin.writing.looked_up_keys import rows_changed
 from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.reports import REPORT, received
 from lakelock.storage import Storage
@@ -120,10 +120,7 @@ class Attempt:
         groups = Counter(bucket_of_group(stat.group) if in_buckets else stat.group for stat in stats)
         twice = [group for group, count in groups.items() if count > 1]
         if twice:
-            raise WriteFailed(
-                f"two tasks wrote the file group {twice[0]}: the rows changed while they were being written",
-                hint="the data frame gives different rows each time it is computed: persist or checkpoint it before writing",
-            )
+            raise rows_changed(f"two tasks wrote the file group {twice[0]}")
         return tuple(stats)
 
     def keep(self, frame: DataFrame) -> None:

@@ -11,11 +11,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakelock.errors import LakelockError
 from lakelock.occ.phases import Phase
 from lakelock.spark_plugin.frames import spark_schema
+from lakelock.spark_plugin.session.job_group import in_task_text
 from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.key_reads import LookedUp, in_every_partition
+from lakelock.spark_plugin.writing.looked_up_keys import LookedUpKeys
 from lakelock.spark_plugin.writing.memory import Memory, Staged
 from lakelock.spark_plugin.writing.packing import pack_of
 from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, ROUTE
@@ -131,13 +134,15 @@ def _by_files(
     held = {p: HeldKeys.of(distinct[p], ((each.file, each.positions) for each in of)) for p, of in holdings.items()}
     counts: Counter[tuple[str, int]] = Counter()
     new: dict[str, object] = {}
+    unheld: list[pa.Array] = []
     for partition, given in keys.items():
         _, files, missing = held[partition].tagged(given)
-        slots = tagging.slots_of(partition, given.take(pa.array(missing)), len(plan.files))
+        unheld.append(given.take(pa.array(missing)))
+        slots = tagging.slots_of(partition, unheld[-1], len(plan.files))
         counts.update(tagging.counted(partition, files, slots))
         if len(missing):
             new[partition] = missing.tobytes()
-    plan = replace(plan, held=held)
+    plan = replace(plan, held=held, no_file=LookedUpKeys.of(unheld))
     tagged = rows.mapInArrow(partial(_rows_of, partial(tag_stage, plan)), spark_schema(PARCELS))
     return Tagged(plan, tagged, counts, {each.file: each.rows for each in found}, looked_up, distinct, new)
 
@@ -166,7 +171,10 @@ def _file_keys(report: object) -> list[FileKeys]:
 
 def _rows_of(stage: Callable[[Batches], Iterator[object]], batches: Batches) -> Batches:
     """A stage without its reports: nobody collects them, so any error in it is raised."""
-    return (item for item in stage(batches) if isinstance(item, pa.RecordBatch))
+    try:
+        yield from (item for item in stage(batches) if isinstance(item, pa.RecordBatch))
+    except LakelockError as error:
+        raise RuntimeError(in_task_text(error)) from error
 
 
 def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, staged: Staged, memory: Memory) -> Tagged:

@@ -22,13 +22,14 @@ import pyarrow as pa
 
 from lakelock.clock import SystemRuntime
 from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.writing.looked_up_keys import LookedUpKeys
 from lakelock.spark_plugin.writing.parcels import Parcels
 from lakelock.spark_plugin.writing.reports import this_task
 from lakelock.spark_plugin.writing.routing import SLOTS, family_of, slot_of
 from lakelock.table.base_files.key_range import KeyRange, SortedKeys
 from lakelock.table.fitting import conform
 from lakelock.table.index.search import tag
-from lakelock.table.keys.held_keys import HeldKeys
+from lakelock.table.keys.held_keys import NONE_HELD, HeldKeys
 from lakelock.table.keys.keyed import Keyed
 from lakelock.table.partitioning.paths import partition_paths
 from lakelock.table.schema import TableSchema
@@ -51,13 +52,14 @@ KeysByPartition = Mapping[str, pa.Array]
 @dataclass(frozen=True)
 class TagPlan:
     """What the tasks need: the columns of the rows, the files of their partitions, whose numbers are routes, and, if it was
-    looked up before, which of them hold which keys.
+    looked up before, which of them hold which keys, and which keys `no_file` holds.
     """
 
     context: WriteContext
     columns: TableSchema
     files: tuple[DataFile, ...] = ()
     held: Mapping[str, HeldKeys] | None = None
+    no_file: LookedUpKeys | None = None
 
     @property
     def parcels(self) -> Parcels:
@@ -193,9 +195,12 @@ def _tagged(
         at = np.flatnonzero(codes == code)
         keys = all_keys.take(pa.array(at)) if len(paths.dictionary) > 1 else all_keys
         files_of = numbered.get(partition, {})
-        held = _looked_up(plan, keys, files_of, report) if plan.held is None else plan.held[partition]
+        held = _looked_up(plan, keys, files_of, report) if plan.held is None else plan.held.get(partition, NONE_HELD)
         found, files, missing = held.tagged(keys)
-        slots = slots_of(partition, keys.take(pa.array(missing)), len(plan.files))
+        new = keys.take(pa.array(missing))
+        if plan.no_file is not None:
+            plan.no_file.require(new)
+        slots = slots_of(partition, new, len(plan.files))
         report.counts.update(counted(partition, files, slots))
         positions += [at[found], at[missing]]
         routes += [files, slots]

@@ -39,3 +39,7 @@ class HeldKeys:
         # The i-th time that a position is repeated names the i-th file of its key.
         nth = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
         return np.repeat(hits, times), self.files[order[np.repeat(starts, times) + nth]], np.flatnonzero(code < 0)
+
+
+NONE_HELD = HeldKeys(pa.array([], pa.string()), np.zeros(0, np.int32))
+"""No file holds any key."""

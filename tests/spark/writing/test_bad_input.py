@@ -172,3 +172,15 @@ def test_settings_come_from_options_then_spark_then_a_file(spark: SparkSession, 
     finally:
         for key in ("target_file_rows", "targetrows"):
             spark.conf.unset(f"spark.lakelock.write.{key}")
+
+
+def test_the_columns_of_a_new_table_may_be_a_text_as_spark_takes_it(spark: SparkSession, path: str) -> None:
+    table = LakeTable.create(spark, path, schema="id long not null, place struct<x: double, y: double>", key="id")
+    assert table.schema.simpleString() == "struct<id:bigint,place:struct<x:double,y:double>>"
+
+
+@pytest.mark.parametrize("schema", [["id", "v"], {"id": "long"}, None], ids=["a list", "a dict", "nothing"])
+def test_a_schema_of_another_type_is_refused_before_anything_is_made(spark: SparkSession, path: str, schema: object) -> None:
+    with pytest.raises(InputError, match="id bigint, name string"):
+        LakeTable.create(spark, path, schema=schema, key="id")
+    assert not Path(path).exists()
