@@ -35,11 +35,12 @@ class LookedUpKeys:
 
     @classmethod
     def of(cls, keys: Iterable[pa.Array]) -> LookedUpKeys:
-        found = [string_hashes(each) for each in keys]
-        return cls(np.unique(np.concatenate(found)) if found else np.zeros(0, np.uint32))
+        return cls(np.sort(np.concatenate([np.zeros(0, np.uint32), *map(string_hashes, keys)])))
 
     def require(self, keys: pa.Array) -> None:
         """`WriteFailed` if one of these keys was not looked up."""
-        others = np.flatnonzero(~np.isin(string_hashes(keys), self.hashes))
+        hashes = string_hashes(keys)
+        first, behind = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
+        others = np.flatnonzero(first == behind)
         if len(others):
             raise rows_changed(f"the key {keys[int(others[0])]} was not among those that were looked up")

@@ -73,13 +73,22 @@ def _hashes(keyed: Keyed, fields: Sequence[str], key_fields: Sequence[str]) -> H
 def string_hashes(texts: pa.Array) -> Hashes:
     """Java's `String.hashCode` of each text, over its UTF-16 code units; 0 for null."""
     texts = pc.fill_null(texts, "")
+    parts = (texts.slice(start, _SLICE_ROWS) for start in range(0, len(texts), _SLICE_ROWS))
+    return np.concatenate([np.zeros(0, np.uint32), *(_hashed(*_code_units(part)) for part in parts)])
+
+
+def _code_units(texts: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The UTF-16 code units of all texts, one after the other, and how many each has."""
     if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
-        lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64)
-        units: npt.NDArray[Any] = np.frombuffer(b"".join(texts.cast(pa.binary()).to_pylist()), np.uint8)
-    else:
-        encoded = [text.encode("utf-16-le") for text in texts.to_pylist()]
-        lengths = np.array([len(text) // 2 for text in encoded], np.int64)
-        units = np.frombuffer(b"".join(encoded), "<u2")
+        _, offsets, data = texts.buffers()
+        bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+        units = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]]
+        return units, np.diff(bounds)
+    encoded = [text.encode("utf-16-le") for text in texts.to_pylist()]
+    return np.frombuffer(b"".join(encoded), "<u2"), np.array([len(text) // 2 for text in encoded], np.int64)
+
+
+def _hashed(units: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> Hashes:
     ends = np.cumsum(lengths)
     if not len(units):
         return np.zeros(len(lengths), np.uint32)
