@@ -80,7 +80,7 @@ def archive(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Archi
         chosen = _whole_batch(found.instants, history.last)
         if not chosen:
             break
-        remove_late_files(table, timeline, before=_next_write(timeline, chosen[-1]))
+        remove_late_files(table, timeline, after=history.last, before=_next_write(timeline, chosen[-1]))
         if not _move(table, listed, chosen, history, budget):
             done = replace(done, held_by="another archiver")
             break

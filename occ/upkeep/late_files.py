@@ -26,9 +26,13 @@ def rolled_back_ms(table: OpenTable, timeline: Timeline, listed: Iterable[Listed
     return {target: done_ms[rollback.file_name] for rollback, target in _rolled_back(table, timeline)}
 
 
-def remove_late_files(table: OpenTable, timeline: Timeline, *, before: str) -> None:
-    """Delete what instants before `before` announced and that were rolled back. One read for each, and the deletes."""
-    plans = [partial(_plan, table, rollback) for rollback, target in _rolled_back(table, timeline) if target < before]
+def remove_late_files(table: OpenTable, timeline: Timeline, *, after: str, before: str) -> None:
+    """Delete what instants announced that were rolled back and lie between the end of the archive (`after`) and `before`.
+
+    One read for each, and the deletes. Whatever is older is left alone: the timeline cannot tell whether it has committed.
+    """
+    rolled = [rollback for rollback, target in _rolled_back(table, timeline) if after < target < before]
+    plans = [partial(_plan, table, rollback) for rollback in rolled]
     for plan in table.runtime.gather(plans, limit=table.parallel_requests):
         if plan is not None:
             table.storage.delete(_announced(plan))

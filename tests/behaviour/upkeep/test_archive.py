@@ -429,11 +429,15 @@ def test_what_is_rolled_back_after_the_archive_has_reached_it_is_not_passed_by_t
     assert active(table) == written[-3:] and "rejected" not in table.shown()
 
 
-def test_a_file_of_a_commit_is_never_taken_for_one_that_was_rolled_back() -> None:
+@pytest.mark.parametrize("archived", [False, True], ids=["the commit is on the timeline", "the commit is archived"])
+def test_a_file_of_a_commit_is_never_taken_for_one_that_was_rolled_back(archived: bool) -> None:
     """Another engine may roll back an instant that shares its time with a commit of another action."""
     table = AgingTable()
     committed = table.write("still")
     (name,) = [item.key.rpartition("/")[2] for item in table.storage.list(PARTITION) if committed in item.key]
+    if archived:
+        table.write_many(9)
+        table.coordinator().archive()
     plan = RollbackPlan(committed, Action.DELTA_COMMIT.value, {PARTITION: (name,)})
     instant = later_than(table.runtime.now_ms(), table.timeline().newest_time)
     for state in (State.REQUESTED, State.INFLIGHT, State.COMPLETED):
@@ -441,5 +445,5 @@ def test_a_file_of_a_commit_is_never_taken_for_one_that_was_rolled_back() -> Non
         name = Instant(instant, Action.ROLLBACK.value, state, done).file_name
         table.storage.put(layout.timeline(name), plan.to_bytes())
     table.write_many(9)
-    table.coordinator().archive()
+    assert table.coordinator().archive().last > instant
     assert committed not in active(table) and table.shown()["still"] == committed
