@@ -50,6 +50,7 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parsed.changes.check_stream(parsed.as_of)
         self._columns = arrow_schema(schema)
         self._opened: _Opened | None = None
+        self._first: StreamOffset | None = None
         self._at: StreamOffset | None = None
         self._target: StreamOffset | None = None
 
@@ -64,21 +65,30 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        since, stream = self._parsed.changes.since, self._table.stream
-        if since == LATEST:
-            self._at = stream.latest()
-        else:
-            table = stream.table
-            self._at = stream.first(None if since is None else position_of_text(table, table.timeline(), since))
+        self._at = self._beginning()
         return self._at.to_json()
 
+    def _beginning(self) -> StreamOffset:
+        """Where a new query begins: the same offset whenever it is asked for, so that an end that was told comes after it."""
+        if self._first is None:
+            since, stream = self._parsed.changes.since, self._table.stream
+            if since == LATEST:
+                self._first = stream.latest()
+            else:
+                table = stream.table
+                self._first = stream.first(None if since is None else position_of_text(table, table.timeline(), since))
+        return self._first
+
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
-        """The end of the next batch. Before Spark 4.2 the beginning is what this reader was last asked to plan."""
+        """The end of the next batch. Before Spark 4.2 the beginning is what this reader was last asked to plan.
+
+        Before it is asked that, nobody says whether the query is new or where its checkpoint is. Then the end is that of all
+        there is, whatever the limit: the end of a part would be a place that the query may have passed.
+        """
         self._at = self._at if start is None else StreamOffset.from_json(start)
+        everything = self._at is None or (limit is not None and isinstance(limit, ReadAllAvailable))
         if self._at is None:
-            self.initialOffset()
-        assert self._at is not None, "a stream has a beginning"
-        everything = limit is not None and isinstance(limit, ReadAllAvailable)
+            self._at = self._beginning()
         end = self._table.stream.next(self._at, None if everything else self._parsed.changes.most_files, self._target)
         return start if start is not None and end == self._at else end.to_json()
 
