@@ -35,13 +35,18 @@ class Query:
     def run(self) -> list[list[Row]]:
         """Read all that there is, and stop; the batches of this run."""
         first = len(self.batches)
+        # An earlier Spark makes one batch, the one to replay if there is one, where it does not know that it may make several.
+        for _ in range(1 if KNOWS_LIMITS else 3):
+            self._run_once()
+        return [batch for batch in self.batches[first:] if batch]
+
+    def _run_once(self) -> None:
         frame = self.spark.readStream.format("lakelock").options(**self.options).load(self.path)
         writer = frame.writeStream.foreachBatch(self.keep).option("checkpointLocation", str(self.checkpoint))
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination(180)
         if query.exception() is not None:
             raise query.exception()
-        return [batch for batch in self.batches[first:] if batch]
 
     def keep(self, batch: DataFrame, _: int) -> None:
         self.batches.append(batch.collect())
