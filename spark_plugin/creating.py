@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.clock import Runtime
@@ -28,7 +28,7 @@ def columns_of(spark: SparkSession, schema: object) -> StructType:
     """The columns that a caller gives: a schema, a data frame with them, or the text of a schema, which Spark parses."""
     if isinstance(schema, str):
         return spark.createDataFrame([], schema).schema
-    found = getattr(schema, "schema", schema)  # a data frame of Spark Connect is of another class
+    found = schema.schema if isinstance(schema, DataFrame) else schema
     if not isinstance(found, StructType):
         raise InputError(
             f"schema is of the type {type(schema).__name__}",

@@ -60,11 +60,18 @@ def is_rolled_back(table: OpenTable, timeline: Timeline, instant: str) -> bool:
 def rollback_target(table: OpenTable, rollback: Instant) -> str | None:
     """The instant that a rollback is about, None if its plan does not say so yet. Read once."""
     if rollback.requested not in table.observed.rollback_targets:
-        requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
-        stored = table.storage.get(layout.timeline(requested.file_name))
-        # A plan without content is Java's between create and write: it may target anything, so look again next time.
-        if stored is None or not stored.data:
+        plan = rollback_plan(table, rollback)
+        if plan is None:
             return None
-        plan = RollbackPlan.from_bytes(stored.data, requested.file_name)
         table.observed.rollback_targets[rollback.requested] = plan.target_instant
     return table.observed.rollback_targets[rollback.requested]
+
+
+def rollback_plan(table: OpenTable, rollback: Instant) -> RollbackPlan | None:
+    """What a rollback is going to delete, None if nobody knows yet. One read."""
+    requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
+    stored = table.storage.get(layout.timeline(requested.file_name))
+    # A plan without content is Java's between create and write: it may target anything, so look again next time.
+    if stored is None or not stored.data:
+        return None
+    return RollbackPlan.from_bytes(stored.data, requested.file_name)

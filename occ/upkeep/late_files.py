@@ -12,10 +12,10 @@ from functools import partial
 
 from lakelock.markers.leftovers import is_data_file_of
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publishing.fate import rollback_target
+from lakelock.occ.publishing.fate import rollback_plan, rollback_target
 from lakelock.storage import Listed
 from lakelock.table import layout
-from lakelock.table.instants import Action, Instant, State
+from lakelock.table.instants import Instant
 from lakelock.table.services import RollbackPlan
 from lakelock.table.timeline import Timeline
 
@@ -32,7 +32,7 @@ def remove_late_files(table: OpenTable, timeline: Timeline, *, after: str, befor
     One read for each, and the deletes. Whatever is older is left alone: the timeline cannot tell whether it has committed.
     """
     rolled = [rollback for rollback, target in _rolled_back(table, timeline) if after < target < before]
-    plans = [partial(_plan, table, rollback) for rollback in rolled]
+    plans = [partial(rollback_plan, table, rollback) for rollback in rolled]
     for plan in table.runtime.gather(plans, limit=table.parallel_requests):
         if plan is not None:
             table.storage.delete(_announced(plan))
@@ -44,12 +44,6 @@ def _rolled_back(table: OpenTable, timeline: Timeline) -> list[tuple[Instant, st
     looks = [partial(rollback_target, table, rollback) for rollback in completed]
     targets = table.runtime.gather(looks, limit=table.parallel_requests)
     return [(r, t) for r, t in zip(completed, targets, strict=True) if t is not None and timeline.state_of(t) is None]
-
-
-def _plan(table: OpenTable, rollback: Instant) -> RollbackPlan | None:
-    name = Instant(rollback.requested, Action.ROLLBACK.value, State.REQUESTED).file_name
-    stored = table.storage.get(layout.timeline(name))
-    return RollbackPlan.from_bytes(stored.data, name) if stored is not None and stored.data else None
 
 
 def _announced(plan: RollbackPlan) -> list[str]:

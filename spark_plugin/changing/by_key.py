@@ -95,7 +95,7 @@ class _Moving:
             for name in self._schema.names
         ]  # fmt: skip
         changes = self._actions(joined).select(FILE, ROW, ACTION, *values, F.lit(0).cast("long").alias(DRAWN))
-        looked_up = None if found.keys is None else LookedUpKeys.of([found.keys[""].unique()])
+        looked_up = None if found.keys is None else LookedUpKeys.of(found.keys.values())
         places = NewPlaces(self._context, found.files, looked_up=looked_up)
         return self._write(changes, ChangePlan(self._context, found.files, tuple(columns.names), places))
 

@@ -113,12 +113,13 @@ def test_rows_are_told_once_from_the_first_state_on_across_restarts(
     table.insert(rows(spark, (3, "a", 1)))
     table.insert(rows(spark, (4, "a", 1)))
     table.optimize()
-    assert [row.id for batch in mine.run() for row in batch] == [3, 4]
+    told = [[row.id for row in batch] for batch in mine.run()]
+    assert told[:2] == [[3], [4]] if KNOWS_LIMITS else [number for batch in told for number in batch] == [3, 4]
     mine.forget_last_commit()
     table.insert(rows(spark, (5, "b", 1)))
     assert {row.id for batch in mine.run() for row in batch} <= {4, 5}, "a replay has the same rows"
-    told = Counter(row.id for batch in mine.batches for row in batch)
-    assert set(told) == {1, 2, 3, 4, 5} and all(count == 1 for number, count in told.items() if number != 4)
+    counts = Counter(row.id for batch in mine.batches for row in batch)
+    assert set(counts) == {1, 2, 3, 4, 5} and all(count == 1 for number, count in counts.items() if number != 4)
     assert mine.run() == []
 
 
