@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from lakelock.table.layout import FileGroupId
 from tests.behaviour.upkeep import test_archive
 from tests.simulation.planted.bugs import PLANTED, Edit, Planted, first_seed
 from tests.simulation.planted.seeds_table import table, with_seeds
-from tests.simulation.planted.upkeep import OVER_LEFTOVERS
+from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
@@ -23,9 +24,18 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
     assert found is not None, f"not found in {planted.within} seeds"
 
 
-def test_a_planted_bug_that_needs_more_than_chance_is_found_by_a_test_of_behaviour() -> None:
-    found = test_archive.test_an_instant_that_left_something_holds_the_archive_until_that_is_removed
-    with OVER_LEFTOVERS.planted(), pytest.raises(AssertionError):
+@pytest.mark.parametrize(
+    ("planted", "found"),
+    [
+        (OVER_LEFTOVERS, test_archive.test_an_instant_that_left_something_holds_the_archive_until_that_is_removed),
+        (OVER_SAVED, test_archive.test_what_was_archived_shows_although_every_later_commit_has_a_savepoint),
+    ],
+    ids=lambda value: value.name if isinstance(value, Planted) else "",
+)
+def test_a_planted_bug_that_needs_more_than_chance_is_found_by_a_test_of_behaviour(
+    planted: Planted, found: Callable[[], None]
+) -> None:
+    with planted.planted(), pytest.raises(AssertionError):
         found()
     found()
 
