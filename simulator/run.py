@@ -146,7 +146,7 @@ def finish(world: World, process: Process) -> None:
 def _check_answers(world: World, outcome_of: object) -> None:
     """Every answer must match the table, permanently; an unknown outcome must be resolved one way."""
     assert callable(outcome_of)
-    checker = world.checker
+    checker, operations = world.checker, world.scenario.operations
     visible = {p.instant: p for p in checker.published}
     applied = {p.operation for p in checker.published}
     told_committed = {one.operation for one in world.trace.answered if one.answer is Answer.COMMITTED}
@@ -154,6 +154,8 @@ def _check_answers(world: World, outcome_of: object) -> None:
     for one in world.trace.answered:
         if one.answer is Answer.COMMITTED and one.operation not in applied:
             checker.fail("a commit is there for ever", f"operation {one.operation} was told {one.instant}")
+        if one.answer is Answer.DONE and (why := checker.broken(operations[one.operation])):
+            checker.fail("files that are needed stay", why)
         if one.answer is Answer.UNKNOWN and one.instant:
             found = outcome_of(one.instant)
             if found is not (Outcome.COMMITTED if one.instant in visible else Outcome.REJECTED):
@@ -161,8 +163,7 @@ def _check_answers(world: World, outcome_of: object) -> None:
                     "what is unknown is resolved", f"{one.instant} is {found.value}, visible: {one.instant in visible}"
                 )
         if one.answer is Answer.REJECTED and one.operation in applied - told_committed - doubtful:
-            operation = world.scenario.operations[one.operation]
-            checker.fail("what is rejected is nowhere", f"{operation} was told {one.detail!r} and is visible")
+            checker.fail("what is rejected is nowhere", f"{operations[one.operation]} was told {one.detail!r} and is visible")
     for instant in sorted(world.trace.rejected & visible.keys()):
         checker.fail("what is rejected is nowhere", f"an event called {instant} rejected, and it is visible")
 

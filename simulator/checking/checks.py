@@ -152,6 +152,10 @@ class Checker:
             and self.ledger.of(instant) is None
         ]
 
+    def broken(self, operation: Operation) -> str:
+        """What was deleted of the savepoint that this operation took, `""` if nothing was."""
+        return self._deletions.broken.get(operation.tag, "")
+
     def superfluous(self) -> list[str]:
         """Old files that a clean should have removed by now."""
         return self._deletions.superfluous(self.table.commits)
@@ -290,6 +294,7 @@ class Checker:
             why = self._deletions.still_needed(file, self.table.commits, self._running)
             if why:
                 self.fail("files that are needed stay", f"{process} deletes {key}: {why}")
+            self._deletions.deleted(file, str(process))
             self.table.clean(file)
         owner = self._owners.get(file.instant)
         if owner is None or owner is process or owner.dead or file.instant in self._ended:

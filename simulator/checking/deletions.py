@@ -28,7 +28,9 @@ class Deletions:
         self._stays_s = max(archive.min_age_s, clean.readers_s)
         self._completed_s: dict[str, float] = {}
         self._superseded_s: dict[str, float] = {}
-        self._saved: dict[str, frozenset[str]] = {}
+        self._saved: dict[str, SavepointMetadata] = {}
+        self.broken: dict[str, str] = {}
+        """By the name of a savepoint: which file was deleted while it kept that. Nobody may be told of such a savepoint."""
         self._archived: dict[str, frozenset[tuple[str, str]]] = {}
 
     def superseded(self, files: Iterable[DataFile]) -> None:
@@ -46,7 +48,7 @@ class Deletions:
 
     def saved(self, key: str, data: bytes) -> None:
         """A savepoint was completed."""
-        self._saved[key] = SavepointMetadata.from_bytes(data, key).keys
+        self._saved[key] = SavepointMetadata.from_bytes(data, key)
 
     def released(self, key: str) -> None:
         """A savepoint was deleted."""
@@ -67,15 +69,19 @@ class Deletions:
         for instant, began_s in running:
             if began_s < since_s:
                 return f"the transaction {instant}, which began at {began_s:.3f} s, may use it"
-        for savepoint, keys in self._saved.items():
-            if file.key in keys:
-                return f"{savepoint} keeps it"
         if self._clean.policy == VERSIONS:
             return self._of_newest(file, commits)
         promised = self.promised_from(commits)
         moments = [requested for requested, _ in commits if requested >= promised]
         kept = next((m for m in moments if slices_as_of(commits, m).get(file.group) == file), "")
         return kept and f"the table as of {kept} has it"
+
+    def deleted(self, file: DataFile, by: str) -> None:
+        """A file of a commit goes. Whoever took a savepoint that keeps it has to notice, and to withdraw the savepoint."""
+        for savepoint, metadata in self._saved.items():
+            if file.key in metadata.keys:
+                detail = f"{by} deletes {file.key} at {self._hub.now_s:.3f} s: {savepoint} keeps it"
+                self.broken.setdefault(metadata.comments, detail)
 
     def _of_newest(self, file: DataFile, commits: Commits) -> str:
         if any(file.group in metadata.replaced_groups for _, metadata in commits):
@@ -92,7 +98,7 @@ class Deletions:
         before = [commit for commit in commits if commit[0] < promised]
         moments = [(commits, requested) for requested, _ in commits if requested >= promised] + [(before, promised)]
         kept = {file.key for some, moment in moments for file in slices_as_of(some, moment).values()}.union(
-            *self._saved.values()
+            *(metadata.keys for metadata in self._saved.values())
         )
         replaced = {group for requested, metadata in commits if requested >= promised for group in metadata.replaced_groups}
         named = {file.key for _, metadata in commits for file in files_of(metadata) if file.group not in replaced}
