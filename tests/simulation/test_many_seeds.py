@@ -24,8 +24,8 @@ FAILED_ONCE = (
     15844, 17780, 18628, 24218, 30267, 31595, 32873, 35940, 52863, 55192, 58516, 66034, 68333, 98041, 122350, 155476,
     194324,
 )  # fmt: skip
-"""Later seeds that showed a bug, of the protocol or of a check. The code has changed since, so they are other histories now, which
-run in the long form.
+"""Later seeds that showed a bug, of the protocol or of a check. The code has changed since, so they are other histories now,
+which run in the long form.
 
 The bugs are kept by `planted.py`, or by small tests in `tests/behaviour` (docs/robustness.md names these).
 """
