@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from lakelock.errors import TableError
-from lakelock.table import merging
+from lakelock.table import key_generators, merging
 from lakelock.table.buckets import (
     ENGINE,
     EXPRESSIONS,
@@ -31,9 +31,7 @@ VERSIONS = (8, 9)
 """Of Hudi 1.0, and of Hudi 1.1 and later. They differ in properties, not in the timeline or in files."""
 OLD_VERSION, OLD_LAYOUT = 6, 1
 """Of Hudi 0.14 and 0.15: read as `layout_one` shows it."""
-KEY_GENERATORS = frozenset({"SIMPLE", "SIMPLE_AVRO", "COMPLEX", "COMPLEX_AVRO", "NON_PARTITION", "NON_PARTITION_AVRO"})
 NO_METADATA_TABLE, IN_UTC = "hoodie.metadata.enable=false", "hoodie.table.timeline.timezone=UTC"
-_MERGE_MODES = frozenset({merging.BY_EVENT_TIME, merging.BY_COMMIT_TIME})
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def why_not_writable(properties: TableProperties) -> tuple[Refusal, ...]:
 
 def why_not_merged(properties: TableProperties) -> Refusal | None:
     """Why the rows of a merge-on-read table cannot be merged as Hudi merges them."""
-    if properties.merge_mode not in _MERGE_MODES or properties.text("hoodie.table.partial.update.mode", ""):
+    if properties.merge_mode not in merging.KNOWN or properties.text("hoodie.table.partial.update.mode", ""):
         return Refusal("it merges rows in its own way (hoodie.record.merge.mode or hoodie.table.partial.update.mode)")
     own = next((key for key in sorted(properties.values) if key.startswith("hoodie.record.merge.property.")), "")
     if own:
@@ -238,7 +236,7 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
 
 def _row_refusals(table: TableProperties) -> Iterator[Refusal]:
     """Refusals because other writers would give rows other keys, places or versions."""
-    if table.key_generator not in KEY_GENERATORS:
+    if table.key_generator not in key_generators.KNOWN:
         yield Refusal(f"its key generator is {table.key_generator}; lakelock knows SIMPLE, COMPLEX and NON_PARTITION")
     if "COMPLEX" in table.key_generator and len(table.record_keys) == 1 and table.initial_version != table.version:
         yield Refusal(
@@ -250,7 +248,7 @@ def _row_refusals(table: TableProperties) -> Iterator[Refusal]:
         yield Refusal(f"its partitions are computed in a way that this version does not know ({table.text(TRANSFORMS, '')})")
     if table.flag("hoodie.datasource.write.slash.separated.date.partitioning"):
         yield Refusal("it writes dates as nested folders (hoodie.datasource.write.slash.separated.date.partitioning=true)")
-    if table.merge_mode not in _MERGE_MODES or table.text("hoodie.table.partial.update.mode", ""):
+    if table.merge_mode not in merging.KNOWN or table.text("hoodie.table.partial.update.mode", ""):
         yield Refusal("it merges rows in its own way (hoodie.record.merge.mode or hoodie.table.partial.update.mode)")
     if table.ordering_field is not None and len(table.ordering_fields) > 1:
         yield Refusal("it orders rows by several columns (hoodie.table.ordering.fields)")

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 TYPE = "hoodie.table.keygenerator.type"
 CLASS = "hoodie.table.keygenerator.class"
 
+KNOWN = frozenset({"SIMPLE", "SIMPLE_AVRO", "COMPLEX", "COMPLEX_AVRO", "NON_PARTITION", "NON_PARTITION_AVRO"})
+"""The types whose keys and paths lakelock makes as Hudi does."""
+
 _TYPES = {
     "SimpleKeyGenerator": "SIMPLE",
     "SimpleAvroKeyGenerator": "SIMPLE",

@@ -11,6 +11,9 @@ BY_COMMIT_TIME = "COMMIT_TIME_ORDERING"
 CUSTOM = "CUSTOM"
 """A class of the user's decides, or one of Hudi's that lakelock does not know."""
 
+KNOWN = frozenset({BY_EVENT_TIME, BY_COMMIT_TIME})
+"""The modes by which lakelock merges as Hudi does."""
+
 MODE = "hoodie.record.merge.mode"
 PAYLOAD = "hoodie.compaction.payload.class"
 STRATEGY = "hoodie.record.merge.strategy.id"

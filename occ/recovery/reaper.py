@@ -15,7 +15,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import InstantFate, shown_fate
 from lakelock.occ.records.decisions import LogView
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, finish_rollbacks, record_gone, roll_back
-from lakelock.occ.recovery.strays import remove_strays, young_markers
+from lakelock.occ.recovery.strays import remove_strays, remove_uncommitted
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 from lakelock.table.instants import Action
@@ -164,14 +164,12 @@ def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:
 
 
 def remove_leftovers(table: OpenTable, timeline: Timeline, instant: str, *, committed: bool) -> None:
-    """Remove the markers, claims and heartbeat of a finished instant, and the data files that did not commit.
-
-    Markers of files that still may come stay: a writer that was rolled back places them until it finds that out.
-    """
+    """Remove the markers, claims and heartbeat of a finished instant, and the data files that did not commit."""
     left = find_leftovers(table.storage, instant, table.runtime, data=not committed, parallel=table.parallel_requests)
     if not committed:
-        table.storage.delete(left.data_files)
-    stay = remove_strays(table, timeline, left.announced) if committed else young_markers(table, left.announced)
+        remove_uncommitted(table, left, left.control_files)
+        return
+    stay = remove_strays(table, timeline, left.announced)
     table.storage.delete([key for key in left.control_files if key not in stay])
 
 

@@ -24,7 +24,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import InstantFate, fate_of, is_rolled_back, rollback_target, shown_fate
 from lakelock.occ.publishing.settling import finish_head, publish_for_another, settle
 from lakelock.occ.records.decisions import Decision, DecisionKind, Resolution, decided_for, resolve
-from lakelock.occ.recovery.strays import young_markers
+from lakelock.occ.recovery.strays import remove_uncommitted
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created
 from lakelock.table import layout
@@ -177,16 +177,11 @@ def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = Fal
 
 
 def _remove_late(table: OpenTable, target: RollbackTarget) -> None:
-    """Remove what tasks wrote while others rolled their instant back. The heartbeat, if it is there, is left to these.
-
-    Young markers are left to a later sweep: a task that still runs writes its file, and may be killed before it can remove it.
-    """
+    """Remove what tasks wrote while others rolled their instant back. The heartbeat, if it is there, is left to these."""
     left = find_leftovers(
         table.storage, target.instant, table.runtime, everywhere=True, own=target.claims, parallel=table.parallel_requests
     )
-    table.storage.delete(left.data_files)
-    young = young_markers(table, left.announced)
-    table.storage.delete([key for key in (*left.markers, *left.claims) if key not in young])
+    remove_uncommitted(table, left, (*left.markers, *left.claims))
 
 
 def record_gone(table: OpenTable, target: RollbackTarget, timeline: Timeline) -> None:

@@ -2,14 +2,16 @@
 
 Readers find files by name, so a stray file shows beside those of the commit: its rows appear twice, or, in a file group that
 was rewritten, there are two slices of one instant, which no reader accepts. The marker announces the file; the commit's write
-statistics say which files count (`docs/adr/0011`).
+statistics say which files count (`docs/adr/0011`). Whatever a rolled back instant left is deleted in the same way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lakelock.events import EventKind
 from lakelock.markers.direct import MarkerSet
-from lakelock.markers.leftovers import is_data_file_of
+from lakelock.markers.leftovers import Leftovers, is_data_file_of
 from lakelock.markers.liveness import CLOCK_GRAIN_MS, StorageClock
 from lakelock.markers.reconcile import markers_of
 from lakelock.occ.open_table import OpenTable
@@ -47,7 +49,7 @@ def remove_strays(table: OpenTable, timeline: Timeline, markers: MarkerSet) -> f
 
 def _settled(table: OpenTable, markers: MarkerSet, strays: list[str]) -> frozenset[str]:
     """Remove the old markers of stray files, and return the young ones. A task that is still at work finds its marker gone."""
-    young = young_markers(table, markers)
+    young = _young_markers(table, markers)
     of_strays = frozenset(markers_of(markers, strays))
     table.storage.delete(sorted(of_strays - young))
     table.storage.delete(strays)
@@ -57,7 +59,17 @@ def _settled(table: OpenTable, markers: MarkerSet, strays: list[str]) -> frozens
     return of_strays & young
 
 
-def young_markers(table: OpenTable, markers: MarkerSet) -> frozenset[str]:
+def remove_uncommitted(table: OpenTable, left: Leftovers, control_files: Iterable[str]) -> None:
+    """Delete the data files that a rolled back instant left, then these of its other objects.
+
+    Young markers stay for a later sweep: a task that still runs writes its file, and may be killed before it can remove it.
+    """
+    table.storage.delete(left.data_files)
+    young = _young_markers(table, left.announced)
+    table.storage.delete([key for key in control_files if key not in young])
+
+
+def _young_markers(table: OpenTable, markers: MarkerSet) -> frozenset[str]:
     """The keys of markers younger than a heartbeat may be: whoever placed them may be about to write the files."""
     if not markers.objects:
         return frozenset()

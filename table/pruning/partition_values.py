@@ -15,7 +15,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from lakelock.table.eligibility import KEY_GENERATORS
+from lakelock.table import key_generators
 from lakelock.table.partitioning.paths import DEFAULT_PARTITION, escape, unescape
 from lakelock.table.properties import TableProperties
 from lakelock.table.statistics import Value
@@ -51,7 +51,7 @@ class PartitionValues:
         types = {
             name: schema.field(name).type if schema.get_field_index(name) >= 0 else None for name in properties.partition_fields
         }
-        spelled = properties.key_generator in KEY_GENERATORS
+        spelled = properties.key_generator in key_generators.KNOWN
         return cls(types, properties.hive_style, properties.url_encode, spelled, properties.transforms)
 
     @cached_property
