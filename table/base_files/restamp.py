@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from lakelock.table.base_files.float_bounds import BOUNDS, EXACTNESS
 from lakelock.table.base_files.thrift_compact import Reader, Struct, encoded
 from lakelock.table.base_files.writer import Stamp
 from lakelock.table.schema import COMMIT_TIME, FILE_NAME
@@ -28,8 +29,6 @@ _BUFFER_BYTES = 8 << 20
 _CODECS = {0: None, 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _PLAIN, _PLAIN_DICTIONARY, _RLE_DICTIONARY = 0, 2, 8
-_BOUNDS = (1, 2, 5, 6)
-_EXACTNESS = (7, 8)
 
 
 class CannotRestamp(Exception):
@@ -66,13 +65,13 @@ class _Values:
 
         Where no other value occurs, a bound that is not the value is cut off, and all bounds go.
         """
-        for number in _BOUNDS:
+        for number in BOUNDS:
             if number not in statistics:
                 continue
             if statistics[number][1] == self.old:
                 statistics[number][1] = self.new
             elif self.alone:
-                for each in (*_BOUNDS, *_EXACTNESS):
+                for each in (*BOUNDS, *EXACTNESS):
                     statistics.pop(each, None)
                 return
 

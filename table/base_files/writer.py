@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from lakelock.settings import WriteSettings
 from lakelock.table.base_files.bloom import DYNAMIC, BloomFilter
+from lakelock.table.base_files.float_bounds import HeldFooter
 from lakelock.table.base_files.key_range import KeyRange
 from lakelock.table.fitting import conform
 from lakelock.table.keys.numbering import numbered
@@ -77,7 +78,10 @@ class BaseFileWriter:
 
     def __init__(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> None:
         self.stamp = stamp
-        self._output, self._schema, self._settings = output, schema, settings
+        self._output, self._schema, self._settings = HeldFooter(output), schema, settings
+        self._floats = [field.name for field in schema.arrow if pa.types.is_floating(field.type)]
+        self._with_nan: set[tuple[int, str]] = set()
+        self._groups = 0
         self._parquet: pq.ParquetWriter | None = None
         self._metadata: list[pq.FileMetaData] = []
         self._pending: list[pa.Table] = []
@@ -132,7 +136,9 @@ class BaseFileWriter:
         self._flush(keep_rest=False)
         writer = self._parquet or self._open(pa.Table.from_batches([], self._buffered))
         writer.add_key_value_metadata(self._footer())
+        self._output.hold()
         writer.close()
+        self._output.release(self._with_nan)
         return Written(self._rows, self._range, self._metadata[-1])
 
     def _note(self, keys: pa.ChunkedArray) -> None:
@@ -153,6 +159,8 @@ class BaseFileWriter:
         for start in range(0, whole, limit):
             group = self._stamped(table.slice(start, min(limit, whole - start)))
             (self._parquet or self._open(group)).write_table(group, row_group_size=group.num_rows)
+            self._with_nan.update((self._groups, name) for name in self._floats if _has_nan(group.column(name)))
+            self._groups += 1
         rest = table.slice(whole)
         self._pending = [rest] if rest.num_rows else []
         self._pending_rows, self._pending_bytes = rest.num_rows, rest.nbytes
@@ -203,6 +211,10 @@ def constant(value: str, count: int) -> pa.DictionaryArray:
 def sequence_numbers(stamp: Stamp, first: int, count: int) -> pa.StringArray:
     """`<instant>_<writer>_<position>` for `count` rows from position `first` on."""
     return numbered(f"{stamp.instant}_{stamp.writer}_", first, count)
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.is_nan(column)).as_py())
 
 
 def repeating_columns(table: pa.Table, names: Iterable[str]) -> list[str]:

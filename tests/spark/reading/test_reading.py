@@ -155,3 +155,18 @@ def test_tables_of_java_hudi_are_read_and_written_on(spark: SparkSession, golden
 
 def ids_of(frame: DataFrame) -> set[str]:
     return {row["id"] for row in frame.collect()}
+
+
+def test_rows_with_nan_are_greater_than_any_number_to_reads_updates_and_deletes(spark: SparkSession, path: str) -> None:
+    """As in Spark. Its Parquet reader passes over row groups whose bounds rule a condition out, whoever reads the files."""
+    table = LakeTable.create(spark, path, schema="id int, x double, y float", key="id")
+    nan = float("nan")
+    table.insert(spark.createDataFrame([(1, 1.0, 1.0), (2, nan, nan), (3, 2.0, None)], "id int, x double, y float").coalesce(1))
+
+    for condition in ("x > 5", "y > 5", "x >= double('NaN')", "not x <= 5", "x = double('NaN')"):
+        assert ids(table.read().where(condition)) == ids(table.read(condition)) == [2]
+    assert ids(spark.read.parquet(*table.read().inputFiles()).where("x > 5")) == [2]
+    assert table.update({"y": "cast(7 as float)"}, where="x > 5").rows_updated == 1
+    assert ids(table.read("y = 7")) == ids(table.read("x > 5")) == [2]
+    assert table.delete("x > 5").rows_deleted == 1
+    assert ids(table.read()) == [1, 3]

@@ -168,6 +168,29 @@ def test_a_large_batch_of_wide_rows_is_split_into_more_row_groups(monkeypatch: p
     assert metadata.num_rows == 100 and metadata.num_row_groups >= 10
 
 
+def test_a_row_group_with_nan_has_no_bounds_there_and_the_others_keep_theirs() -> None:
+    """Spark's reader trusts bounds, and to Spark NaN is greater than all of them."""
+    nan = float("nan")
+    columns = {"x": [1.5] * 5 + [nan] + [2.5] * 5 + [None], "y": pa.array([nan] + [0.5] * 11, pa.float32()), "z": [0.25] * 12}
+    output, result, _ = written(pa.table({"id": [f"k{i:02}" for i in range(12)], **columns}))
+    metadata = pq.read_metadata(output)
+    found = {}
+    for number in range(metadata.num_columns):
+        chunks = [metadata.row_group(group).column(number).statistics for group in range(metadata.num_row_groups)]
+        if (name := metadata.schema.column(number).path) in columns:
+            found[name] = [(s.min, s.max, s.null_count) if s.has_min_max else s.null_count for s in chunks]
+    assert found == {
+        "x": [(1.5, 1.5, 0), 0, (2.5, 2.5, 1)],
+        "y": [0, (0.5, 0.5, 0), (0.5, 0.5, 0)],
+        "z": [(0.25, 0.25, 0)] * 3,
+    }
+    rows = pq.read_table(output)
+    assert rows.num_rows == result.rows == 12 and rows["id"].to_pylist()[-1] == "k11"
+    assert str(rows["x"].to_pylist()) == str(columns["x"])
+    assert duckdb.sql("select id from rows where isnan(y)").fetchall() == [("k00",)]
+    assert metadata.metadata[b"hoodie_max_record_key"] == b"k11"
+
+
 def test_an_error_of_the_storage_stays_what_it_is() -> None:
     class Full(io.BytesIO):
         def write(self, data: object) -> int:
