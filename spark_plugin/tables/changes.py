@@ -50,9 +50,10 @@ class TableChanges:
 
         With `feed="commits"` what each commit did, as Delta's change data feed has it: the table's columns, `_change_type`
         (`insert`, `update_preimage`, `update_postimage`, `delete`), `_commit_version`, which grows from commit to commit, and
-        `_commit_timestamp`. With `feed="net"` what the commits did together: at most one change for each key, none if it is
-        what it was, and all with the version and time of the last commit. `InputError` that says from when on the feed is
-        whole, if old files that it needs were cleaned. Optimize changes no row, and an overwrite deletes and inserts.
+        `_commit_timestamp`. With `feed="net"` what the commits did together: at most one change for each key, none if it came
+        and went, and all with the version and time of the last commit. In both a row that was written again counts as updated,
+        whatever its values; optimize changes no row, and an overwrite deletes and inserts. `InputError` that says from when on
+        the feed is whole, if old files that it needs were cleaned.
         """
         require_copy_on_write(self._coordinator.properties, "a frame of changed rows")
         table = self._coordinator.table
