@@ -11,11 +11,12 @@ import struct
 from collections.abc import Set
 from typing import IO
 
-from lakelock.table.base_files.thrift_compact import Reader, encoded
+from lakelock.table.base_files.thrift_compact import Reader, Struct, encoded
 
 BOUNDS = (1, 2, 5, 6)
-EXACTNESS = (7, 8)
-"""The fields of Parquet's `Statistics` that hold bounds, in their old and new form, and that say whether these are exact."""
+"""The fields of Parquet's `Statistics` that hold bounds, in their old and new form."""
+
+_EXACTNESS = (7, 8)
 
 _TAIL = struct.Struct("<i4s")
 
@@ -32,8 +33,8 @@ class HeldFooter:
     def write(self, data: bytes) -> int:
         if self._held is None:
             return self._output.write(data)
-        self._held += memoryview(data)
-        return len(memoryview(data))
+        self._held += data
+        return len(data)
 
     def flush(self) -> None:
         """The output's owner flushes it."""
@@ -58,7 +59,12 @@ def without_bounds(tail: bytes, chunks: Set[tuple[int, str]]) -> bytes:
             meta = chunk[3][1]
             path = b".".join(meta[3][1][1]).decode()
             if (number, path) in chunks and 12 in meta:
-                for field in (*BOUNDS, *EXACTNESS):
-                    meta[12][1].pop(field, None)
+                drop_bounds(meta[12][1])
     data = encoded(footer)
     return tail[:start] + data + _TAIL.pack(len(data), magic)
+
+
+def drop_bounds(statistics: Struct) -> None:
+    """Remove all bounds of a column chunk or page, and what is said of them."""
+    for field in (*BOUNDS, *_EXACTNESS):
+        statistics.pop(field, None)

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from lakelock.table.base_files.float_bounds import BOUNDS, EXACTNESS
+from lakelock.table.base_files.float_bounds import BOUNDS, drop_bounds
 from lakelock.table.base_files.thrift_compact import Reader, Struct, encoded
 from lakelock.table.base_files.writer import Stamp
 from lakelock.table.schema import COMMIT_TIME, FILE_NAME
@@ -71,8 +71,7 @@ class _Values:
             if statistics[number][1] == self.old:
                 statistics[number][1] = self.new
             elif self.alone:
-                for each in (*BOUNDS, *EXACTNESS):
-                    statistics.pop(each, None)
+                drop_bounds(statistics)
                 return
 
 
