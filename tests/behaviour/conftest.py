@@ -17,6 +17,8 @@ from lakelock.testing.servers.azure import CONTAINER, azure_server
 from lakelock.testing.servers.gcs import BUCKET, gcs_server
 from lakelock.testing.servers.hdfs import Hdfs, hdfs_server
 from tests.behaviour.tables import new_table
+from tests.directory_bucket import BUCKET as EXPRESS_BUCKET
+from tests.directory_bucket import DirectoryBucket, directory_bucket
 
 
 @pytest.fixture
@@ -46,6 +48,20 @@ def s3_table(s3_endpoint: str) -> Callable[[], ObjectStorage]:
     """Makes storage under a prefix of its own."""
     numbers = count()
     return lambda: ObjectStorage(f"s3://lake/table-{next(numbers)}", {**S3_OPTIONS, "endpoint": s3_endpoint})
+
+
+@pytest.fixture(scope="session")
+def express(s3_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DirectoryBucket]:
+    """A directory bucket of S3."""
+    with directory_bucket(s3_endpoint, tmp_path_factory.mktemp("express")) as bucket:
+        yield bucket
+
+
+@pytest.fixture(scope="session")
+def express_table(express: DirectoryBucket) -> Callable[[], ObjectStorage]:
+    """Makes storage under a prefix of its own of a directory bucket."""
+    numbers = count()
+    return lambda: ObjectStorage(f"s3://{EXPRESS_BUCKET}/table-{next(numbers)}", express.options)
 
 
 @pytest.fixture(scope="session")

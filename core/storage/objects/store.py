@@ -8,21 +8,19 @@ Conditional writes are the service's own (If-None-Match, If-Match, generations).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import IO, TYPE_CHECKING, TypedDict, cast
 
 from lakelock.errors import StorageUnsafe
 from lakelock.storage.base import Listed, Stored
-from lakelock.storage.keys import METADATA_FOLDER, checked, checked_prefix, is_shown
+from lakelock.storage.keys import checked, checked_prefix, is_shown
 from lakelock.storage.objects.errors import connecting, translated
 from lakelock.storage.objects.files import ObjectWriter, open_reader
+from lakelock.storage.objects.listing import PAGE, as_listed, is_directory_bucket, sorted_here, written_ms
 
 if TYPE_CHECKING:
     import obstore
     from obstore.store import ObjectStore
-
-PAGE = 1000
-"""How many keys of a listing are handled together: as many as one answer of the service holds."""
 
 _CLIENT_OPTIONS = (
     "allow_http",
@@ -38,7 +36,6 @@ _CLIENT_OPTIONS = (
     "timeout",
     "user_agent",
 )
-_PAST_METADATA = f"{METADATA_FOLDER}/\U0010ffff"
 
 
 class _Retrying(TypedDict):
@@ -56,6 +53,7 @@ class ObjectStorage:
         self._uri = uri
         self._options = dict(options or {})
         self._store = _open_store(uri, self._options)
+        self._list_all = sorted_here if is_directory_bucket(uri) else as_listed
 
     @property
     def uri(self) -> str:
@@ -68,7 +66,7 @@ class ObjectStorage:
         with translated(self._uri, key, self._options) as answer:
             found = obstore.get(self._store, key)
             meta = found.meta
-            return Stored(bytes(found.bytes()), _etag(meta), _ms(meta["last_modified"]))
+            return Stored(bytes(found.bytes()), _etag(meta), written_ms(meta["last_modified"]))
         return answer.absent
 
     def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
@@ -92,15 +90,16 @@ class ObjectStorage:
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
         folder = checked_prefix(prefix)
         before = ""
-        for listed in self._list_all(folder, start_after):
-            if listed.key < before:
-                raise StorageUnsafe(
-                    f"{self._uri} does not list objects in the order of their keys",
-                    hint="use a general purpose bucket; S3 directory buckets (Express One Zone) list without order",
-                )
-            before = listed.key
-            if listed.key > start_after and is_shown(listed.key, folder):
-                yield listed
+        with translated(self._uri, folder, self._options):
+            for listed in self._list_all(self._store, folder, start_after):
+                if listed.key < before:
+                    raise StorageUnsafe(
+                        f"{self._uri} does not list objects in the order of their keys",
+                        hint="use a service that lists as S3 does, or a directory bucket of S3 by its full name",
+                    )
+                before = listed.key
+                if listed.key > start_after and is_shown(listed.key, folder):
+                    yield listed
 
     def delete(self, keys: Iterable[str]) -> None:
         import obstore
@@ -114,8 +113,11 @@ class ObjectStorage:
         import obstore
 
         with translated(self._uri, folder, self._options):
-            for page in obstore.list(self._store, checked_prefix(folder), chunk_size=PAGE):
-                obstore.delete(self._store, [meta["path"] for meta in page])
+            # Listed first: nobody promises how an unordered listing goes on when what it has listed is gone.
+            pages = obstore.list(self._store, checked_prefix(folder), chunk_size=PAGE)
+            gone = [meta["path"] for page in pages for meta in page]
+            for start in range(0, len(gone), PAGE):
+                obstore.delete(self._store, gone[start : start + PAGE])
 
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         return open_reader(self._store, checked(key), self._uri, self._options, size_bytes)
@@ -131,24 +133,6 @@ class ObjectStorage:
             return _etag(obstore.put(self._store, key, data, mode=mode, use_multipart=False))
         return answer.absent
 
-    def _list_all(self, folder: str, start_after: str) -> Iterator[Listed]:
-        """Every object, except that a listing that did not ask for the metadata folder leaves it after one page."""
-        import obstore
-
-        offset: str | None = start_after or None
-        while True:
-            jump = False
-            with translated(self._uri, folder, self._options):
-                for page in obstore.list(self._store, folder or None, offset=offset, chunk_size=PAGE):
-                    for meta in page:
-                        yield Listed(meta["path"], meta["size"], _ms(meta["last_modified"]))
-                    if not folder and page and page[-1]["path"].startswith(f"{METADATA_FOLDER}/"):
-                        jump = True
-                        break
-            if not jump:
-                return
-            offset = _PAST_METADATA
-
 
 class _Version(TypedDict, total=False):
     e_tag: str | None
@@ -159,10 +143,6 @@ def _etag(meta: object) -> str:
     """Both marks of a version in one string: services compare by one or the other."""
     marks = cast(_Version, meta)
     return f"{marks.get('version') or ''} {marks.get('e_tag') or ''}"
-
-
-def _ms(when: datetime) -> int:
-    return round(when.timestamp() * 1000)
 
 
 def _open_store(uri: str, options: Mapping[str, str]) -> ObjectStore:
@@ -176,6 +156,8 @@ def _open_store(uri: str, options: Mapping[str, str]) -> ObjectStore:
         config = {name: value for name, value in options.items() if name not in _CLIENT_OPTIONS}
         shared = {"prefix": prefix or None, "client_options": client or None, "retry_config": _RETRIES}
         if scheme == "s3":
+            if is_directory_bucket(uri):
+                config.setdefault("s3_express", "true")  # its zone's own address, and a session instead of the keys
             return S3Store(bucket, config=config or None, **shared)  # type: ignore[arg-type]
         if scheme == "gs":
             return GCSStore(bucket, config=config or None, **shared)  # type: ignore[arg-type]

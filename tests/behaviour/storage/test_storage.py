@@ -21,11 +21,11 @@ from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 ODD_NAMES = ["plain", "with space", "per%20cent", "a=b", "ümlaut-日本", "hash#mark", "question?", "plus+", "a:b", "it's"]
 
 
-@pytest.fixture(params=["memory", "local", "faulty", "s3", "azure", "gcs", "hdfs"])
+@pytest.fixture(params=["memory", "local", "faulty", "s3", "express", "azure", "gcs", "hdfs"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "memory":
         return MemoryStorage()
-    if request.param in ("s3", "azure", "gcs", "hdfs"):
+    if request.param in ("s3", "express", "azure", "gcs", "hdfs"):
         make: Callable[[], Storage] = request.getfixturevalue(f"{request.param}_table")
         return make()
     local = LocalStorage(tmp_path / "table")

@@ -24,7 +24,7 @@ from lakelock.testing.servers.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
-from tests.integration.certificates import new_certificate
+from tests.certificates import new_certificate
 from tests.integration.metastore.metastore_world import World, closed_port, new_world, take
 from tests.waiting import eventually
 

@@ -21,7 +21,7 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.redis import RedisServer, executable
-from tests.integration.certificates import new_certificate
+from tests.certificates import new_certificate
 
 SECRET = "open-sesame"
 KEY_PASSWORD = "open-the-key"

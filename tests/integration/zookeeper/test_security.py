@@ -15,7 +15,7 @@ from lakelock.settings.zookeeper import ZooKeeperSettings
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_server
-from tests.integration.certificates import Certificate, new_certificate
+from tests.certificates import Certificate, new_certificate
 from tests.integration.zookeeper.zookeeper_world import World
 
 SECRET = "s3same-open"

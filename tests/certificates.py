@@ -19,8 +19,8 @@ class Certificate:
     both: str
 
 
-def new_certificate(folder: Path, name: str, key_password: str = "") -> Certificate:
-    """A certificate for 127.0.0.1 that signs itself."""
+def new_certificate(folder: Path, name: str, key_password: str = "", *, host: str = "") -> Certificate:
+    """A certificate for 127.0.0.1, or for `host`, that signs itself."""
     pytest.importorskip("cryptography", reason="needs cryptography: pip install cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -30,13 +30,13 @@ def new_certificate(folder: Path, name: str, key_password: str = "") -> Certific
     key = rsa.generate_private_key(public_exponent=65_537, key_size=2048)
     title = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} for tests")])
     now = datetime.datetime.now(datetime.timezone.utc)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    names = x509.SubjectAlternativeName([x509.DNSName(host) if host else x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     signed = (
         x509.CertificateBuilder(title, title, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=2))
         .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=not host, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
     locked = serialization.BestAvailableEncryption(key_password.encode()) if key_password else serialization.NoEncryption()

@@ -1,0 +1,86 @@
+"""A table in a directory bucket of S3: lakelock's client and Hadoop's each come to its own address, by their own sessions."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("moto")
+
+from lakelock.testing.servers.hadoop_jars import hadoop_aws
+from lakelock.testing.servers.s3 import S3_OPTIONS, s3_server
+from tests.directory_bucket import BUCKET, DirectoryBucket, directory_bucket
+from tests.spark.on_object_stores.remote import SMALL, Remote
+from tests.spark.sparks import since_spark_4
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DirectoryBucket]:
+    with s3_server() as endpoint, directory_bucket(endpoint, tmp_path_factory.mktemp("express")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def driver(bucket: DirectoryBucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    """Other buckets are reached by an address of the region. This one is not, so it has the setting that means none."""
+    trusted = tmp_path_factory.mktemp("trusted") / "trusted.p12"
+    subprocess.run(
+        ["keytool", "-importcert", "-noprompt", "-alias", "express", "-file", bucket.certificate, "-keystore", str(trusted),
+         "-storetype", "PKCS12", "-storepass", "changeit"],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    proxy = urlsplit(bucket.proxy)
+    reached = {
+        "access.key": S3_OPTIONS["access_key_id"], "secret.key": S3_OPTIONS["secret_access_key"],
+        "endpoint.region": S3_OPTIONS["region"], "endpoint": "s3.amazonaws.com",
+        "proxy.host": str(proxy.hostname), "proxy.port": str(proxy.port),
+    }  # fmt: skip
+    java = f"-Djavax.net.ssl.trustStore={trusted} -Djavax.net.ssl.trustStorePassword=changeit"
+    driver = Remote(
+        {
+            "spark.jars": ",".join(map(str, sorted(hadoop_aws().fetch().glob("*.jar")))),
+            "spark.driver.extraJavaOptions": java,
+            "spark.hadoop.fs.s3a.endpoint": f"s3.{S3_OPTIONS['region']}.amazonaws.com",
+            **{f"spark.hadoop.fs.s3a.bucket.{BUCKET}.{key}": value for key, value in reached.items()},
+            "spark.lakelock.storage.proxy_url": bucket.proxy,
+            "spark.lakelock.storage.root_certificate": Path(bucket.certificate).read_text(),
+            **SMALL,
+        },
+        {},
+    )
+    yield driver
+    driver.close()
+
+
+def test_every_write_is_read_by_sparks_own_client(driver: Remote, bucket: DirectoryBucket) -> None:
+    path = f"s3a://{BUCKET}/t"
+    assert driver.create(path=path) == f"s3://{BUCKET}/t"
+    assert driver.write(path=path, how="insert", rows=[["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]) == [3, 0, 0]
+    assert driver.write(path=path, how="upsert", rows=[["a", 10, "1"], ["d", 4, "3"]]) == [1, 1, 0]
+    assert driver.merge(path=path, rows=[["c", 30, "2"], ["e", 5, "2"]]) == [1, 1]
+    assert driver.delete(path=path, where="id = 'd'") == 1
+    assert driver.read(path=path) == [["a", 10, "1"], ["b", 2, "1"], ["c", 30, "2"], ["e", 5, "2"]]
+    assert driver.read(path=path, where="month = '1' and v > 3") == [["a", 10, "1"]]
+    ((_, _), (first, _), *_) = reversed(driver.history(path=path))
+    assert driver.read(path=path, as_of=first) == [["a", 10, "1"], ["b", 2, "1"], ["c", 3, "2"], ["d", 4, "3"]]
+    assert driver.upkeep(path=path) == []
+    signed = {re.search(r"us-east-1/(\w+)/", session)[1] for session in bucket.sessions}  # type: ignore[index]
+    assert signed == {"s3", "s3express"}  # by obstore, and by the AWS SDK for Java
+
+
+@since_spark_4
+def test_the_data_source_reads_and_appends(driver: Remote) -> None:
+    path = f"s3://{BUCKET}/d"
+    driver.create(path=path)
+    driver.register()
+    driver.save(path=path, rows=[["a", 1, "1"], ["b", 2, "2"]])
+    driver.save(path=path, rows=[["c", 3, "2"]])
+    assert driver.load(path=path) == [["a", 1, "1"], ["b", 2, "2"], ["c", 3, "2"]]
+    assert driver.load(path=path, partition="month=2") == [["b", 2, "2"], ["c", 3, "2"]]
