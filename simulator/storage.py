@@ -1,16 +1,19 @@
 """Storage in the simulator: one linearizable server, and for each process a client whose requests can go wrong.
 
 The server does what object stores promise: each request takes effect at one point in time between its sending and its answer, a
-listing is consistent within a page, and pages are fetched one after the other. Everything else is the client's problem.
+listing is consistent within a page, and pages are fetched one after the other, in the order of keys or, in a directory bucket,
+in none. Everything else is the client's problem.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from io import BytesIO
 from types import TracebackType
 from typing import IO, Protocol, TypeVar
+from zlib import crc32
 
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.simulator.faults import FaultKind, Faults, Weather
@@ -18,6 +21,7 @@ from lakelock.simulator.runtime import START_MS
 from lakelock.simulator.scheduler import Dead, Hub, Process
 from lakelock.storage import Listed, Stored
 from lakelock.storage.keys import METADATA_FOLDER, is_shown
+from lakelock.storage.objects.listing import of_one_moment
 
 T = TypeVar("T")
 
@@ -98,18 +102,31 @@ class SimServer:
             return [*shown, Listed(found[-1], -1, 0)], True
         return shown, False
 
+    def scattered(self, prefix: str, after: tuple[int, str], most: int) -> tuple[list[Listed], bool]:
+        """The next at most `most` objects of a folder in an order that says nothing, and whether there are more."""
+        keys = self.folder(prefix) if prefix else self.keys[bisect_left(self.keys, _AFTER_METADATA) :]
+        places = sorted(place for place in map(scattered_place, keys) if place > after)
+        return [self._listed[key] for _, key in places[:most]], len(places) > most
+
     def folder(self, prefix: str) -> list[str]:
         """Keys in a folder now, for observers."""
         first, last = bisect_left(self.keys, prefix + "/"), bisect_left(self.keys, prefix + "0")
         return self.keys[first:last]
 
 
+def scattered_place(key: str) -> tuple[int, str]:
+    """Where a key comes in a listing that has no order."""
+    return crc32(key.encode()), key
+
+
 class SimStorage:
     """One process's way to the storage; implements `lakelock.storage.Storage`."""
 
-    def __init__(self, server: SimServer, process: Process, faults: Faults, network: Process, *, page_keys: int) -> None:
+    def __init__(
+        self, server: SimServer, process: Process, faults: Faults, network: Process, *, page_keys: int, scattered: bool = False
+    ) -> None:
         self._server, self._process, self._faults, self._network = server, process, faults, network
-        self._hub, self._page_keys = server.hub, page_keys
+        self._hub, self._page_keys, self._scattered = server.hub, page_keys, scattered
 
     @property
     def uri(self) -> str:
@@ -132,12 +149,29 @@ class SimStorage:
         self._write("put", key, lambda: self._server.write(key, data, self._process), again_later=True)
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
+        if self._scattered:
+            yield from self._sorted_here(prefix, start_after)
+            return
         more = True
         while more:
             after = start_after
             page, more = self._read("list", prefix, lambda after=after: self._server.page(prefix, after, self._page_keys))  # type: ignore[misc]
             if more:  # its last item only says where to continue
                 start_after = page.pop().key
+            yield from page
+
+    def _sorted_here(self, prefix: str, start_after: str) -> Iterator[Listed]:
+        """As `lakelock.storage.objects.listing.sorted_here` lists a folder."""
+        collected = partial(self._collected, prefix)
+        found = of_one_moment(collected, self._page_keys) if prefix else collected()
+        shown = (item for item in found if item.key > start_after and is_shown(item.key, prefix))
+        yield from sorted(shown, key=lambda item: item.key)
+
+    def _collected(self, prefix: str) -> Iterator[Listed]:
+        after, more = (-1, ""), True
+        while more:
+            page, more = self._read("list", prefix, partial(self._server.scattered, prefix, after, self._page_keys))
+            after = scattered_place(page[-1].key) if page else after
             yield from page
 
     def delete(self, keys: Iterable[str]) -> None:

@@ -116,7 +116,8 @@ class World:
         return Process(name, self._processes, skew_ms=skew_ms, rate=rate)
 
     def storage(self, process: Process) -> SimStorage:
-        return SimStorage(self.server, process, self.faults, self.network, page_keys=self.scenario.page_keys)
+        page_keys, scattered = self.scenario.page_keys, self.scenario.scattered
+        return SimStorage(self.server, process, self.faults, self.network, page_keys=page_keys, scattered=scattered)
 
     def coordinator(self, process: Process) -> Coordinator:
         """Open the table in a process, as `Coordinator.open` does."""

@@ -197,15 +197,7 @@ class DecisionLog:
         return tuple(listed)
 
     def numbers(self, after: int = 0) -> list[int]:
-        """The numbers above `after`, sorted. One listing, and another if one is missing between two others."""
-        listed = self._listed(after)
-        if not listed or listed[-1] - listed[0] < len(listed):
-            return listed
-        # They are being collected, or a storage that lists without order left out one that was put meanwhile: whatever came
-        # before the last that it showed is there by now.
-        return [number for number in self._listed(after) if number <= listed[-1]]
-
-    def _listed(self, after: int) -> list[int]:
+        """The numbers above `after`, sorted. One listing."""
         listed = self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
         return sorted(layout.decision_number(item.key) for item in listed)
 

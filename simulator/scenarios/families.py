@@ -50,13 +50,17 @@ def stormy(scenario: Scenario, random: Random) -> Scenario:
 
 
 def paged(scenario: Scenario, random: Random) -> Scenario:
-    """Storage answers a listing in small pages, and anybody may pause between two of them."""
+    """Storage answers a listing in small pages, here and there without order, and anybody may pause between two of them."""
     pause_s = random.choice([0.3, 0.6])
     weather = Weather({FaultKind.PAUSE: 0.03}, latency_s=0.005, longest_pause_s=pause_s, hot=f"list {layout.TIMELINE}")
     actors = tuple(replace(plan, skew_ms=0, rate=1.0, think_s=0.02) for plan in scenario.actors)
     looks = [tuple(Look(BUSIEST * (2 + number) + one) for one in range(30)) for number in range(3)]
     readers = [ActorPlan(f"reader-{number}", looks[number], think_s=0.1) for number in range(3)]
-    return replace(scenario, actors=(*actors, *readers), weather=weather, lease_s=30.0, page_keys=random.choice([4, 6, 9]))
+    made = replace(scenario, actors=(*actors, *readers), weather=weather, lease_s=30.0, page_keys=random.choice([4, 6, 9]))
+    if random.random() < 2 / 3:
+        return made
+    hot = random.choice([layout.TIMELINE, layout.DECISIONS])
+    return replace(made, weather=replace(weather, hot=f"list {hot}"), collect_above=64, page_keys=4, scattered=True)
 
 
 def slow_reapers(scenario: Scenario, random: Random) -> Scenario:

@@ -52,6 +52,8 @@ class Scenario:
     weather: Weather = field(default_factory=Weather)
     foreign: Foreign = "none"
     page_keys: int = 1000
+    scattered: bool = False
+    """Whether listings come in no order, as those of a directory bucket of S3."""
     collect_above: int = 64
     early: bool = True
     lease_s: float = 3.0

@@ -7,10 +7,11 @@ https://docs.aws.amazon.com/AmazonS3/latest/userguide/s3-express-differences.htm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from lakelock.errors import StorageUnavailable
 from lakelock.storage.base import Listed
 from lakelock.storage.keys import METADATA_FOLDER, is_past
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 """How many keys of a listing are handled together: as many as one answer of the service holds."""
+COLLECTIONS = 8
+"""How often a folder is collected again because something was removed from it meanwhile."""
 _DIRECTORY_BUCKET = "--x-s3"
 """How the names of S3's directory buckets end, and no others."""
 _METADATA = f"{METADATA_FOLDER}/"
@@ -50,14 +53,16 @@ def as_listed(store: ObjectStore, folder: str, start_after: str) -> Iterator[Lis
 
 
 def sorted_here(store: ObjectStore, folder: str, start_after: str) -> Iterator[Listed]:
-    """Every object, or those outside the metadata folder if that was not asked for. One folder at a time is held and sorted.
-
-    Keys that were put while the listing went on may be missing before one that is there.
-    """
+    """Every object, or those outside the metadata folder if that was not asked for. One folder at a time is held and sorted."""
     import obstore
 
+    def collected() -> Iterator[Listed]:
+        return (each for page in obstore.list(store, folder, chunk_size=PAGE) for each in _of(page))
+
     if folder:
-        yield from _sorted(page for page in obstore.list(store, folder, chunk_size=PAGE))
+        in_metadata = f"{folder}/".startswith(_METADATA)
+        found = of_one_moment(collected, PAGE) if in_metadata else collected()
+        yield from sorted(found, key=lambda each: each.key)
         return
     top = obstore.list_with_delimiter(store)
     single = {each.key: each for each in _of(top["objects"])}
@@ -69,8 +74,23 @@ def sorted_here(store: ObjectStore, folder: str, start_after: str) -> Iterator[L
             yield from sorted_here(store, key.rstrip("/"), start_after)
 
 
-def _sorted(pages: Iterable[Iterable[ObjectMeta]]) -> list[Listed]:
-    return sorted((each for page in pages for each in _of(page)), key=lambda each: each.key)
+def of_one_moment(collect: Callable[[], Iterable[Listed]], page: int) -> list[Listed]:
+    """What a folder without order shows as if it were listed at once: collected once, or more often if it has several pages.
+
+    In the order of keys a listing of several pages has no gaps: of numbers that are put one after the other it shows all up to
+    some one. Without order it may leave out one and show the next, and miss that something was removed. So it is collected
+    again. If that shows everything that was there before, nothing was removed in between, and up to the last key of before
+    nothing is missing that was put before that key.
+    """
+    found = list(collect())
+    for _ in range(COLLECTIONS):
+        if len(found) <= page:
+            return found
+        again, last = list(collect()), max(each.key for each in found)
+        if {each.key for each in found} <= {each.key for each in again}:
+            return [each for each in again if each.key <= last]
+        found = again
+    raise StorageUnavailable("objects are removed faster than their folder can be listed", hint="retry")
 
 
 def _of(page: Iterable[ObjectMeta]) -> Iterator[Listed]:

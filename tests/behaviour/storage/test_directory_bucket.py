@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import obstore
 import pytest
 from obstore.store import S3Store
 
-from lakelock.errors import CorruptTableError, SettingsError
+from lakelock.errors import SettingsError, StorageUnavailable
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.storage import Listed
+from lakelock.storage.objects import listing
+from lakelock.storage.objects.listing import of_one_moment
 from lakelock.storage.objects.store import ObjectStorage
 from lakelock.table import layout
 from tests.behaviour.tables import insert, new_table, writer
 from tests.directory_bucket import BUCKET, DirectoryBucket
-from tests.faulty_storage import Wrapped
+from tests.directory_bucket import PAGE as EXPRESS_PAGE
 
 KEYS = ["!first", "-1/f", "_late/f", "month=1/a", "month=1/b", "month=10/a", "month=2/a", "zero"]
 
@@ -77,24 +80,9 @@ def test_a_name_that_has_no_zone_in_it_is_refused(express: DirectoryBucket) -> N
         ObjectStorage("s3://lake--x-s3/t", express.options)
 
 
-class WithoutOrder(Wrapped):
-    """A storage whose next listings of the log leave out a number, as if it had been put when its page had passed."""
-
-    def __init__(self, inner: ObjectStorage, left_out: int, times: int) -> None:
-        super().__init__(inner)
-        self.left_out, self.times = layout.decision(left_out), times
-
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
-        found = [*super().list(prefix, start_after=start_after)]
-        if prefix == layout.DECISIONS and self.times and found:
-            self.times -= 1
-            found = [item for item in found if item.key != self.left_out]
-        return iter(found)
-
-
 @pytest.fixture
 def busy(express_table: Callable[[], ObjectStorage]) -> ObjectStorage:
-    """A table whose log has more than a page."""
+    """A table with nine decisions."""
     storage = express_table()
     new_table(storage)
     one = writer(storage)
@@ -103,15 +91,43 @@ def busy(express_table: Callable[[], ObjectStorage]) -> ObjectStorage:
     return storage
 
 
-def test_a_decision_that_a_listing_left_out_is_found_by_a_second_one(busy: ObjectStorage) -> None:
-    whole = DecisionLog(busy).look(newest=None)
-    assert DecisionLog(WithoutOrder(busy, 4, times=1)).look(newest=None) == whole
-    assert len(whole.numbers) == 9
-    with pytest.raises(CorruptTableError, match="decision 4 is missing although 9 exists"):
-        DecisionLog(WithoutOrder(busy, 4, times=2)).look()
+def test_a_decision_that_was_put_when_its_page_had_passed_is_found(
+    busy: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, listed, passed = DecisionLog(busy).look(newest=None), obstore.list, iter([layout.decision(4)])
+
+    def without_order(store: S3Store, prefix: str, **how: int) -> Iterator[list[Any]]:
+        left_out = next(passed, "")
+        for page in listed(store, prefix, **how):
+            yield [meta for meta in page if meta["path"] != left_out]
+
+    monkeypatch.setattr(obstore, "list", without_order)
+    monkeypatch.setattr(listing, "PAGE", EXPRESS_PAGE)
+    assert DecisionLog(busy).look(newest=None) == whole
+    assert len(whole.numbers) == 9 and next(passed, "") == ""
 
 
-def test_a_writer_commits_through_a_listing_that_left_out_a_decision(busy: ObjectStorage) -> None:
-    mine = writer(WithoutOrder(busy, 4, times=1))
-    insert(mine, busy, "month=1", "g")
-    assert len(writer(busy).history()) == 10
+def answers(*collections: str) -> Callable[[], list[Listed]]:
+    """What is collected one time after the other; a letter is a key."""
+    left = iter(collections)
+    return lambda: [Listed(key, 0, 0) for key in next(left)]
+
+
+@pytest.mark.parametrize(
+    ("collections", "found"),
+    [
+        (["ba"], "ab"),
+        (["cab", "bca"], "abc"),
+        (["cab", "dbca"], "abc"),
+        (["dac", "dbac"], "abcd"),
+        (["dab", "dbc", "bcd"], "bcd"),
+        (["dab", "edbc", "cedf", "dcefg"], "cdef"),
+    ],
+)
+def test_a_folder_without_order_is_collected_until_nothing_was_removed(collections: list[str], found: str) -> None:
+    assert "".join(sorted(item.key for item in of_one_moment(answers(*collections), 2))) == found
+
+
+def test_a_folder_from_which_something_is_always_removed_is_given_up() -> None:
+    with pytest.raises(StorageUnavailable, match="removed faster"):
+        of_one_moment(answers(*(f"{letter}xyz" for letter in "abcdefghijk")), 2)

@@ -40,6 +40,7 @@ def family(name: str) -> Kind:
 DELTA = Kind("with Delta's rules", lambda scenario: scenario.profile == "delta" and scenario.is_serializable)
 ANY = Kind("", lambda _: True)
 PAGED = Kind("with small pages", lambda scenario: scenario.page_keys < Scenario.page_keys)
+SCATTERED = Kind("with listings without order", lambda scenario: scenario.scattered)
 FOREIGN = Kind("with a foreign writer", lambda scenario: scenario.foreign != "none")
 SILENT_LOCK = Kind("with a silent lock", lambda scenario: scenario.lock is LockKind.SILENT)
 WITHOUT_INDEX = Kind("without a file index", lambda scenario: checkpoints_every(scenario.seed) == 0)
