@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import re
 import ssl
-import threading
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from xml.sax.saxutils import unescape
 
 from lakelock.testing.servers import S3_OPTIONS
+from lakelock.testing.servers.http_front import Answer, Front, in_threads
 from lakelock.testing.servers.s3 import AUTHORIZATION
 from tests.certificates import new_certificate
 
@@ -39,8 +39,6 @@ _CREDENTIALS = f"""<?xml version="1.0" encoding="UTF-8"?>
 _ENTRY = re.compile(r"<Contents>.*?</Contents>|<CommonPrefixes>.*?</CommonPrefixes>", re.DOTALL)
 _NAME = re.compile(r"<(?:Key|Prefix)>(.*?)</", re.DOTALL)
 _NEXT = re.compile(r"<NextContinuationToken>(.*?)</", re.DOTALL)
-_OURS = ("connection", "content-length", "host", "transfer-encoding", "date", "server")
-"""Headers that each of the two connections has for itself."""
 
 
 @dataclass(frozen=True)
@@ -59,98 +57,53 @@ class DirectoryBucket:
         return {**keys, "proxy_url": self.proxy, "root_certificate": Path(self.certificate).read_text()}
 
 
-class _Request(BaseHTTPRequestHandler):
-    """A request inside the tunnel."""
+class _Request(Front):
+    """A request inside the tunnel; the bucket of the service behind is an ordinary one."""
 
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    disable_nagle_algorithm = True
-    service: str
     sessions: list[str]
 
-    def _answer(self) -> None:
+    def answered(self) -> Answer:
         url = urlsplit(self.path)
         query = dict(parse_qsl(url.query, keep_blank_values=True))
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.body()
         if self.headers["Host"].partition(":")[0] != HOST:
-            self._refuse(400, "InvalidBucketName")
-        elif "session" in query:
+            return _refusal(400, "InvalidBucketName")
+        if "session" in query:
             self.sessions.append(self.headers.get("Authorization", ""))
-            self._say(200, _CREDENTIALS.encode())
-        elif self.headers.get("x-amz-s3session-token") != _SESSION:
-            self._refuse(403, "AccessDenied")
-        elif self.command == "GET" and url.path == "/":
-            self._list(query)
-        else:
-            self._say(*self._ask(self.command, self.path, body, dict(self.headers.items())))
+            return Answer(200, _CREDENTIALS.encode())
+        if self.headers.get("x-amz-s3session-token") != _SESSION:
+            return _refusal(403, "AccessDenied")
+        if self.command == "GET" and url.path == "/":
+            return self._listed(query)
+        return self.ask(self.command, f"/{BUCKET}{self.path}", body, self.passed_headers())
 
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_PUT(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def do_DELETE(self) -> None:
-        self._answer()
-
-    def log_message(self, *_: object) -> None: ...
-
-    def _list(self, query: Mapping[str, str]) -> None:
+    def _listed(self, query: Mapping[str, str]) -> Answer:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "/")
         if query.get("list-type") != "2" or "start-after" in query or delimiter != "/" or (prefix and prefix[-1] != "/"):
-            self._refuse(400, "InvalidRequest")
-            return
+            return _refusal(400, "InvalidRequest")
         after, found = query.get("continuation-token", ""), self._all(prefix, "delimiter" in query)
         left = [place for place in sorted(found) if place > after]
         page, more = left[:PAGE], left[PAGE:]
         token = f"<NextContinuationToken>{page[-1]}</NextContinuationToken>" if more else ""
         about = f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated><KeyCount>{len(page)}</KeyCount>{token}"
         entries = "".join(found[place] for place in page)
-        self._say(200, f"<ListBucketResult><Name>{BUCKET}</Name>{about}{entries}</ListBucketResult>".encode())
+        return Answer(200, f"<ListBucketResult><Name>{BUCKET}</Name>{about}{entries}</ListBucketResult>".encode())
 
     def _all(self, prefix: str, by_folder: bool) -> dict[str, str]:
         """What is there, by the hash of its name: in an order that says nothing to the client."""
         asked = {"list-type": "2", "prefix": prefix, **({"delimiter": "/"} if by_folder else {})}
         found: dict[str, str] = {}
         while True:
-            text = self._ask("GET", f"/?{urlencode(asked)}", b"", {"Authorization": AUTHORIZATION})[1].decode()
+            text = self.ask("GET", f"/{BUCKET}/?{urlencode(asked)}", headers={"Authorization": AUTHORIZATION}).body.decode()
             found.update({sha256(unescape(_NAME.search(each)[1]).encode()).hexdigest(): each for each in _ENTRY.findall(text)})  # type: ignore[index]
             after = _NEXT.search(text)
             if after is None:
                 return found
             asked["continuation-token"] = unescape(after[1])
 
-    def _ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]]:
-        """The answer of the service behind, of which the bucket is an ordinary one."""
-        sent = {name: value for name, value in headers.items() if name.lower() not in _OURS}
-        connection = HTTPConnection(self.service, timeout=60)
-        try:
-            connection.request(method, f"/{BUCKET}{path}", body or None, sent)
-            found = connection.getresponse()
-            return found.status, found.read(), dict(found.getheaders())
-        finally:
-            connection.close()
 
-    def _refuse(self, status: int, code: str) -> None:
-        self._say(status, f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode())
-
-    def _say(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        length = str(len(body))
-        for name, value in (headers or {}).items():
-            if name.lower() == "content-length":
-                length = value  # that of an object whose content was not asked for
-            elif name.lower() not in _OURS:
-                self.send_header(name, value)
-        self.send_header("Content-Length", length)
-        self.end_headers()
-        self.wfile.write(body)
+def _refusal(status: int, code: str) -> Answer:
+    return Answer(status, f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode())
 
 
 class _Tunnel(BaseHTTPRequestHandler):
@@ -175,19 +128,9 @@ def directory_bucket(endpoint: str, folder: Path) -> Iterator[DirectoryBucket]:
     certificate, sessions = new_certificate(folder, "express", host=HOST), list[str]()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate.both)
-    inside = type("Request", (_Request,), {"service": urlsplit(endpoint).netloc, "sessions": sessions})
+    inside = type("Request", (_Request,), {"behind": urlsplit(endpoint).netloc, "sessions": sessions})
     made: dict[str, Any] = {"tls": tls, "inside": inside}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Tunnel", (_Tunnel,), made))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        connection = HTTPConnection(urlsplit(endpoint).netloc, timeout=60)
-        connection.request("PUT", f"/{BUCKET}", headers={"Authorization": AUTHORIZATION})
-        assert connection.getresponse().status == 200
-        connection.close()
-        yield DirectoryBucket(f"http://127.0.0.1:{server.server_port}", certificate.public, sessions)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    with in_threads(type("Tunnel", (_Tunnel,), made)) as proxy:
+        request = urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT", headers={"Authorization": AUTHORIZATION})
+        urllib.request.urlopen(request, timeout=60).close()
+        yield DirectoryBucket(proxy, certificate.public, sessions)

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Literal
 
+from lakelock.testing.servers.http_front import in_threads
 from lakelock.testing.servers.service import LOOPBACK
 
 Trouble = Literal["lost reply", "lost request", "late", "throttled"]
@@ -122,14 +123,5 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
 def proxy_to(port: int, host: str = LOOPBACK) -> Iterator[Proxy]:
     """A proxy in front of the service on `port` of `host`."""
     proxy = Proxy("", port, host)
-    server = ThreadingHTTPServer((LOOPBACK, 0), _handler(proxy))
-    server.daemon_threads = True
-    proxy.url = f"http://{LOOPBACK}:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
+    with in_threads(_handler(proxy)) as proxy.url:
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)

@@ -8,30 +8,17 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from xml.sax.saxutils import escape
 
+from lakelock.testing.servers.http_front import Answer, Front, in_threads
+
 _HOST = "storage.googleapis.com"
 """By this name the server knows requests of the XML API."""
 _BOUNDARY = "part-of-an-upload"
-_OURS = ("connection", "content-length", "host", "transfer-encoding")
-"""Headers that each of the two connections has for itself."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A response, to the client or from the server."""
-
-    status: int
-    body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Uploads:
@@ -54,49 +41,30 @@ class _Uploads:
         return b"".join(parts[number] for number in sorted(parts))
 
 
-class _Request(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    disable_nagle_algorithm = True
-    json_api: str
+class _Request(Front):
     uploads: _Uploads
 
-    def do_GET(self) -> None:
+    def answered(self) -> Answer:
         bucket, name, query = self._asked()
-        self._answer(self._listed(bucket, query) if query.get("list-type") == "2" and not name else self._passed_on())
-
-    def do_HEAD(self) -> None:
-        self._answer(self._passed_on())
-
-    def do_DELETE(self) -> None:
-        _, _, query = self._asked()
-        if "uploadId" in query:
+        data = self.body()
+        if self.command == "GET" and query.get("list-type") == "2" and not name:
+            return self._listed(bucket, query)
+        if self.command == "DELETE" and "uploadId" in query:
             self.uploads.end(query["uploadId"])
-            self._answer(Answer(204))
-        else:
-            self._answer(self._passed_on())
-
-    def do_PUT(self) -> None:
-        bucket, name, query = self._asked()
-        data = self._body()
-        if "uploadId" in query:
+            return Answer(204)
+        if self.command == "PUT" and "uploadId" in query:
             self.uploads.add(query["uploadId"], int(query["partNumber"]), data)
-            self._answer(Answer(200, headers={"ETag": f'"{query["partNumber"]}"'}))
-        else:
-            self._answer(self._stored(bucket, name, data))
-
-    def do_POST(self) -> None:
-        bucket, name, query = self._asked()
-        self._body()
-        if "uploads" in query:
+            return Answer(200, headers={"ETag": f'"{query["partNumber"]}"'})
+        if self.command == "PUT":
+            return self._stored(bucket, name, data)
+        if self.command == "POST" and "uploads" in query:
             about = f"<Bucket>{bucket}</Bucket><Key>{escape(name)}</Key><UploadId>{self.uploads.begin()}</UploadId>"
-            self._answer(_xml("InitiateMultipartUploadResult", about))
-        else:
+            return _xml("InitiateMultipartUploadResult", about)
+        if self.command == "POST":
             made = self._stored(bucket, name, self.uploads.end(query["uploadId"]))
             about = f"<Bucket>{bucket}</Bucket><Key>{escape(name)}</Key><ETag>{made.headers.get('ETag')}</ETag>"
-            self._answer(made if made.status != 200 else _xml("CompleteMultipartUploadResult", about, made.headers))
-
-    def log_message(self, *_: object) -> None: ...
+            return made if made.status != 200 else _xml("CompleteMultipartUploadResult", about, made.headers)
+        return self._passed_on()
 
     def _asked(self) -> tuple[str, str, dict[str, str]]:
         """The bucket, the object and the query of this request."""
@@ -104,12 +72,8 @@ class _Request(BaseHTTPRequestHandler):
         bucket, _, name = url.path.lstrip("/").partition("/")
         return unquote(bucket), unquote(name), dict(parse_qsl(url.query, keep_blank_values=True))
 
-    def _body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
     def _passed_on(self) -> Answer:
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OURS}
-        return self._ask(self.command, self.path, headers={**headers, "Host": _HOST})
+        return self.ask(self.command, self.path, headers={**self.passed_headers(), "Host": _HOST})
 
     def _stored(self, bucket: str, name: str, data: bytes) -> Answer:
         """Make an object, if the condition of this request holds."""
@@ -121,7 +85,7 @@ class _Request(BaseHTTPRequestHandler):
         start = f"{about}{separator}\r\nContent-Type: {kind}\r\n\r\n".encode()
         headers = {"Content-Type": f"multipart/related; boundary={_BOUNDARY}"}
         path = f"/upload/storage/v1/b/{bucket}/o?{urlencode(query)}"
-        made = self._ask("POST", path, start + data + f"\r\n{separator}--\r\n".encode(), headers)
+        made = self.ask("POST", path, start + data + f"\r\n{separator}--\r\n".encode(), headers)
         if made.status != 200:
             return made
         found = json.loads(made.body)
@@ -134,7 +98,7 @@ class _Request(BaseHTTPRequestHandler):
                 asked[ours] = query[theirs]
         if "start-after" in query:
             asked["startOffset"] = query["start-after"] + "\0"
-        found = self._ask("GET", f"/storage/v1/b/{bucket}/o?{urlencode(asked)}")
+        found = self.ask("GET", f"/storage/v1/b/{bucket}/o?{urlencode(asked)}")
         if found.status != 200:
             return found
         listed = json.loads(found.body)
@@ -148,27 +112,6 @@ class _Request(BaseHTTPRequestHandler):
         more = f"<NextContinuationToken>{escape(after)}</NextContinuationToken>" if after else ""
         return _xml("ListBucketResult", "".join((*items, *folders, more)))
 
-    def _ask(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
-        connection = HTTPConnection(self.json_api, timeout=60)
-        try:
-            connection.request(method, path, body or None, dict(headers or {}))
-            found = connection.getresponse()
-            return Answer(found.status, found.read(), dict(found.getheaders()))
-        finally:
-            connection.close()
-
-    def _answer(self, answer: Answer) -> None:
-        self.send_response(answer.status)
-        length = str(len(answer.body))
-        for name, value in answer.headers.items():
-            if name.lower() == "content-length":
-                length = value  # that of an object whose content was not asked for
-            elif name.lower() not in _OURS:
-                self.send_header(name, value)
-        self.send_header("Content-Length", length)
-        self.end_headers()
-        self.wfile.write(answer.body)
-
 
 def _xml(name: str, content: str, headers: Mapping[str, str] | None = None) -> Answer:
     body = f'<?xml version="1.0" encoding="UTF-8"?><{name}>{content}</{name}>'.encode()
@@ -178,14 +121,6 @@ def _xml(name: str, content: str, headers: Mapping[str, str] | None = None) -> A
 @contextmanager
 def xml_api(json_endpoint: str) -> Iterator[str]:
     """The XML API in threads of this process; its endpoint."""
-    made: dict[str, Any] = {"json_api": urlsplit(json_endpoint).netloc, "uploads": _Uploads()}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Request", (_Request,), made))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    made: dict[str, Any] = {"behind": urlsplit(json_endpoint).netloc, "uploads": _Uploads()}
+    with in_threads(type("Request", (_Request,), made)) as endpoint:
+        yield endpoint

@@ -55,3 +55,16 @@ class Remote:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
+
+
+def assert_every_write_is_read(driver: Remote, path: str) -> None:
+    """Write the new table at `path` in each way, and read it as it is, with a condition and as it was."""
+    assert driver.write(path=path, how="insert", rows=[["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]) == [3, 0, 0]
+    assert driver.write(path=path, how="upsert", rows=[["a", 10, "1"], ["d", 4, "3"]]) == [1, 1, 0]
+    assert driver.merge(path=path, rows=[["c", 30, "2"], ["e", 5, "2"]]) == [1, 1]
+    assert driver.delete(path=path, where="id = 'd'") == 1
+    assert driver.read(path=path) == [["a", 10, "1"], ["b", 2, "1"], ["c", 30, "2"], ["e", 5, "2"]]
+    assert driver.read(path=path, where="month = '1' and v > 3") == [["a", 10, "1"]]
+    ((_, _), (first, _), *_) = reversed(driver.history(path=path))
+    assert driver.read(path=path, as_of=first) == [["a", 10, "1"], ["b", 2, "1"], ["c", 3, "2"], ["d", 4, "3"]]
+    assert driver.upkeep(path=path) == []

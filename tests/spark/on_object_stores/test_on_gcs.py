@@ -8,7 +8,7 @@ import pytest
 
 from lakelock.testing.servers.gcs import BUCKET, gcs_server
 from lakelock.testing.servers.hadoop_jars import GCS_CONNECTOR
-from tests.spark.on_object_stores.remote import SMALL, Remote
+from tests.spark.on_object_stores.remote import SMALL, Remote, assert_every_write_is_read
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -49,12 +49,4 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
 def test_every_write_is_read_by_google_s_connector(driver: Remote) -> None:
     path = f"gs://{BUCKET}/t"
     assert driver.create(path=path) == path
-    assert driver.write(path=path, how="insert", rows=[["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]) == [3, 0, 0]
-    assert driver.write(path=path, how="upsert", rows=[["a", 10, "1"], ["d", 4, "3"]]) == [1, 1, 0]
-    assert driver.merge(path=path, rows=[["c", 30, "2"], ["e", 5, "2"]]) == [1, 1]
-    assert driver.delete(path=path, where="id = 'd'") == 1
-    assert driver.read(path=path) == [["a", 10, "1"], ["b", 2, "1"], ["c", 30, "2"], ["e", 5, "2"]]
-    assert driver.read(path=path, where="month = '1' and v > 3") == [["a", 10, "1"]]
-    ((_, _), (first, _), *_) = reversed(driver.history(path=path))
-    assert driver.read(path=path, as_of=first) == [["a", 10, "1"], ["b", 2, "1"], ["c", 3, "2"], ["d", 4, "3"]]
-    assert driver.upkeep(path=path) == []
+    assert_every_write_is_read(driver, path)

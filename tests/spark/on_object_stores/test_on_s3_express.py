@@ -15,7 +15,7 @@ pytest.importorskip("moto")
 from lakelock.testing.servers.hadoop_jars import hadoop_aws
 from lakelock.testing.servers.s3 import S3_OPTIONS, s3_server
 from tests.directory_bucket import BUCKET, DirectoryBucket, directory_bucket
-from tests.spark.on_object_stores.remote import SMALL, Remote
+from tests.spark.on_object_stores.remote import SMALL, Remote, assert_every_write_is_read
 from tests.spark.sparks import since_spark_4
 
 pytestmark = pytest.mark.timeout(600)
@@ -62,15 +62,7 @@ def driver(bucket: DirectoryBucket, tmp_path_factory: pytest.TempPathFactory) ->
 def test_every_write_is_read_by_sparks_own_client(driver: Remote, bucket: DirectoryBucket) -> None:
     path = f"s3a://{BUCKET}/t"
     assert driver.create(path=path) == f"s3://{BUCKET}/t"
-    assert driver.write(path=path, how="insert", rows=[["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]) == [3, 0, 0]
-    assert driver.write(path=path, how="upsert", rows=[["a", 10, "1"], ["d", 4, "3"]]) == [1, 1, 0]
-    assert driver.merge(path=path, rows=[["c", 30, "2"], ["e", 5, "2"]]) == [1, 1]
-    assert driver.delete(path=path, where="id = 'd'") == 1
-    assert driver.read(path=path) == [["a", 10, "1"], ["b", 2, "1"], ["c", 30, "2"], ["e", 5, "2"]]
-    assert driver.read(path=path, where="month = '1' and v > 3") == [["a", 10, "1"]]
-    ((_, _), (first, _), *_) = reversed(driver.history(path=path))
-    assert driver.read(path=path, as_of=first) == [["a", 10, "1"], ["b", 2, "1"], ["c", 3, "2"], ["d", 4, "3"]]
-    assert driver.upkeep(path=path) == []
+    assert_every_write_is_read(driver, path)
     signed = {re.search(r"us-east-1/(\w+)/", session)[1] for session in bucket.sessions}  # type: ignore[index]
     assert signed == {"s3", "s3express"}  # by obstore, and by the AWS SDK for Java
 
