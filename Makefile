@@ -41,7 +41,7 @@ help: ## list the targets
 demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3|hdfs, ARGS="--size ..."
 	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
 
-test: java $(VENV)/.test ## everything: lint, types, layers, then all tests; ends with what failed; FULL=1 for the long forms, too
+test: java $(VENV)/.test ## lint, types, layers, then tests; ends with what failed; CI=1 for all that CI runs, FULL=1 for the long forms, too
 	@$(RUN_STAGES) lint types layers servers classes -- $(ARGS)
 
 lint: $(VENV)/.test ## ruff: rules and format
@@ -60,13 +60,13 @@ classes: $(VENV)/spark-classes.jsa ## Spark's classes as a JVM has them in memor
 servers: java $(VENV)/.test ## what tests fetch from elsewhere, such as the jars of Java Hudi: fetched once
 	$(BIN)/python -m tests.fetch_servers
 
-tests: java $(VENV)/.test ## all tests; ARGS="-k name"
+tests: java $(VENV)/.test ## the tests alone; ARGS="-k name"
 	@$(RUN_STAGES) classes -- $(ARGS)
 
-coverage: java $(VENV)/.test ## all tests, and what they run of the code
+coverage: java $(VENV)/.test ## the tests, and what they run of the code; CI=1 for all of them
 	@$(RUN_STAGES) --coverage servers classes -- $(ARGS)
 
-interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; FULL=1 for the long form
+interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an environment with PySpark 3.5; CI=1 and FULL=1 for more
 	FULL=$(FULL) $(BIN)/pytest tests/interop --durations=10 $(ARGS)
 
 simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=n, FIRST=seed, PARQUET=1 or SEVERAL=1 for other kinds

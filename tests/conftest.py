@@ -50,13 +50,15 @@ def _waits(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Everything in tests/spark starts Spark: `make tests` runs it alone. Without Java it is skipped.
 
-    What waits has the marker `waits`, by a rule or by hand, and says so in the results, for `.ci/run_stages.py`. Long forms
-    are left out unless they are asked for.
+    What waits has the marker `waits`, by a rule or by hand, and says so in the results, for `.ci/run_stages.py`. What only CI
+    and the long form have is left out elsewhere.
     """
-    long = [] if _IN_FULL else [item for item in items if item.get_closest_marker("long")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+    left_out = {name for name, runs in (("in_ci", _IN_CI or _IN_FULL), ("long", _IN_FULL)) if not runs}
+    deselected = [item for item in items if any(mark.name in left_out for mark in item.iter_markers())]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        kept = set(items).difference(deselected)
+        items[:] = [item for item in items if item in kept]
     skip = pytest.mark.skip(reason="needs Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
     without_java = not _java_is_there()
     for item in items:

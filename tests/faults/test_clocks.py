@@ -21,6 +21,7 @@ from tests.faults.world import (
     next_writer,
     read_by_all,
 )
+from tests.sizes import in_ci
 
 MINUTE_S, DAY_S = 60, 86_400
 
@@ -30,6 +31,7 @@ def clock(tmp_path):
     return lambda offset_s: Clock(tmp_path / "clock", offset_s)
 
 
+@pytest.mark.in_ci
 def test_writers_whose_clocks_are_minutes_and_days_apart_take_turns_in_order(path, clock):
     for value, offset_s in enumerate([5 * MINUTE_S, -5 * MINUTE_S, 0, DAY_S, -DAY_S], start=100):
         with ArrowWriter(path, "upsert", [["a", value, "1"]], env=clock(offset_s).env) as writer:
@@ -43,7 +45,7 @@ def test_writers_whose_clocks_are_minutes_and_days_apart_take_turns_in_order(pat
 
 
 @pytest.mark.parametrize("jump_s", [-10 * MINUTE_S, 10 * MINUTE_S], ids=["back", "forward"])
-@pytest.mark.parametrize("step", ["begun", "locked", "decided"])
+@pytest.mark.parametrize("step", ["decided", *in_ci("begun", "locked")])
 def test_a_clock_that_is_set_in_the_middle_of_a_transaction_changes_nothing(path, clock, step, jump_s):
     mine = clock(0)
     with ArrowWriter(path, "upsert", UPSERT, env=mine.env, stop_at=step) as writer:

@@ -46,6 +46,7 @@ def job(python: Path, *arguments: str) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.in_ci
 def test_the_conf_that_the_command_prints_brings_lakelock_to_the_executors(
     bare_python: Path, packed: dict, tmp_path: Path
 ) -> None:

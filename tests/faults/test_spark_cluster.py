@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 from lakelock.storage.local import LocalStorage
 from lakelock.table.commit_metadata import CommitMetadata
 from tests.faults.world import BEFORE, Row, check_settled, read_by_all
-from tests.long_forms import long
+from tests.sizes import long
 from tests.spark.processes import ROOT, short_lived_jvms
 from tests.waiting import eventually
 
@@ -118,6 +118,7 @@ def check(path: str, way: str) -> None:
     assert LocalStorage(path).get(f".hoodie/.heartbeat/{instant}") is None
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize(("way", "step"), [("insert", "file-opened"), *long(("upsert", "begun"), ("upsert", "file-written"))])
 def test_of_a_slow_attempt_and_its_speculative_copy_one_counts(cluster, path, folder, way, step):
     cluster.order(path, way, folder, step, "wait")
@@ -137,6 +138,7 @@ def test_a_stopped_attempt_is_killed_by_spark_and_leaves_nothing(cluster, path, 
     check(path, "insert")
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize(("way", "step"), [*long(("insert", "marked")), ("upsert", "file-written")])
 def test_an_executor_killed_while_it_writes_leaves_nothing_beside_the_attempt_that_follows(cluster, path, folder, way, step):
     cluster.order(path, way, folder, step, "lose-executor")

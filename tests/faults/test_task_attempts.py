@@ -18,7 +18,7 @@ from lakelock.table.commit_metadata import WriteStat
 from tests.faults.task import Task
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import BEFORE, PERSISTENT, check_settled, read_by_all
-from tests.long_forms import long
+from tests.sizes import long
 from tests.spark.processes import WriterProcess
 
 KINDS = ["new", "rewrite"]

@@ -50,13 +50,13 @@ COLUMNS_OF_ALL = (*COLUMNS, *SHOWN_ELSEWHERE)
 _RANK = ("-", "passed", "skipped", "FAILED")
 _INTRO = """# Lock matrix
 
-<!-- Written when all of the matrix ran and passed: `make tests` or `tox -m integration`. Do not edit. -->
+<!-- Written when all of the matrix ran and passed: `make tests CI=1` or `tox -m integration`. Do not edit. -->
 
 What the tests show of every lock provider, each on its real service. A cell is one or more tests, up to fairness of
 [the suite that you can run on your own provider](howto-write-a-lock-provider.md). "S/X suite" is that of the data locks,
 "pulled away" what becomes of a commit whose lock service is gone or silent in the middle of it, "Spark writers" that Spark
 jobs in processes of their own lose no update. The demo, whose writers are killed, ends with all readers agreeing: on the
-default lock in each run, on every other one in the long form (`FULL=1`).
+default lock in CI, on every other one in the long form (`FULL=1`).
 """
 
 Cell = tuple[str, str]

@@ -20,6 +20,7 @@ from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers import Service
 from tests.integration.matrix import Services
+from tests.sizes import but_in_ci
 from tests.waiting import Stopwatch
 
 LEASE_S = 6.0
@@ -37,7 +38,7 @@ PATIENT = {
 tables = count()
 
 
-@pytest.fixture(scope="module", params=list(PATIENT))
+@pytest.fixture(scope="module", params=but_in_ci(PATIENT, {"zookeeper", "redis"}))
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)
 

@@ -16,12 +16,13 @@ from lakelock.storage.location import open_storage
 from lakelock.testing.servers import SERVICES, Service
 from tests.behaviour.data_locks.hive_model_suite import HiveModelSuite, Warehouse
 from tests.integration.matrix import Services
+from tests.sizes import but_in_ci
 
 RUNTIME = SystemRuntime()
 warehouses = count()
 
 
-@pytest.fixture(scope="module", params=list(SERVICES))
+@pytest.fixture(scope="module", params=but_in_ci(SERVICES, {"storage", "hive_metastore"}))
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)
 

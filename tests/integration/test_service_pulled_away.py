@@ -36,7 +36,7 @@ from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 from tests.faulty_storage import Fault, FaultyStorage, Rule
 from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
-from tests.long_forms import but, long
+from tests.sizes import but, long
 from tests.waiting import Stopwatch, eventually
 
 WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
@@ -247,7 +247,7 @@ def check_without_the_service(scene: Scene, moment: str, allowed: tuple[str, ...
     check_the_rest(scene, first, outcome, instant)
 
 
-@pytest.mark.parametrize("moment", but(MOMENTS, {"lock held", "decided"}))
+@pytest.mark.parametrize("moment", but(MOMENTS, {"lock held"}, {"decided"}))
 def test_a_service_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene, service: Service, moment: str) -> None:
     if service.tables:  # the table is there, too
         check_without_the_service(scene, moment, TOLD_WITHOUT_STORAGE[moment], SLACK_S + STORE_RETRIES_S)
@@ -257,7 +257,7 @@ def test_a_service_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene
 
 @pytest.mark.parametrize("service", ["storage"], indirect=True)
 @pytest.mark.parametrize("reach", ["*"])
-@pytest.mark.parametrize("moment", but(MOMENTS, {"lock held", "decided"}))
+@pytest.mark.parametrize("moment", but(MOMENTS, {"decided"}, {"lock held"}))
 def test_storage_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene, moment: str) -> None:
     check_without_the_service(scene, moment, TOLD_WITHOUT_STORAGE[moment])
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.long_forms import long
+from tests.sizes import long
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = Path(__file__).parent / "third_party"
@@ -63,6 +63,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.mark.in_ci
 def test_an_installed_provider_is_found_by_its_entry_point_in_another_process(installed: Path, tmp_path: Path) -> None:
     uri = f"sqlite:{tmp_path}/locks.db"
     looks = [json.loads(run(sys.executable, "-c", _LOOK, uri, tmp_path / "t", cwd=tmp_path, path=installed)) for _ in range(2)]

@@ -12,9 +12,10 @@ from lakelock.errors import TableError
 from tests.behaviour.cli.command_line import run
 from tests.interop.shared import QUICK, Shared
 from tests.interop.test_java_made import MADE, QUERY, changed, made, properties_of, seen_by_all
+from tests.sizes import in_ci
 
 
-@pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
+@pytest.mark.parametrize("operation", ["bulk_insert", *in_ci("upsert")])
 def test_an_adopted_table_of_javas_defaults_is_written_by_both(share: Callable[..., Shared], operation: str) -> None:
     table = made(share, {"hoodie.datasource.write.operation": operation})
     assert (Path(table.path) / ".hoodie" / "metadata").exists()
@@ -36,6 +37,7 @@ def test_an_adopted_table_of_javas_defaults_is_written_by_both(share: Callable[.
     assert seen_by_all(table) == [(0, 100), (1, 2), (2, 4), (3, 6), (4, 400), (10, 1)]
 
 
+@pytest.mark.in_ci
 def test_java_goes_on_after_an_adoption_was_undone(share: Callable[..., Shared]) -> None:
     table = made(share, {})
     at = ("--config", str(table.hudi_file))

@@ -23,7 +23,7 @@ from tests.interop.lakelock_writer import COUNTER
 from tests.interop.processes import Writer, ending
 from tests.interop.shared import Row, Shared
 from tests.interop.witness import JavaError
-from tests.long_forms import long
+from tests.sizes import long
 
 Share = Callable[..., Shared]
 

@@ -25,6 +25,7 @@ def table(share: Share) -> Shared:
     return found
 
 
+@pytest.mark.in_ci
 def test_a_metadata_table_that_java_switches_on_stops_the_transaction_that_is_under_way(table: Shared) -> None:
     engine, coordinator = table.engine(), table.coordinator()
     with coordinator.begin("UPSERT") as tx:
@@ -60,6 +61,7 @@ def test_an_eager_java_writer_that_rolls_back_a_live_transaction_is_named(table:
     table.agree()
 
 
+@pytest.mark.in_ci
 def test_planned_clustering_refuses_writes_to_its_file_groups_until_java_has_executed_it(table: Shared) -> None:
     engine, sql = table.engine(retry_attempts=1), table.java.sql
     engine.insert(table.rows(("c", 3, "eu"), ("d", 4, "us")))
@@ -87,6 +89,7 @@ def test_planned_clustering_refuses_writes_to_its_file_groups_until_java_has_exe
     assert audit(table.coordinator().table, 100)[1] == []
 
 
+@pytest.mark.in_ci
 def test_a_java_writer_with_another_lock_is_noticed_after_the_commit_and_found_in_the_history(table: Shared) -> None:
     table.java_write("upsert", ("b", 3, "eu"))  # so that this is a table with another engine
     table.put(("b", 3, "eu"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timezone
 
 import pyarrow as pa
+import pytest
 
 from lakelock.table.properties import TRANSFORMS, TableProperties, read_properties
 from lakelock.table.transforms import parsed_transforms
@@ -28,6 +29,7 @@ class ByDay(Layout):
         return plain.changed({TRANSFORMS: ", ".join(map(str, parsed_transforms(BY_DAY)))})
 
 
+@pytest.mark.in_ci
 def test_java_and_lakelock_write_a_table_that_is_partitioned_by_days(share: Callable[..., Shared]) -> None:
     table = share(ByDay("by_day", partitions=("at_day",), schema=WHOLE))
     table.engine().insert(rows(("a", 1, LATE), ("b", 2, EARLY), schema=GIVEN))

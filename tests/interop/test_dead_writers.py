@@ -27,6 +27,7 @@ def table(share: Share) -> Shared:
     return found
 
 
+@pytest.mark.in_ci
 def test_javas_cleaner_removes_a_dead_writer_of_lakelock_and_leaves_a_live_one_alone(table: Shared) -> None:
     with lakelock_writer(table, ("a", 100, "eu"), ("n", 5, "sa"), crash_at="validated"):
         (dead,) = table.pending()

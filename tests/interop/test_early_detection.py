@@ -11,6 +11,7 @@ from lakelock.errors import EarlyConflictError
 from tests.interop.processes import lakelock_writer
 from tests.interop.shared import EARLY, Shared
 from tests.interop.witness import JavaError
+from tests.sizes import in_ci
 from tests.waiting import eventually
 
 Share = Callable[..., Shared]
@@ -37,7 +38,7 @@ def test_java_stops_early_at_the_marker_of_a_live_writer_of_lakelock(table: Shar
     table.agree()
 
 
-@pytest.mark.parametrize("markers", ["DIRECT", "TIMELINE_SERVER_BASED"])
+@pytest.mark.parametrize("markers", ["DIRECT", *in_ci("TIMELINE_SERVER_BASED")])
 def test_lakelock_stops_early_at_the_marker_of_a_live_java_writer(table: Shared, tmp_path: Path, markers: str) -> None:
     gate = tmp_path / "gate"
     coordinator = table.coordinator()

@@ -17,6 +17,7 @@ from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from tests.behaviour.cli.command_line import run
 from tests.interop.shared import ASKED, QUICK, Layout, Shared
+from tests.sizes import in_ci
 
 Share = Callable[..., Shared]
 
@@ -57,6 +58,7 @@ def seen_by_all(table: Shared) -> list[tuple[int, int]]:
     return found[0]
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
 def test_a_table_with_columns_that_are_not_null_is_written_by_both(share: Share, operation: str) -> None:
     table = made(share, {**NO_METADATA, **UTC, "hoodie.datasource.write.operation": operation})
@@ -127,12 +129,14 @@ def follow(share: Share, table: Shared, hint: str) -> None:
     "options",
     [
         {"hoodie.metadata.enable": "true"},
-        {"hoodie.table.timeline.timezone": "LOCAL"},
-        {"hoodie.populate.meta.fields": "false"},
-        {"hoodie.table.cdc.enabled": "true"},
-        {"hoodie.datasource.write.table.type": "MERGE_ON_READ"},
-        {"hoodie.datasource.write.drop.partition.columns": "true"},
-        {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"},
+        *in_ci(
+            {"hoodie.table.timeline.timezone": "LOCAL"},
+            {"hoodie.populate.meta.fields": "false"},
+            {"hoodie.table.cdc.enabled": "true"},
+            {"hoodie.datasource.write.table.type": "MERGE_ON_READ"},
+            {"hoodie.datasource.write.drop.partition.columns": "true"},
+            {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"},
+        ),
     ],
     ids=lambda options: ", ".join(options),
 )

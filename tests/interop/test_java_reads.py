@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.settings import Settings
@@ -142,6 +143,7 @@ def test_javas_procedures_tell_of_commits_of_lakelock(share: Share) -> None:
     assert {row["base_instant"] for row in view} >= {second.instant}, view
 
 
+@pytest.mark.in_ci
 def test_java_reads_and_writes_what_an_update_and_a_merge_of_lakelock_left(share: Share) -> None:
     by_month = pa.schema([("id", pa.string()), ("v", pa.int64()), ("month", pa.string())])
     table = share(Layout("changed", partitions=("month",), schema=by_month))

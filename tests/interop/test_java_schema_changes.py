@@ -53,6 +53,7 @@ def seen(table: Shared, schema: pa.Schema = NOTED) -> list[Row]:
     return found["by_lakelock"]
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("how", ["append", "reconcile", "alter", "alter with schema on read"])
 def test_a_column_that_java_adds_under_a_transaction_keeps_its_values(table: Shared, how: str) -> None:
     engine, coordinator = table.engine(), table.coordinator()
@@ -109,6 +110,7 @@ def test_a_column_of_another_type_that_java_adds_rejects_mine(table: Shared) -> 
     assert seen(table) == [("a", 1, "eu", None), ("b", 2, "us", None), ("n", 3, "ap", "noted")]
 
 
+@pytest.mark.in_ci
 def test_java_reads_and_writes_fields_of_a_column_in_another_order(share: Share) -> None:
     def schema(*names: str) -> pa.Schema:
         types = {"x": pa.int32(), "y": pa.string()}
@@ -156,6 +158,7 @@ def test_columns_that_lakelock_adds_and_widens_are_read_and_written_by_all(share
     assert seen(table, WIDE)[4] == ("e", *before)
 
 
+@pytest.mark.in_ci
 def test_java_reads_fields_that_became_wider_without_its_vectorized_reader(share: Share) -> None:
     table = share(Layout("fields", schema=NARROW))
     engine = table.engine()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from tests.interop.shared import Shared
 
@@ -19,6 +20,7 @@ EAGERLY = {
 }
 
 
+@pytest.mark.in_ci
 def test_java_cleans_and_archives_beside_a_transaction_of_lakelock_and_both_write_on(share: Share) -> None:
     table = share()
     engine, coordinator = table.engine(), table.coordinator()

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lakelock.testing.servers.java_hudi import java_hudi
 from lakelock.testing.servers.service import Service
 from tests.integration.catalogs.catalog_world import NamedTable, orders
@@ -14,6 +16,7 @@ from tests.integration.catalogs.catalog_world import NamedTable, orders
 PROGRAM = Path(__file__).with_name("names_session.py")
 
 
+@pytest.mark.in_ci
 def test_hudis_own_sync_and_ours_make_the_same_entry_take_each_others_and_spark_reads_it_by_its_name(
     hive_metastore: Service, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import TableError
 from tests.interop.shared import Layout, Shared, as_rows
-from tests.long_forms import but
+from tests.sizes import but
 
 Share = Callable[..., Shared]
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64()), ("region", pa.string())])
@@ -40,6 +40,7 @@ KINDS: dict[str, tuple[Layout, dict[str, str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("kind", but(KINDS, ["by event time", "archived, version 6"]))
 def test_after_each_write_of_java_the_rows_are_those_that_java_shows(share: Share, kind: str) -> None:
     layout, options = KINDS[kind]

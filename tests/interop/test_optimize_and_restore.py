@@ -43,6 +43,7 @@ def test_java_reads_and_writes_on_after_an_optimize_and_travels_to_before_it(sha
     table.agree()
 
 
+@pytest.mark.in_ci
 def test_java_reads_a_restored_table_writes_on_and_travels_to_before_the_restore(share: Share) -> None:
     table = share()
     engine = table.engine()

@@ -95,7 +95,7 @@ def run(hudi: JavaHudi, installed: Path, *arguments: str) -> subprocess.Complete
     python = str(hudi.python)
     env = {
         "PYTHONPATH": str(installed), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python,
-        **{name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "FULL") if name in os.environ},
+        **{name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "CI", "FULL") if name in os.environ},
     }  # fmt: skip
     command = [python, *arguments]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=WITHIN_S, check=False)
@@ -115,6 +115,7 @@ def test_there_is_no_data_source_with_pyspark_3_5_and_that_is_said_with_what_to_
     assert "LakeTable.for_path(spark, path) works here" in said and "table.insert(df)" in said
 
 
+@pytest.mark.in_ci
 @pytest.mark.timeout(WITHIN_S)
 def test_the_core_tests_of_the_plugin_pass_on_pyspark_3_5(hudi: JavaHudi, installed: Path) -> None:
     done = run(hudi, installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE)
@@ -122,6 +123,7 @@ def test_the_core_tests_of_the_plugin_pass_on_pyspark_3_5(hudi: JavaHudi, instal
     assert int(done.stdout.split(" passed")[0].split()[-1]) > 60
 
 
+@pytest.mark.in_ci
 def test_lakelock_and_java_hudi_write_one_table_in_one_session_of_spark_3_5(
     hudi: JavaHudi, installed: Path, zookeeper: Service, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -41,6 +41,7 @@ def test_a_table_that_java_writes_is_refused_unless_that_is_allowed(tables: tupl
         table.agree()
 
 
+@pytest.mark.in_ci
 def test_a_part_that_java_rolls_back_after_the_commit_is_an_alert_and_never_told_as_committed(
     tables: tuple[Shared, Shared],
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.interop.conftest import FULL
 from tests.interop.shared import HIVE_STYLE, Layout, Shared
+from tests.sizes import in_ci
 
 Share = Callable[..., Shared]
 
@@ -72,7 +73,7 @@ def test_every_kind_of_java_write_between_writes_of_lakelock(share: Share) -> No
     table.agree()
 
 
-@pytest.mark.parametrize("layout", [PLAIN, UNPARTITIONED, COMPOSITE, ORDERED], ids=lambda layout: layout.name)
+@pytest.mark.parametrize("layout", [PLAIN, *in_ci(UNPARTITIONED, COMPOSITE, ORDERED)], ids=lambda layout: layout.name)
 def test_a_table_made_by_lakelock_is_written_by_java_whatever_its_keys_and_folders(share: Share, layout: Layout) -> None:
     table = share(layout)
     takes_turns(table)

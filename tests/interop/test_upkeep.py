@@ -78,6 +78,7 @@ def test_all_readers_agree_after_a_clean_of_lakelock_and_javas_cleaner_goes_on_f
     table.agree()
 
 
+@pytest.mark.in_ci
 def test_a_clean_after_javas_commits_and_cleans_lists_only_where_files_were_rewritten(share: Share) -> None:
     table = share()
     table.engine().insert(table.rows(("a", 0, "eu"), ("b", 0, "us"), ("c", 0, "ap")))
@@ -117,6 +118,7 @@ def as_of(table: Shared, instant: str) -> str:
     return view
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("inflight", [False, True], ids=["requested", "inflight"])
 def test_java_carries_out_a_plan_of_lakelock_whose_cleaner_died(share: Share, inflight: bool) -> None:
     table = share()
@@ -142,6 +144,7 @@ def test_java_carries_out_a_plan_of_lakelock_whose_cleaner_died(share: Share, in
     assert table.coordinator(**SOON).clean().finished == ()
 
 
+@pytest.mark.in_ci
 def test_savepoints_of_either_side_are_respected_by_both_cleaners(share: Share) -> None:
     table = share()
     table.engine().insert(table.rows(("a", 0, "eu")))
@@ -185,6 +188,7 @@ JAVA_ARCHIVING = {
 }
 
 
+@pytest.mark.in_ci
 def test_java_reads_the_history_that_lakelock_made_and_both_archive_on(share: Share) -> None:
     table = share()
     table.engine().insert(table.rows(("a", 0, "eu"), ("b", 0, "us")))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.long_forms import but
 from tests.packaging.environments import ROOT, extended, run
+from tests.sizes import but
 from tests.spark.class_archive import SHORT_LIVED
 
 pytestmark = pytest.mark.slow
@@ -52,6 +52,7 @@ def asked_of(python: Path, service: str, folder: Path) -> str:
     return f"{lock['found']}; next: {lock['hint']}"
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("service", but(SERVICES, {"redis"}))
 def test_a_lock_service_needs_its_extra_and_nothing_more(wheel: Path, clean_python: Path, tmp_path: Path, service: str) -> None:
     command = f"pip install 'lakelock[{service}]'"
@@ -78,12 +79,14 @@ def test_hdfs_says_which_extra_brings_its_client(clean_python: Path, tmp_path: P
     assert "pip install 'lakelock[hdfs]'" in said
 
 
+@pytest.mark.in_ci
 def test_the_simulator_runs_with_its_extra(wheel: Path, clean_python: Path, tmp_path: Path) -> None:
     assert "pip install 'lakelock[simulator]'" in run(clean_python, "-m", "lakelock.cli", "simulate", cwd=tmp_path, code=None)
     python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[simulator] @ {wheel.as_uri()}")
     assert "none failed" in run(python, "-m", "lakelock.cli", "simulate", "--seeds", "3", cwd=tmp_path)
 
 
+@pytest.mark.in_ci
 def test_statements_in_sql_need_their_extra_where_spark_comes_from_elsewhere(
     wheel: Path, clean_python: Path, tmp_path: Path
 ) -> None:
@@ -101,6 +104,7 @@ def test_statements_in_sql_need_their_extra_where_spark_comes_from_elsewhere(
     assert "not SELECT" in run(python, "-c", program, cwd=tmp_path, code=1, PYTHONPATH=str(spark))
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("listener", but(["PrometheusMetrics", "OpenTelemetryMetrics"], {"PrometheusMetrics"}))
 def test_metrics_need_their_extra(wheel: Path, clean_python: Path, tmp_path: Path, listener: str) -> None:
     program = f"from lakelock.metrics import {listener}\n{listener}()"
@@ -109,6 +113,7 @@ def test_metrics_need_their_extra(wheel: Path, clean_python: Path, tmp_path: Pat
     run(python, "-c", program, cwd=tmp_path)
 
 
+@pytest.mark.in_ci
 def test_the_suite_for_lock_providers_runs_with_its_extra(wheel: Path, clean_python: Path, tmp_path: Path) -> None:
     python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[testing] @ {wheel.as_uri()}")
     (tmp_path / "test_mine.py").write_text(_SUITE)
@@ -116,6 +121,7 @@ def test_the_suite_for_lock_providers_runs_with_its_extra(wheel: Path, clean_pyt
     assert re.search(r"\d+ passed", told)
 
 
+@pytest.mark.in_ci
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_the_quickstart_of_the_readme_runs_with_what_the_readme_says_and_runs_again(

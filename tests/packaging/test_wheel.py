@@ -53,6 +53,7 @@ def test_the_wheel_carries_licence_and_command(wheel: Path) -> None:
         assert "lakelock = lakelock.cli.main:app" in archive.read(scripts).decode()
 
 
+@pytest.mark.in_ci
 @pytest.mark.slow
 def test_everything_but_spark_works_without_any_extra(clean_python: Path, tmp_path: Path) -> None:
     modules = [name.removesuffix(".py").removesuffix("/__init__") for name in sorted(expected_files()) if name.endswith(".py")]

@@ -24,7 +24,7 @@ from lakelock.table.instants import Action, format_instant, later_than, parse_in
 from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, SCHEMA, new_table
-from tests.long_forms import examples
+from tests.sizes import examples
 
 Row = tuple[str, int, str]
 KEPT = replace(QUICK, upkeep=UpkeepSettings(auto=False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from tests.behaviour.tables import put_file
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, AgingTable
 from tests.faulty_storage import CountingStorage
-from tests.long_forms import examples
+from tests.sizes import examples
 
 PARTITIONS = 6
 HOURS, VERSIONS = "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"
@@ -176,6 +177,7 @@ ROUNDS = st.lists(
 """What happens between two cleans, and what the second of them keeps."""
 
 
+@pytest.mark.in_ci
 @settings(max_examples=examples(40, 100))
 @given(ROUNDS)
 def test_a_clean_leaves_what_a_clean_of_the_whole_table_leaves(

@@ -26,8 +26,8 @@ from lakelock.providers.dynamodb.item import LockItem
 from lakelock.settings import Settings
 from lakelock.storage.keys import checked
 from lakelock.table.instants import parse_file_name
-from tests.long_forms import examples
 from tests.property.parsers import CRASHES, PARSERS, Parser
+from tests.sizes import examples
 
 SECONDS = examples(4, 8)
 KEPT = sorted(path for path in CRASHES.glob("*/*") if path.is_file())
@@ -120,6 +120,7 @@ def test_the_judge_lets_only_the_announced_errors_pass() -> None:
         Parser("x", fails, (LakelockError,), ()).judge(b"")
 
 
+@pytest.mark.in_ci
 @pytest.mark.skipif(
     find_spec("atheris") is None, reason="needs atheris, which has wheels for Python 3.10 to 3.13 on Linux x86-64"
 )

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 
 from lakelock.spark_plugin.statements.grammar import statement_of
 from lakelock.spark_plugin.statements.operations import Insert, Merge, Statement
-from tests.long_forms import examples
 from tests.property.statements import gaps, statements, written
+from tests.sizes import examples
 
 
 @given(statements, gaps)

@@ -11,8 +11,8 @@ from lakelock.occ import certainty
 from lakelock.occ.certainty import TRANSITIONS, Certainty, IllegalTransition, News, OwnDecision
 from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
-from tests.long_forms import examples
 from tests.simulation.planted.kinds import ANY, family
+from tests.sizes import examples
 
 EACH = examples(12, 25)
 """How many seeds of each kind: of any, of those whose decisions often get no reply, of twins, and of paused collectors."""
@@ -58,6 +58,7 @@ def test_the_table_of_the_docstring_is_the_table_of_the_code() -> None:
     assert shown == {(state.name, news.name): following.name for (state, news), following in TRANSITIONS.items()}
 
 
+@pytest.mark.in_ci
 def test_simulated_commits_go_through_the_table_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     met: Counter[tuple[Certainty, News]] = Counter()
     learn = OwnDecision.learn

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from lakelock.cli.main import app
 from tests.simulation.planted.bugs import PLANTED, first_seed
 from tests.simulation.planted.several_tables import BUGS_OF_SEVERAL_TABLES
+from tests.sizes import in_ci
 
 
 def test_one_seed_is_told_step_by_step() -> None:
@@ -54,7 +55,7 @@ def test_several_tables_on_parquet_files_are_refused() -> None:
     assert done.exit_code != 0 and "--parquet" in done.stderr
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("seeds", [1, *in_ci(2)])
 def test_a_failure_is_an_exit_code_and_a_picture(tmp_path: Path, seeds: int) -> None:
     planted = next(each for each in PLANTED if each.name == "a decision that overwrites")
     seed = first_seed(planted)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import pytest
+
 from lakelock.events import EventKind
 from lakelock.simulator.foreign import ForeignClustering
 from lakelock.simulator.operations import Insert, Overwrite, Tally
@@ -42,6 +44,7 @@ def first_meeting(kind: str, seeds: Iterable[int]) -> int | None:
     return None
 
 
+@pytest.mark.in_ci
 def test_rows_are_added_after_others_overwrote_their_partition() -> None:
     assert first_meeting("insert after overwrite", range(70, 220)) is not None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
+import pytest
+
 from lakelock.simulator.minimise import minimise, smallest
 from lakelock.simulator.picture import picture
 from lakelock.simulator.run import run
@@ -16,6 +18,7 @@ def test_only_what_is_needed_stays() -> None:
     assert smallest(list(range(5)), lambda kept: True) == []
 
 
+@pytest.mark.in_ci
 def test_a_failure_is_made_small_and_drawn() -> None:
     planted = next(each for each in PLANTED if each.name == "older than what it builds on")
     seed = first_seed(planted)

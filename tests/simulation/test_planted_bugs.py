@@ -16,9 +16,10 @@ from tests.behaviour.upkeep import test_archive
 from tests.simulation.planted.bugs import PLANTED, Edit, Planted, first_seed
 from tests.simulation.planted.seeds_table import table, with_seeds
 from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED
+from tests.sizes import but_in_ci
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+@pytest.mark.parametrize("planted", but_in_ci(PLANTED, PLANTED[::5]), ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     found = first_seed(planted)
     assert found is not None, f"not found in {planted.within} seeds"

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakelock.spark_plugin import LakeTable
+from tests.sizes import but_in_ci
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {
@@ -36,7 +37,7 @@ IN_THE_GUIDE = "docs/howto-write-a-lock-provider.md"
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-@pytest.mark.parametrize("page", EXAMPLES)
+@pytest.mark.parametrize("page", but_in_ci(EXAMPLES, {"README.md", "docs/howto-read-a-conflict.md"}))
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, spark: SparkSession, tmp_path: Path) -> None:
     blocks = _python(page)
     assert blocks and any(EXAMPLES[page] in block for block in blocks)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakelock.errors import SettingsError, TableError
 from lakelock.spark_plugin import LakeTable
 from tests.golden_tables import MERGE_ON_READ, VERSION_6, golden_table, seen_by_java
-from tests.long_forms import but
+from tests.sizes import but
 from tests.spark.sparks import since_spark_4
 
 NAME = "java12_mor_compaction"

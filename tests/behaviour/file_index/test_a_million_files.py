@@ -38,6 +38,7 @@ with Coordinator.open(StorageLocation(sys.argv[1]), settings) as coordinator:
 """
 
 
+@pytest.mark.in_ci
 @pytest.mark.slow
 def test_a_table_of_a_million_files_is_opened_and_written_in_half_a_gigabyte(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))

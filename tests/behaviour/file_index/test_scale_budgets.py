@@ -15,7 +15,7 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import SCHEMA, light_commits, new_file, new_table, writer
 from tests.faulty_storage import PagedStorage
-from tests.long_forms import examples
+from tests.sizes import examples
 
 NOW_MS = 1_900_000_000_000
 FILES = 10

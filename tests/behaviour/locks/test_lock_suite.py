@@ -138,6 +138,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bool]
     return found
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("provider", NOTICED_BY)
 def test_a_lock_that_breaks_a_promise_is_noticed_by_the_test_of_that_promise(
     provider: str, tried: dict[str, dict[str, bool]]

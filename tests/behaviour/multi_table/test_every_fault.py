@@ -12,6 +12,7 @@ from lakelock.occ.outcomes.history import Outcome
 from lakelock.table import layout
 from tests.behaviour.multi_table.shop import Shop
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
+from tests.sizes import but_in_ci, in_ci
 
 LAST_REQUEST = 95
 
@@ -51,7 +52,7 @@ def test_the_requests_of_a_transaction_are_as_many_as_are_tried_here():
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", range(1, LAST_REQUEST))
+@pytest.mark.parametrize("number", but_in_ci(range(1, LAST_REQUEST), range(1, LAST_REQUEST, 4)))
 def test_a_writer_may_die_at_any_request_and_each_table_alone_comes_to_the_same_end(number, sent):
     for order in permutations(("orders", "stock")):
         shop = Shop()
@@ -82,7 +83,7 @@ FROM_THEN_ON = [(number, True) for number in range(1, LAST_REQUEST, 4)]
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize(("number", "lasting"), ONCE + FROM_THEN_ON)
+@pytest.mark.parametrize(("number", "lasting"), [*but_in_ci(ONCE, ONCE[::4]), *in_ci(*FROM_THEN_ON)])
 def test_the_outcome_is_told_truthfully_whatever_request_fails(number, fault, lasting):
     shop, sent = Shop(), 0
 

@@ -18,7 +18,7 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table.rewriting.kernels import ArrowKernels
 from lakelock.table.snapshot import DataFile
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, new_table, writer
-from tests.long_forms import but
+from tests.sizes import but
 
 EARLY = replace(
     QUICK, heartbeat=HeartbeatSettings(interval_s=60), lock=LockSettings(wait_s=60, lease_s=60, renew_s=20, poll_s=0.02)
@@ -176,6 +176,7 @@ def test_a_redo_that_loses_again_is_itself_redone(five):
     assert leftovers(five) == []
 
 
+@pytest.mark.in_ci
 def test_redos_do_not_count_as_attempts_and_end_at_their_bound(five):
     settings = replace(LATE, retry=replace(LATE.retry, attempts=2, redo_attempts=2))
     other, values = engine(five), iter(range(100, 200))

@@ -19,6 +19,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from tests.behaviour.redo.test_redo import EARLY, MONTHS, Watched, base, content, engine, rows
 from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
+from tests.sizes import in_ci
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def named(rules: ConcurrencySettings) -> str:
     return f"{rules.profile}-{rules.isolation}-{'early' if rules.early_conflict_detection else 'late'}"
 
 
-@pytest.mark.parametrize("write", ["upsert", "delete by key", "delete by condition", "insert"])
+@pytest.mark.parametrize("write", ["upsert", *in_ci("delete by key", "delete by condition", "insert")])
 @pytest.mark.parametrize("rules", RULES, ids=named)
 def test_under_every_profile_and_level_a_redo_gives_what_running_as_a_whole_gives(rules, write):
     def run(redo_attempts: int) -> tuple[list[tuple[str, int, str]], bool]:

@@ -23,6 +23,7 @@ from tests.behaviour.redo.test_redo import Watched
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
+from tests.sizes import but_in_ci
 
 SETTINGS = replace(
     QUICK,
@@ -85,7 +86,7 @@ def test_an_undisturbed_redo_keeps_two_of_three_files():
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", range(1, LAST_REQUEST))
+@pytest.mark.parametrize("number", but_in_ci(range(1, LAST_REQUEST), range(1, LAST_REQUEST, 4)))
 def test_a_redoing_writer_may_die_at_any_request_and_others_finish_or_remove_its_work(number, sent):
     world = World()
     with contextlib.suppress(Killed):
@@ -100,7 +101,7 @@ def test_a_redoing_writer_may_die_at_any_request_and_others_finish_or_remove_its
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize("number", range(40, LAST_REQUEST, 3))
+@pytest.mark.parametrize("number", but_in_ci(range(40, LAST_REQUEST, 3), range(40, LAST_REQUEST, 12)))
 def test_the_outcome_of_a_redo_is_told_truthfully_whatever_request_fails(number, fault, lasting):
     def plan(call: Call) -> Rule | None:
         fails = call.number >= number if lasting else call.number == number

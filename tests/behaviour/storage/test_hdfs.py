@@ -44,6 +44,7 @@ def decided(hdfs: Hdfs, storage: HdfsStorage, key: str, data: bytes) -> str:
     return temporary
 
 
+@pytest.mark.in_ci
 def test_a_replacement_whose_writer_was_killed_is_put_in_place_by_the_next_one(hdfs: Hdfs, hdfs_table: Make) -> None:
     storage = hdfs_table()
     first = storage.put_if_absent("folder/k", b"one") or ""

@@ -13,7 +13,7 @@ from lakelock.table.upkeep.history import instants_in, read_history
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.behaviour.upkeep.upkeep_tables import AgingTable
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
-from tests.long_forms import but
+from tests.sizes import but
 
 
 def aged() -> tuple[AgingTable, list[str]]:
@@ -54,10 +54,11 @@ def check_next_run_goes_on(table: AgingTable, written: list[str]) -> None:
 
 
 CLEAN_REQUESTS = 36
+CLEAN_MOMENTS = but(range(1, CLEAN_REQUESTS), range(1, CLEAN_REQUESTS, 9), range(1, CLEAN_REQUESTS, 3))
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", but(range(1, CLEAN_REQUESTS), range(1, CLEAN_REQUESTS, 3)))
+@pytest.mark.parametrize("number", CLEAN_MOMENTS)
 def test_a_cleaner_may_die_at_any_request_and_the_next_goes_on(number: int, sent: bool) -> None:
     table, written = aged()
     with contextlib.suppress(Killed):
@@ -67,7 +68,7 @@ def test_a_cleaner_may_die_at_any_request_and_the_next_goes_on(number: int, sent
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize("number", but(range(1, CLEAN_REQUESTS), range(1, CLEAN_REQUESTS, 3)))
+@pytest.mark.parametrize("number", CLEAN_MOMENTS)
 def test_a_cleaner_meets_a_fault_at_any_request_and_the_next_goes_on(number: int, fault: Fault) -> None:
     table, written = aged()
     faulty = FaultyStorage(table.storage, lambda call: Rule(fault=fault, late_by=3) if call.number == number else None)
@@ -78,7 +79,7 @@ def test_a_cleaner_meets_a_fault_at_any_request_and_the_next_goes_on(number: int
     check_next_run_goes_on(table, written)
 
 
-@pytest.mark.parametrize("number", but(range(1, CLEAN_REQUESTS), range(1, CLEAN_REQUESTS, 3)))
+@pytest.mark.parametrize("number", CLEAN_MOMENTS)
 def test_two_cleaners_at_once_share_the_work(number: int) -> None:
     """The second runs from beginning to end within each request of the first, whose lock is broken meanwhile."""
     table, written = aged()
@@ -130,10 +131,11 @@ def check_archiver_goes_on(table: AgingTable, written: list[str]) -> None:
 
 
 ARCHIVE_REQUESTS = 75
+ARCHIVE_MOMENTS = but(range(1, ARCHIVE_REQUESTS), range(1, ARCHIVE_REQUESTS, 9), range(1, ARCHIVE_REQUESTS, 3))
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", but(range(1, ARCHIVE_REQUESTS), range(1, ARCHIVE_REQUESTS, 3)))
+@pytest.mark.parametrize("number", ARCHIVE_MOMENTS)
 def test_an_archiver_may_die_at_any_request_and_the_next_goes_on(number: int, sent: bool) -> None:
     table, written = long_table()
     with contextlib.suppress(Killed):
@@ -142,7 +144,7 @@ def test_an_archiver_may_die_at_any_request_and_the_next_goes_on(number: int, se
     check_archiver_goes_on(table, written)
 
 
-@pytest.mark.parametrize("number", but(range(1, ARCHIVE_REQUESTS), range(1, ARCHIVE_REQUESTS, 3)))
+@pytest.mark.parametrize("number", ARCHIVE_MOMENTS)
 def test_an_archiver_meets_a_fault_at_any_request_and_the_next_goes_on(number: int) -> None:
     table, written = long_table()
     fault = list(Fault)[number % len(Fault)]
@@ -154,7 +156,7 @@ def test_an_archiver_meets_a_fault_at_any_request_and_the_next_goes_on(number: i
     check_archiver_goes_on(table, written)
 
 
-@pytest.mark.parametrize("number", but(range(1, ARCHIVE_REQUESTS), range(1, ARCHIVE_REQUESTS, 3)))
+@pytest.mark.parametrize("number", ARCHIVE_MOMENTS)
 def test_of_two_archivers_at_once_neither_forgets_what_the_other_archived(number: int) -> None:
     """The second runs from beginning to end within each request of the first, whose lock is broken meanwhile."""
     table, written = long_table()
@@ -191,7 +193,7 @@ def test_an_archiver_that_stood_still_does_not_take_the_history_back_to_what_it_
     check_archiver_goes_on(table, written)
 
 
-@pytest.mark.parametrize("number", but(range(1, ARCHIVE_REQUESTS), range(1, ARCHIVE_REQUESTS, 3)))
+@pytest.mark.parametrize("number", ARCHIVE_MOMENTS)
 def test_an_archiver_that_stood_still_while_others_replaced_and_merged_the_history_finds_no_damage(number: int) -> None:
     """What it had read is superseded, and most of it removed. It may lose the lock, but reports no damage and does none."""
     table, written = long_table()
@@ -206,7 +208,7 @@ def test_an_archiver_that_stood_still_while_others_replaced_and_merged_the_histo
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", but(range(1, ARCHIVE_REQUESTS), range(1, ARCHIVE_REQUESTS, 3)))
+@pytest.mark.parametrize("number", ARCHIVE_MOMENTS)
 def test_what_a_killed_archiver_left_is_not_removed_once_the_next_one_has_listed_it(number: int, sent: bool) -> None:
     """A third archiver stands still between its listing and its removals, for as long as it takes to list it."""
     table, written = long_table()

@@ -9,6 +9,7 @@ from tests.faults.soak.run import Soak
 from tests.faults.soak.usage import FILES, LONG_ENOUGH, MEMORY_MB, Usage, growth
 
 
+@pytest.mark.in_ci
 @pytest.mark.slow
 def test_eight_seconds_of_mixed_load_with_kills_and_pauses_equal_the_serial_replay(tmp_path):
     soak = Soak(tmp_path, seconds=8, writers=3, quiet=True)

@@ -19,6 +19,7 @@ from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.data_locks.data_lock_suite import LEASE_S, P1, P2, SLACK_S, granted, own, share
 from tests.integration.data_locks.test_data_locks import RUNTIME, open_one, options, tables
 from tests.integration.matrix import Services, mark
+from tests.sizes import but_in_ci
 from tests.waiting import Stopwatch, eventually
 
 PROGRAM = Path(__file__).parents[2] / "behaviour" / "data_locks" / "data_lock_worker.py"
@@ -53,7 +54,7 @@ class Arena:
         return self.opened[-1]
 
 
-@pytest.fixture(scope="module", params=list(WRITES))
+@pytest.fixture(scope="module", params=but_in_ci(WRITES, {"storage", "zookeeper"}))
 def service(request: pytest.FixtureRequest, services: Services) -> tuple[str, Service]:
     return request.param, services(request.param)
 

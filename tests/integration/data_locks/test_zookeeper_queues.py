@@ -71,6 +71,7 @@ def test_a_request_behind_many_holders_is_granted_when_the_last_of_them_has_left
     assert everything.inspect() == ()
 
 
+@pytest.mark.in_ci
 def test_a_thousand_new_partitions_take_a_moment_and_leave_nothing_but_their_queues(queues: Queues) -> None:
     one = queues.writer("one")
     one.inspect()

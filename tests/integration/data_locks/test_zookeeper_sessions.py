@@ -161,6 +161,7 @@ def test_leases_are_never_longer_than_the_session_that_the_server_grants(queues:
     one.release(lease)
 
 
+@pytest.mark.in_ci
 def test_held_locks_and_waiters_survive_the_loss_of_the_leader(tmp_path: Path) -> None:
     with zookeeper_ensemble(tmp_path) as ensemble:
         holder, other = (open_one(ensemble.service, "t", name, 30.0) for name in ("holder", "other"))

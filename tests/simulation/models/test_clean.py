@@ -18,6 +18,7 @@ def test_nobody_misses_a_file(names: str) -> None:
     assert states > 100
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("rule", [field.name for field in fields(Rules)])
 def test_a_rule_of_cleaning_that_is_left_out_breaks_a_promise(rule: str) -> None:
     without = replace(Rules(), **{rule: False})

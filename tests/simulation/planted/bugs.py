@@ -44,7 +44,7 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if decided is not None and resolve(decided) is Resolution.COMMITTED:",
         "if False:",
-        seed=0,
+        seed=14,
     ),
     Planted(
         "rollback in doubt",
@@ -52,7 +52,7 @@ _OTHERS = (
         "occ.recovery.rollback:_decide",
         "if made is Created.UNKNOWN:",
         "if made is Created.UNKNOWN:\n            return RollbackOutcome.ROLLED_BACK\n        if False:",
-        seed=196,
+        seed=264,
     ),
     Planted(
         "rollback of a collected number",

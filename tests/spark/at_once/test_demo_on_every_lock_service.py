@@ -32,6 +32,7 @@ def lock(request):
     return request.param
 
 
+@pytest.mark.in_ci
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 3 * END_S)
 def test_all_readers_agree_after_the_demo_whose_writers_share_a_jvm_and_four_processes_are_killed(lock, tmp_path):

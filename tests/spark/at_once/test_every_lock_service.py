@@ -11,6 +11,7 @@ from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import SERVICES
 from tests.behaviour.tables import leftovers
 from tests.integration.matrix import mark
+from tests.sizes import but_in_ci
 from tests.spark.processes import WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 
@@ -22,7 +23,7 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=list(SERVICES))
+@pytest.fixture(scope="module", params=but_in_ci(SERVICES, {"storage", "redis"}))
 def service(request, tmp_path_factory):
     with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
         yield running

@@ -13,7 +13,7 @@ from lakelock.storage.local import LocalStorage
 from lakelock.table.timeline import read_timeline
 from tests.behaviour.tables import leftovers
 from tests.faults.worker import open_engine, rows
-from tests.long_forms import but, long
+from tests.sizes import but, long
 from tests.spark.at_once.test_writers_at_once import START, content, hudi_content, with_rows
 from tests.spark.processes import PATIENT, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
@@ -82,7 +82,7 @@ def check_settled(spark, path: str, expected: list[tuple]) -> None:
     assert leftovers(LocalStorage(path)) == []
 
 
-@pytest.mark.parametrize(("step", "decided"), but(COMMIT_STEPS.items(), KEPT.items()))
+@pytest.mark.parametrize(("step", "decided"), but(COMMIT_STEPS.items(), {("decided", True)}, KEPT.items()))
 def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_next(spark, path, step, decided):
     own_jvm = step == "decided"  # with the writer its JVM goes, once
     with WriterProcess(path, "upsert", UPSERT, options=PATIENT, own_jvm=own_jvm, crash_at=step) as victim:
@@ -93,6 +93,7 @@ def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_n
     check_settled(spark, path, DONE if decided else with_rows())
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize(
     ("operation", "argument", "done"),
     [("merge", UPSERT, DONE), ("update", [{"v": "v + 7"}, "id = 'a'"], with_rows(("a", 8, "1")))],
@@ -123,6 +124,7 @@ def test_a_writer_killed_when_its_redo_is_decided_leaves_two_instants_of_which_t
     check_settled(spark, path, done)
 
 
+@pytest.mark.in_ci
 def test_an_executor_killed_while_it_writes_leaves_no_file(spark, path):
     with WriterProcess(path, "upsert", UPSERT, options=PATIENT, own_jvm=True, crash_at="marked") as victim:
         answer = victim.answer()
@@ -143,6 +145,7 @@ def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_ne
     check_settled(spark, path, with_rows())
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("step", ["boundary-raised", "collected"])
 def test_a_writer_killed_while_it_collects_decisions_leaves_a_table_that_works(spark, path, step):
     collecting = {**PATIENT, "decisions.collect_above": 2}

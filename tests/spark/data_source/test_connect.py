@@ -52,6 +52,7 @@ spark.stop()
 """
 
 
+@pytest.mark.in_ci
 @pytest.mark.slow
 def test_the_data_source_works_on_spark_connect_and_the_table_says_what_to_use(path: str, tmp_path: Path) -> None:
     there = tmp_path / "there"

@@ -186,6 +186,7 @@ def recorded_lock(path: str) -> str:
     return str(json.loads(file.read_text())["provider"]) if file.exists() else ""
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("key", ["lock.provider", "write.bloom_fpp", "config", "storage.timeout", "lock.provyder"])
 def test_confs_of_the_session_that_do_not_reach_a_write_stop_it(
     session: SparkSession, table: LakeTable, path: str, key: str
@@ -203,6 +204,7 @@ def test_an_option_goes_before_a_conf_of_the_session(session: SparkSession, tabl
     assert content(table.read()) == [(1, "a", 1)] and recorded_lock(path).startswith("storage:")
 
 
+@pytest.mark.in_ci
 def test_registered_confs_reach_every_process_of_a_write(session: SparkSession, table: LakeTable, path: str) -> None:
     session.conf.set("spark.lakelock.lock.provider", "memory:")
     session.conf.set("spark.lakelock.write.target_file_rows", "10")

@@ -139,6 +139,7 @@ def test_a_write_whose_locks_nobody_keeps_any_more_is_committed_by_validation(
     assert ids(table) == ["a", "b", "c"]
 
 
+@pytest.mark.in_ci
 def test_the_locks_of_a_spark_that_is_killed_are_given_back_at_once(
     spark: SparkSession, table: LakeTable, path: str, gated: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_the_locks_of_a_spark_that_is_killed_are_given_back_at_once(
     assert ids(table) == ["a", "b", "d"]
 
 
+@pytest.mark.in_ci
 def test_each_micro_batch_of_a_stream_holds_the_locks_of_its_write(
     spark: SparkSession, table: LakeTable, path: str, tmp_path: Path
 ) -> None:

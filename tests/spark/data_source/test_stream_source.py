@@ -155,6 +155,7 @@ def test_a_commit_between_the_end_and_the_beginning_of_the_first_batch_is_told_o
     assert mine.told == Counter(range(4))
 
 
+@pytest.mark.in_ci
 def test_changes_are_told_by_kind_and_a_restart_replays_exactly_them(
     spark: SparkSession, table: LakeTable, tmp_path: Path
 ) -> None:
@@ -174,6 +175,7 @@ def test_changes_are_told_by_kind_and_a_restart_replays_exactly_them(
     assert sorted((row["_change_type"], row["id"]) for row in new) == [("delete", 1), ("insert", 9)]
 
 
+@pytest.mark.in_ci
 def test_a_stream_of_appends_stops_at_a_change_unless_told_to_pass_over_it(
     spark: SparkSession, table: LakeTable, tmp_path: Path
 ) -> None:
@@ -189,6 +191,7 @@ def test_a_stream_of_appends_stops_at_a_change_unless_told_to_pass_over_it(
     assert sorted(row.id for batch in mine.run() for row in batch) == [2, 3]
 
 
+@pytest.mark.in_ci
 def test_new_columns_stop_a_stream_which_goes_on_with_them_when_started_again(
     spark: SparkSession, table: LakeTable, tmp_path: Path
 ) -> None:

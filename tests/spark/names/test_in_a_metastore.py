@@ -174,6 +174,7 @@ def test_new_columns_reach_the_table_and_its_older_partitions_and_what_others_no
     assert found.parameters["comment"] == "the orders" and hive.getTable("sales", "growing").getOwner() == "somebody"
 
 
+@pytest.mark.in_ci
 def test_a_commit_stands_while_the_metastore_is_down_and_the_next_one_of_any_writer_tells_it_all(
     metastore: Service, hive: Any, tmp_path: Path
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_commit_stands_while_the_metastore_is_down_and_the_next_one_of_any_wri
     assert found.parameters["last_commit_time_sync"] == done.instant
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("what", ["reply", "request"])
 def test_a_call_that_gets_lost_is_made_again_and_does_nothing_twice(
     metastore: Service, hive: Any, tmp_path: Path, what: str

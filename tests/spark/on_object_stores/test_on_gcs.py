@@ -10,7 +10,7 @@ from lakelock.testing.servers.gcs import BUCKET, gcs_server
 from lakelock.testing.servers.hadoop_jars import GCS_CONNECTOR
 from tests.spark.on_object_stores.remote import SMALL, Remote, assert_every_write_is_read
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.in_ci, pytest.mark.timeout(600)]
 
 CONNECTOR = "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"
 SIZES = {

@@ -45,6 +45,7 @@ def table(driver: Driver, hdfs: Hdfs, request: pytest.FixtureRequest) -> str:
     return path
 
 
+@pytest.mark.in_ci
 def test_every_write_of_a_table_is_read_by_sparks_own_client(driver: Driver, table: str) -> None:
     assert driver.read(path=table) == FIRST
     assert driver.write(path=table, how="upsert", rows=[["a", 10, "1"], ["d", 4, "3"]]) == [1, 1, 0]
@@ -60,6 +61,7 @@ def test_every_write_of_a_table_is_read_by_sparks_own_client(driver: Driver, tab
     assert driver.read(path=table) == now
 
 
+@pytest.mark.in_ci
 @since_spark_4
 def test_the_data_source_reads_appends_and_streams_with_the_session_s_settings(driver: Driver, table: str) -> None:
     driver.register()

@@ -16,7 +16,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers.hadoop_jars import hadoop_aws
 from lakelock.testing.servers.s3 import AUTHORIZATION, S3_OPTIONS, s3_server
-from tests.long_forms import long
+from tests.sizes import long
 from tests.spark.on_object_stores.remote import SMALL, Remote
 from tests.spark.processes import QUICK, named
 from tests.spark.sparks import since_spark_4
@@ -101,6 +101,7 @@ def test_changes_and_the_past_are_read_and_upkeep_runs(driver: Remote, table: st
     assert driver.read(path=table) == [["a", 10, "1"], ["b", 2, "1"], ["c", 3, "2"], ["d", 4, "1"]]
 
 
+@pytest.mark.in_ci
 @since_spark_4
 def test_the_data_source_reads_appends_overwrites_and_streams(driver: Remote, table: str) -> None:
     driver.register()
@@ -130,6 +131,7 @@ def test_a_writer_without_spark_and_one_with_it_share_a_table(driver: Remote, ta
         assert ArrowEngine(beside).read().num_rows == 3
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize(("step", "decided"), [*long(("data-written", False)), ("decided", True)])
 def test_a_writer_that_is_killed_is_finished_or_removed_by_the_other(
     driver: Remote, start: Callable[..., Remote], table: str, step: str, decided: bool

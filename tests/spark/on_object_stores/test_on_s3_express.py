@@ -18,7 +18,7 @@ from tests.directory_bucket import BUCKET, DirectoryBucket, directory_bucket
 from tests.spark.on_object_stores.remote import SMALL, Remote, assert_every_write_is_read
 from tests.spark.sparks import since_spark_4
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.in_ci, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from lakelock.spark_plugin.scans import by_name
 from lakelock.storage.location import StorageLocation
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
-from tests.long_forms import but
+from tests.sizes import but
 from tests.spark.sparks import to_arrow
 
 COLUMNS = "id int, month int, who string, day date, v long"
@@ -96,6 +96,7 @@ def conditions(seed: int, count: int) -> list[str]:
     return [grown(3) for _ in range(count)]
 
 
+@pytest.mark.in_ci
 def test_a_pruned_read_gives_what_an_unpruned_one_gives(spark: SparkSession, table: LakeTable) -> None:
     whole, before = table.read(), unpruned(table)
     assert whole.schema == before.schema

@@ -167,6 +167,7 @@ def test_executors_without_the_package_are_told_of(
     assert len(content(table)) == 3
 
 
+@pytest.mark.in_ci
 @since_spark_4
 @pytest.mark.skipif(
     "pyspark_lakelock" not in {module.name for module in pkgutil.iter_modules()},

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakelock.spark_plugin import LakeTable
-from tests.long_forms import long
+from tests.sizes import long
 from tests.spark.processes import PATIENT, QUICK, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 from tests.waiting import eventually
@@ -80,6 +80,7 @@ def test_a_jvm_that_dies_under_a_write_is_an_error_that_says_what_became_of_it(
         assert later["type"] == "SparkGone" and "does not answer" in later["text"], later["trace"]
 
 
+@pytest.mark.in_ci
 def test_a_session_that_is_stopped_under_a_write_is_an_error_that_says_what_became_of_it(
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_session_that_is_stopped_under_a_write_is_an_error_that_says_what_beca
         assert later["type"] == "SparkGone" and "was stopped" in later["text"], later["trace"]
 
 
+@pytest.mark.in_ci
 def test_an_interruption_from_the_keyboard_stays_one_and_says_what_became_of_the_write(
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def test_two_writes_of_a_transaction_do_not_meet_in_a_bucket(spark: SparkSession
     assert content(table) == {("a", 0): 9, ("b", 0): 9}
 
 
+@pytest.mark.in_ci
 def test_a_stream_places_its_micro_batches(spark: SparkSession, path: str, tmp_path: Path) -> None:
     table = table_with(spark, path)
     for number in range(2):
@@ -154,6 +155,7 @@ def test_the_data_source_refuses_rows_of_one_bucket_in_two_tasks(spark: SparkSes
     assert list(Path(path).glob(".hoodie/.heartbeat/[!.]*")) == []
 
 
+@pytest.mark.in_ci
 @since_spark_4
 @pytest.mark.usefixtures("source")
 def test_the_data_source_streams_into_buckets(spark: SparkSession, path: str, tmp_path: Path) -> None:

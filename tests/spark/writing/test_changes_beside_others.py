@@ -19,7 +19,7 @@ from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.writing import overwriting
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.table.commit_metadata import CommitMetadata
-from tests.long_forms import but
+from tests.sizes import but
 from tests.spark import without_jobs
 
 COLUMNS = "id long, p string, v long"

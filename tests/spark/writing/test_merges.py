@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError, WriteFailed
 from lakelock.spark_plugin import LakeTable
-from tests.long_forms import but
+from tests.sizes import but
 from tests.spark.without_jobs import content, fill
 
 COLUMNS = "id long, p string, v long, note string"

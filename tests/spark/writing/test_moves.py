@@ -63,6 +63,7 @@ def test_an_upsert_updates_moves_and_inserts_in_one_commit(spark: SparkSession, 
     ]  # fmt: skip
 
 
+@pytest.mark.in_ci
 def test_many_keys_are_looked_up_by_the_executors(
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +136,7 @@ def test_of_two_who_move_or_insert_a_key_the_later_loses_or_is_redone(spark: Spa
     assert content(table) == [(1, "c", 12, 2), (2, "a", 20, 1), (3, "b", 30, 1), (7, "b", 72, 2), (8, "d", 81, 2)]
 
 
+@pytest.mark.in_ci
 def test_a_writer_of_the_old_row_and_its_mover_collide(spark: SparkSession, table: LakeTable) -> None:
     other = opened(spark, table, **ONCE)
     writes: list[Callable[[], object]] = [

@@ -17,7 +17,7 @@ from lakelock.spark_plugin.writing import tagging
 from lakelock.storage.local import LocalStorage
 from tests.behaviour.tables import SCHEMA, leftovers
 from tests.faults.worker import open_engine
-from tests.long_forms import long
+from tests.sizes import in_ci, long
 
 COLUMNS = "id string, v long, month string"
 MONTHS = [str(number) for number in range(1, 6)]
@@ -201,8 +201,7 @@ def by_value(table: LakeTable, source: DataFrame) -> WriteResult:
     ("change", "index", "kept"),
     [
         (updating, "bucket:2", None),
-        (merging, None, 4),
-        (by_value, None, None),
+        *in_ci((merging, None, 4), (by_value, None, None)),
         *long((updating, None, 4), (changing, None, 4), (merging, "bucket:2", None), (by_value, "bucket:2", None)),
     ],
 )

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from lakelock.errors import SchemaError
 from lakelock.spark_plugin import LakeTable, reading
 from lakelock.spark_plugin.scans import by_name
+from tests.sizes import in_ci
 
 TYPES = """
     k string, bo boolean, b byte, s short, i int, l long, f float, d double, small decimal(9,2), big decimal(38,18), t string,
@@ -96,7 +97,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("hive_style", [True, False])
+@pytest.mark.parametrize("hive_style", [True, *in_ci(False)])
 def test_every_partition_value_is_written_found_and_read(spark: SparkSession, tmp_path: Path, hive_style: bool) -> None:
     root = str(tmp_path / "ta{b}le [1] *")
     frame = spark.createDataFrame([(n, place, 0) for n, place in enumerate(PLACES)], "id int, place string, v int")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lakelock.occ.records.decisions import REMEMBERED
 from tests.behaviour.tables import insert, memory_table, writer
 
 
+@pytest.mark.in_ci
 def test_decisions_that_others_collected_are_forgotten_but_for_the_newest():
     storage = memory_table()
     idle, busy = writer(storage), writer(storage)
