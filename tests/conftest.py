@@ -17,6 +17,10 @@ _SPARK_FOLDER = Path(__file__).parent / "spark"
 _INTEROP_FOLDER = Path(__file__).parent / "interop"
 _SIMULATION_FOLDER = Path(__file__).parent / "simulation"
 _WAITING_FOLDERS = {Path(__file__).parent / name for name in ("faults", "integration", "interop", "spark")}
+_OF_ONE_SERVICE = {
+    Path(__file__).parent / "integration" / name for name in ("dynamodb", "hdfs", "java", "metastore", "redis", "zookeeper")
+}
+"""What only one service has. The lock matrix shows in each run what all of them promise."""
 _SERVICES = {"s3_endpoint", "azure_table", "gcs_table", "clean_python"}
 """Fixtures that need a server, or a package index."""
 _LONGEST_SIMULATION_S = 1800
@@ -53,6 +57,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     What waits has the marker `waits`, by a rule or by hand, and says so in the results, for `.ci/run_stages.py`. What only CI
     and the long form have is left out elsewhere.
     """
+    for item in items:
+        if not _OF_ONE_SERVICE.isdisjoint(item.path.parents):
+            item.add_marker(pytest.mark.in_ci)
     left_out = {name for name, runs in (("in_ci", _IN_CI or _IN_FULL), ("long", _IN_FULL)) if not runs}
     deselected = [item for item in items if any(mark.name in left_out for mark in item.iter_markers())]
     if deselected:

@@ -22,7 +22,7 @@ RUNTIME = SystemRuntime()
 warehouses = count()
 
 
-@pytest.fixture(scope="module", params=but_in_ci(SERVICES, {"storage", "hive_metastore"}))
+@pytest.fixture(scope="module", params=but_in_ci(SERVICES, {"storage"}))
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)
 

@@ -22,6 +22,7 @@ from lakelock.testing.servers import Service
 from lakelock.testing.servers.proxy import Proxy
 from tests.faulty_storage import CountingStorage
 from tests.integration.matrix import Services
+from tests.sizes import in_ci
 from tests.waiting import Stopwatch
 
 LEASE_S = 60.0
@@ -40,7 +41,7 @@ FEW_LOOK, MANY_LOOK = 5, 30
 tables = count()
 
 
-@pytest.fixture(scope="module", params=["redis", "zookeeper", "dynamodb", "hive_metastore"])
+@pytest.fixture(scope="module", params=["redis", *in_ci("zookeeper", "dynamodb", "hive_metastore")])
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)
 

@@ -36,7 +36,7 @@ from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 from tests.faulty_storage import Fault, FaultyStorage, Rule
 from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
-from tests.sizes import but, long
+from tests.sizes import but, but_in_ci, long
 from tests.waiting import Stopwatch, eventually
 
 WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
@@ -113,7 +113,7 @@ class Scene:
         return sorted(ArrowEngine(writer(self.direct)).read().column("id").to_pylist())
 
 
-@pytest.fixture(scope="module", params=list(SERVICES_OF_ROWS))
+@pytest.fixture(scope="module", params=but_in_ci(SERVICES_OF_ROWS, {"storage", "redis"}))
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)
 

@@ -27,6 +27,8 @@ from tests.behaviour.data_locks.data_lock_suite import (
 from tests.integration.data_locks.metastore_data_world import TIMEOUT_S, DataWorld, data_world
 from tests.integration.matrix import mark
 
+pytestmark = pytest.mark.in_ci
+
 RUNTIME = SystemRuntime()
 
 

@@ -18,6 +18,8 @@ from tests.integration.data_locks.metastore_data_world import DataWorld, data_wo
 from tests.integration.matrix import mark
 from tests.waiting import Stopwatch, eventually
 
+pytestmark = pytest.mark.in_ci
+
 RUNTIME = SystemRuntime()
 
 

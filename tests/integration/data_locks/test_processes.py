@@ -54,7 +54,7 @@ class Arena:
         return self.opened[-1]
 
 
-@pytest.fixture(scope="module", params=but_in_ci(WRITES, {"storage", "zookeeper"}))
+@pytest.fixture(scope="module", params=but_in_ci(WRITES, {"zookeeper"}))
 def service(request: pytest.FixtureRequest, services: Services) -> tuple[str, Service]:
     return request.param, services(request.param)
 

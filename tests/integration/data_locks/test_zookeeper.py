@@ -17,6 +17,8 @@ from tests.integration.data_locks.test_data_locks import open_one, tables
 from tests.integration.matrix import mark
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.in_ci
+
 
 class TestZooKeeper(DataLockSuite):
     """Each writer has a proxy of its own, so that its session can be ended like that of a machine which lost its network."""

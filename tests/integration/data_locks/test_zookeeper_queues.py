@@ -16,6 +16,8 @@ from tests.behaviour.data_locks.data_lock_suite import P1, P2, TABLE, Later, gra
 from tests.integration.data_locks.zookeeper_data_world import Queues, queues_in
 from tests.waiting import Stopwatch, eventually
 
+pytestmark = pytest.mark.in_ci
+
 SECRET = "hunter2"
 
 
@@ -71,7 +73,6 @@ def test_a_request_behind_many_holders_is_granted_when_the_last_of_them_has_left
     assert everything.inspect() == ()
 
 
-@pytest.mark.in_ci
 def test_a_thousand_new_partitions_take_a_moment_and_leave_nothing_but_their_queues(queues: Queues) -> None:
     one = queues.writer("one")
     one.inspect()

@@ -22,6 +22,8 @@ from tests.integration.data_locks.zookeeper_data_world import Queues, queues_in
 from tests.integration.zookeeper.zookeeper_world import after_a_change_of_sessions, before_a_watch, expire
 from tests.waiting import Stopwatch, eventually
 
+pytestmark = pytest.mark.in_ci
+
 
 @pytest.fixture
 def queues(zookeeper: Service) -> Iterator[Queues]:
@@ -161,7 +163,6 @@ def test_leases_are_never_longer_than_the_session_that_the_server_grants(queues:
     one.release(lease)
 
 
-@pytest.mark.in_ci
 def test_held_locks_and_waiters_survive_the_loss_of_the_leader(tmp_path: Path) -> None:
     with zookeeper_ensemble(tmp_path) as ensemble:
         holder, other = (open_one(ensemble.service, "t", name, 30.0) for name in ("holder", "other"))

@@ -57,7 +57,6 @@ def test_a_restart_in_the_middle_keeps_the_lock_with_its_holder(troubled: World,
     assert take(world.writer("two")).token == lease.token + 1
 
 
-@pytest.mark.in_ci
 def test_a_restart_under_the_load_of_processes_keeps_the_lock_exclusive(
     world: World, dynamodb: Service, tmp_path: Path
 ) -> None:

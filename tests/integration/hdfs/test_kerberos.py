@@ -33,7 +33,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tickets"
 
 
-@pytest.mark.in_ci
 def test_two_writers_with_tickets_commit_and_conflict(secured: Secured, cache: Path) -> None:
     secured.realm.kinit(secured.users, "etl", cache)
     storage = HdfsStorage(f"{secured.hdfs.root}/lake/t", secured.hdfs.options)

@@ -45,7 +45,6 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         gateway.shutdown()
 
 
-@pytest.mark.in_ci
 def test_a_writer_goes_on_after_a_fail_over(pair: Pair) -> None:
     storage = HdfsStorage("hdfs://lake/t", pair.options)
     new_table(storage)

@@ -17,7 +17,6 @@ from lakelock.storage.location import open_storage
 from lakelock.testing.servers.hudi_jars import HUDI, HUDI_DYNAMODB
 from lakelock.testing.servers.jvm import jars
 from tests.integration.java.hudi_world import LEASE_S, World, compiled, new_world
-from tests.sizes import in_ci
 
 pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless")
 
@@ -42,7 +41,7 @@ def hudi_dynamodb(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
 
 
-@pytest.fixture(params=["zookeeper", *in_ci("metastore", "dynamodb")])
+@pytest.fixture(params=["zookeeper", "metastore", "dynamodb"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     class_path = request.getfixturevalue("hudi_dynamodb" if request.param == "dynamodb" else "hudi")
     with new_world(request.getfixturevalue(request.param), tmp_path, class_path) as world:

@@ -185,7 +185,6 @@ def test_what_answers_may_not_be_a_metastore(world: World) -> None:
 # --- how to connect and to log in
 
 
-@pytest.mark.in_ci
 def test_frames_the_compact_protocol_and_tls_are_spoken(guarded: Guarded) -> None:
     with new_world(guarded.service) as world:
         one, two = world.writer("one", **guarded.client), world.writer("two", **guarded.client)

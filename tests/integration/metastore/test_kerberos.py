@@ -19,7 +19,7 @@ from lakelock.testing.servers.kerberos import REALM, Realm, kerberos_realm
 from tests.integration.metastore.metastore_world import World, take
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.in_ci, pytest.mark.timeout(600)]  # the first time on a machine includes an installation
+pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation
 _numbers = count(1)
 SERVICE = f"hive/_HOST@{REALM}"
 

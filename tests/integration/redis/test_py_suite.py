@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-
 from lakelock.testing.servers.redis import RedisServer
 from tests.integration.redis.redis_py_adapter import SKIPPED
 from tests.integration.sources import source_file
@@ -17,7 +15,6 @@ from tests.integration.sources import source_file
 _ADAPTER = Path(__file__).with_name("redis_py_adapter.py")
 
 
-@pytest.mark.in_ci
 def test_redis_pys_own_lock_tests_pass_and_each_that_is_left_out_has_a_reason(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()

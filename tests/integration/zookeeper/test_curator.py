@@ -14,10 +14,7 @@ from lakelock.testing.servers.zookeeper import jars
 from tests.integration.zookeeper.zookeeper_world import World, workers
 from tests.waiting import eventually
 
-pytestmark = [
-    pytest.mark.in_ci,
-    pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless"),
-]
+pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless")
 
 ROUNDS = 40
 MEETINGS = 5

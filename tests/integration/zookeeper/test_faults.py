@@ -246,7 +246,6 @@ def test_a_server_that_restarts_with_its_data_keeps_the_lock_for_its_holder(tmp_
         world.close()
 
 
-@pytest.mark.in_ci
 def test_a_held_lock_survives_the_loss_of_the_leader(tmp_path: Path) -> None:
     with zookeeper_ensemble(tmp_path) as ensemble:
         world = World(ensemble.service)

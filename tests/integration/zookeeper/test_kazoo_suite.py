@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-
 from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import ENVIRONMENT
 from tests.integration.sources import source_file
@@ -18,7 +16,6 @@ _ADAPTER = Path(__file__).with_name("kazoo_adapter.py")
 _SKIPPED = {"test_lock_cancel", "test_lock_ephemeral", "test_read_lock", "test_write_lock", "test_rw_lock"}
 
 
-@pytest.mark.in_ci
 def test_kazoos_own_lock_tests_pass_and_each_that_is_left_out_has_a_reason(zookeeper: Service, tmp_path: Path) -> None:
     theirs = tmp_path / "kazoo" / "tests"
     theirs.mkdir(parents=True)

@@ -16,7 +16,7 @@ from lakelock.testing.servers.service import Service
 from lakelock.testing.servers.zookeeper import zookeeper_server
 from tests.integration.zookeeper.zookeeper_world import Worker
 
-pytestmark = [pytest.mark.in_ci, pytest.mark.timeout(600)]  # the first time on a machine includes an installation
+pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation
 
 
 @dataclass(frozen=True)

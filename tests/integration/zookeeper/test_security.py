@@ -96,7 +96,6 @@ def test_an_acl_that_cannot_be_read_is_refused(world: World, acl: str) -> None:
         world.writer("one", acl=acl).acquire(wait_s=1)
 
 
-@pytest.mark.in_ci
 def test_sasl_authenticates_and_a_wrong_password_is_said_at_once(secured: Secured) -> None:
     world = World(secured.service)
     spark = {"sasl_mechanism": "DIGEST-MD5", "sasl_username": "spark"}
@@ -133,7 +132,6 @@ def test_tls_is_spoken_and_the_server_must_prove_its_identity(secured: Secured) 
     world.close()
 
 
-@pytest.mark.in_ci
 def test_a_server_that_demands_a_certificate_lets_only_its_owner_to_the_lock(tmp_path: Path) -> None:
     server, mine, unknown = (new_certificate(tmp_path, name, key) for name, key in [("zk", ""), ("me", SECRET), ("you", "")])
     tls_port = free_port()
