@@ -1,7 +1,7 @@
 """How much of the tests a run takes.
 
-`make test` has what shows each promise once. In CI, and with `CI=1`, those with the marker `in_ci` run, too: the same on
-further services, stores, engines and moments, and what takes long. Those with the marker `long` need `FULL=1`.
+`make test` shows a promise once, unless that takes very long. In CI, and with `CI=1`, those with the marker `in_ci` run, too:
+the same on further services, stores, engines and moments, and what takes long. Those with the marker `long` need `FULL=1`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def but(values: Iterable[object], kept: Collection[object], ci: Collection[objec
     return [each for value in values for each in ([value] if value in kept else in_ci(value) if value in ci else long(value))]
 
 
-def but_in_ci(values: Iterable[object], kept: Collection[object]) -> Parameters:
+def but_in_ci(values: Collection[object], kept: Collection[object]) -> Parameters:
     """What is `kept` of these parameters in each run, and all of them in CI."""
-    return [each for value in values for each in ([value] if value in kept else in_ci(value))]
+    return but(values, kept, values)
 
 
 def examples(short: int, full: int) -> int:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from lakelock.testing.servers.service import LOOPBACK
+
 _OURS = ("connection", "content-length", "host", "transfer-encoding")
 """Headers that each of the two connections has for itself."""
 
@@ -75,12 +77,12 @@ class Front(BaseHTTPRequestHandler):
 @contextmanager
 def in_threads(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """Serve by this handler on a free port of the loopback address; the endpoint."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer((LOOPBACK, 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://{LOOPBACK}:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

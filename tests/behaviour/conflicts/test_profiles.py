@@ -112,9 +112,7 @@ def rejected(case) -> str:
     return ""
 
 
-@pytest.mark.parametrize(
-    ("profile", "level"), but_in_ci(MATRIX.LEVELS, [("delta", "WriteSerializable")]), ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("profile", "level"), but_in_ci(MATRIX.LEVELS, [("delta", "WriteSerializable")]), ids=str)
 def test_the_engine_answers_each_cell_of_the_page_as_the_rules_do(profile: str, level: str) -> None:
     asked = [case for case in MATRIX.cases() if case[:2] == (profile, level)]
     wrong = [case for case in asked if bool(rejected(case)) != case.collides]
